@@ -1,0 +1,77 @@
+
+using namespace System.Management.Automation
+using namespace System.Management.Automation.Language
+
+Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
+    param($wordToComplete, $commandAst, $cursorPosition)
+
+    $commandElements = $commandAst.CommandElements
+    $command = @(
+        'rlock'
+        for ($i = 1; $i -lt $commandElements.Count; $i++) {
+            $element = $commandElements[$i]
+            if ($element -isnot [StringConstantExpressionAst] -or
+                $element.StringConstantType -ne [StringConstantType]::BareWord -or
+                $element.Value.StartsWith('-') -or
+                $element.Value -eq $wordToComplete) {
+                break
+        }
+        $element.Value
+    }) -join ';'
+
+    $completions = @(switch ($command) {
+        'rlock' {
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'Hold the lock around a command')
+            [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print the completions for a shell')
+            [CompletionResult]::new('man', 'man', [CompletionResultType]::ParameterValue, 'Print a man page: rlock''s, or a subcommand''s')
+            break
+        }
+        'rlock;run' {
+            [CompletionResult]::new('-k', '-k', [CompletionResultType]::ParameterName, 'The lock''s name; the Redis key is exactly this, so every other SET NX client is excluded too')
+            [CompletionResult]::new('--key', '--key', [CompletionResultType]::ParameterName, 'The lock''s name; the Redis key is exactly this, so every other SET NX client is excluded too')
+            [CompletionResult]::new('--node', '--node', [CompletionResultType]::ParameterName, 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N], or local (flock on this machine), local:/dir. A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file')
+            [CompletionResult]::new('--ttl', '--ttl', [CompletionResultType]::ParameterName, 'Lease length: the lock passes on this long after its holder''s last renewal, at the latest')
+            [CompletionResult]::new('-w', '-w', [CompletionResultType]::ParameterName, 'Give up waiting after this; bare seconds are taken too. Not given: wait for ever, as flock does')
+            [CompletionResult]::new('--wait', '--wait', [CompletionResultType]::ParameterName, 'Give up waiting after this; bare seconds are taken too. Not given: wait for ever, as flock does')
+            [CompletionResult]::new('-E', '-E ', [CompletionResultType]::ParameterName, 'Exit code when the lock is busy, 0 to 255')
+            [CompletionResult]::new('--busy-code', '--busy-code', [CompletionResultType]::ParameterName, 'Exit code when the lock is busy, 0 to 255')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Put before every key')
+            [CompletionResult]::new('--node-timeout', '--node-timeout', [CompletionResultType]::ParameterName, 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least 50ms, at most 1s]')
+            [CompletionResult]::new('--drift', '--drift', [CompletionResultType]::ParameterName, 'Clock-rate error allowed for, as a fraction of the TTL')
+            [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust this issuer (a PEM file) for rediss:// instead of the system''s')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'Read the password from the first line of this file, which must not be readable by others')
+            [CompletionResult]::new('--note', '--note', [CompletionResultType]::ParameterName, 'Shown to those who ask who holds the lock (a CI job''s URL)')
+            [CompletionResult]::new('--kill-after', '--kill-after', [CompletionResultType]::ParameterName, 'Time between the first signal and SIGKILL when the lock is being lost; bare seconds are taken too [default: a sixth of the TTL, at most 5s]')
+            [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'When the lock is lost: kill the command, or warn and let it go on (then somebody else may run it too)')
+            [CompletionResult]::new('--signal', '--signal', [CompletionResultType]::ParameterName, 'What to send first when the lock is being lost')
+            [CompletionResult]::new('-c', '-c', [CompletionResultType]::ParameterName, 'Run sh -c STRING instead of CMD')
+            [CompletionResult]::new('--log', '--log', [CompletionResultType]::ParameterName, 'How lines on stderr look; json tells each step as well')
+            [CompletionResult]::new('-n', '-n', [CompletionResultType]::ParameterName, 'Do not wait: the same as --wait 0')
+            [CompletionResult]::new('--no-wait', '--no-wait', [CompletionResultType]::ParameterName, 'Do not wait: the same as --wait 0')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'No line for busy or waiting; failures still get theirs')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'No line for busy or waiting; failures still get theirs')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Tell each step on stderr')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Tell each step on stderr')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'rlock;completions' {
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+        'rlock;man' {
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+    })
+
+    $completions.Where{ $_.CompletionText -like "$wordToComplete*" } |
+        Sort-Object -Property ListItemText
+}

@@ -1,0 +1,358 @@
+//! The command line: clap's types and nothing else. What the words mean together is `settings`' business.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::BoolishValueParser;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use nix::sys::signal::Signal;
+
+use crate::exit::{self, Failure, Outcome};
+use crate::lock::duration;
+use crate::report::Log;
+
+/// Runs a command under a lock that no other host can hold at the same time.
+///
+/// rlock takes the lock in Redis (or with flock(2) on this machine, --node local), runs the command, renews the lease
+/// while it runs and gives it back when it ends. While the command can still run, nobody else holds the lock; if that
+/// cannot be kept true, the command is stopped first.
+#[derive(Parser, Debug)]
+#[command(name = "rlock", version, disable_help_subcommand = true, after_long_help = after_help())]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Hold the lock around a command
+    #[command(after_long_help = after_help())]
+    Run(Box<RunArgs>),
+    /// Print the completions for a shell
+    #[command(hide = true)]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print a man page: rlock's, or a subcommand's
+    #[command(hide = true)]
+    Man {
+        /// The subcommand
+        subcommand: Option<String>,
+    },
+}
+
+/// Options that concern the lock.
+// The text is for --help, where Markdown would be noise.
+#[allow(clippy::doc_markdown)]
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Lock")]
+pub struct LockArgs {
+    /// The lock's name; the Redis key is exactly this, so every other SET NX client is excluded too
+    #[arg(short, long, value_name = "NAME")]
+    pub key: String,
+
+    /// Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N],
+    /// or local (flock on this machine), local:/dir. A password in a URL stands in ps: prefer RLOCK_PASSWORD,
+    /// REDISCLI_AUTH or --password-file
+    #[arg(long, alias = "nodes", value_name = "URL", env = "RLOCK_NODE", default_value = "redis://127.0.0.1:6379")]
+    pub node: String,
+
+    /// Lease length: the lock passes on this long after its holder's last renewal, at the latest
+    #[arg(long, value_name = "DUR", env = "RLOCK_TTL", default_value = "30s", value_parser = duration::parse)]
+    pub ttl: Duration,
+
+    /// Give up waiting after this; bare seconds are taken too. Not given: wait for ever, as flock does
+    #[arg(short, long, value_name = "DUR", env = "RLOCK_WAIT", value_parser = duration::parse_or_seconds)]
+    pub wait: Option<Duration>,
+
+    /// Do not wait: the same as --wait 0
+    #[arg(short, long, env = "RLOCK_NO_WAIT", value_parser = BoolishValueParser::new())]
+    pub no_wait: bool,
+
+    /// Exit code when the lock is busy, 0 to 255
+    #[arg(short = 'E', long, value_name = "N", env = "RLOCK_BUSY_CODE", default_value_t = exit::BUSY)]
+    pub busy_code: u8,
+
+    /// Put before every key
+    #[arg(long, value_name = "STR", env = "RLOCK_PREFIX", default_value = "")]
+    pub prefix: String,
+
+    /// Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least 50ms, at most 1s]
+    #[arg(long, value_name = "DUR", env = "RLOCK_NODE_TIMEOUT", value_parser = duration::parse)]
+    pub node_timeout: Option<Duration>,
+
+    /// Clock-rate error allowed for, as a fraction of the TTL
+    #[arg(long, value_name = "RATE", env = "RLOCK_DRIFT", default_value = "0.01", value_parser = rate)]
+    pub drift: f64,
+
+    /// Trust this issuer (a PEM file) for rediss:// instead of the system's
+    #[arg(long, value_name = "FILE", env = "RLOCK_CA")]
+    pub ca: Option<PathBuf>,
+
+    /// Read the password from the first line of this file, which must not be readable by others
+    #[arg(long, value_name = "FILE", env = "RLOCK_PASSWORD_FILE")]
+    pub password_file: Option<PathBuf>,
+
+    /// Shown to those who ask who holds the lock (a CI job's URL)
+    #[arg(long, value_name = "TEXT", env = "RLOCK_NOTE")]
+    pub note: Option<String>,
+}
+
+/// Options that concern what rlock prints.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// No line for busy or waiting; failures still get theirs
+    #[arg(short, long, env = "RLOCK_QUIET", value_parser = BoolishValueParser::new())]
+    pub quiet: bool,
+
+    /// Tell each step on stderr
+    #[arg(short, long, env = "RLOCK_VERBOSE", value_parser = BoolishValueParser::new())]
+    pub verbose: bool,
+
+    /// How lines on stderr look; json tells each step as well
+    #[arg(long, value_name = "FORMAT", env = "RLOCK_LOG", default_value = "text", hide_possible_values = true)]
+    pub log: Log,
+}
+
+/// `rlock run`.
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "rlock run [OPTIONS] --key NAME [--] CMD [ARGS]...\n       rlock run [OPTIONS] --key NAME -c STRING"
+)]
+pub struct RunArgs {
+    /// The lock.
+    #[command(flatten)]
+    pub lock: LockArgs,
+
+    /// Time between the first signal and SIGKILL when the lock is being lost; bare seconds are taken too
+    /// [default: a sixth of the TTL, at most 5s]
+    #[arg(long, value_name = "DUR", env = "RLOCK_KILL_AFTER", value_parser = duration::parse_or_seconds)]
+    #[arg(help_heading = "Command")]
+    pub kill_after: Option<Duration>,
+
+    /// When the lock is lost: kill the command, or warn and let it go on (then somebody else may run it too)
+    #[arg(long, value_name = "WHAT", env = "RLOCK_ON_LOST", default_value = "kill", help_heading = "Command")]
+    pub on_lost: OnLost,
+
+    /// What to send first when the lock is being lost
+    #[arg(long, value_name = "SIG", env = "RLOCK_SIGNAL", default_value = "TERM", value_parser = signal)]
+    #[arg(help_heading = "Command")]
+    pub signal: Signal,
+
+    /// Run sh -c STRING instead of CMD
+    #[arg(short = 'c', value_name = "STRING", conflicts_with = "argv", help_heading = "Command")]
+    pub shell: Option<OsString>,
+
+    /// What rlock prints.
+    #[command(flatten)]
+    pub output: OutputArgs,
+
+    /// The command and its arguments, passed on as they are
+    #[arg(value_name = "CMD", trailing_var_arg = true, required_unless_present = "shell")]
+    pub argv: Vec<OsString>,
+}
+
+/// `--on-lost`.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum OnLost {
+    /// Stop the command before the lock can pass on
+    Kill,
+    /// Let the command go on and say so
+    Warn,
+}
+
+/// Environment variables that have no flag, in the words of `--help`, the man page and README.
+pub const VARIABLES: &[(&str, &str)] = &[
+    ("RLOCK_PASSWORD", "password for the node, unless its URL or --password-file has one"),
+    ("REDISCLI_AUTH", "the same, as redis-cli reads it; RLOCK_PASSWORD comes first"),
+    ("RLOCK_KEY", "set for the command: the key as typed, without the prefix"),
+    ("RLOCK_TOKEN", "set for the command: what proves that the lock is its own"),
+    ("RLOCK_FENCE", "set for the command: a number that strictly increases from holder to holder"),
+];
+
+fn after_help() -> String {
+    let table = |title: &str, rows: &[(&str, &str)]| {
+        let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        rows.iter().fold(format!("{title}:\n"), |text, (name, what)| text + &format!("  {name:width$}  {what}\n"))
+    };
+    format!("{}\n{}", table("Exit codes", exit::TABLE), table("Environment", VARIABLES)).trim_end().to_owned()
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if (0.0..=0.5).contains(&rate) => Ok(rate),
+        _ => Err("it is a fraction from 0 to 0.5, like 0.01".to_owned()),
+    }
+}
+
+fn signal(text: &str) -> Result<Signal, String> {
+    let upper = text.to_ascii_uppercase();
+    let named = if upper.starts_with("SIG") { upper.clone() } else { format!("SIG{upper}") };
+    named
+        .parse()
+        .ok()
+        .or_else(|| upper.parse::<i32>().ok().and_then(|number| Signal::try_from(number).ok()))
+        .ok_or_else(|| "it is a signal's name or number, like TERM or 15".to_owned())
+}
+
+/// clap's description of the command line, with variables that are set but empty left out: CI systems set an unset
+/// parameter to nothing.
+pub fn definition() -> clap::Command {
+    let unset_empty = |command: clap::Command| {
+        command.mut_args(|arg| {
+            let empty = arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
+            let arg = arg.hide_env_values(true);
+            if empty { arg.env(None::<&'static str>) } else { arg }
+        })
+    };
+    unset_empty(Cli::command()).mut_subcommands(unset_empty)
+}
+
+/// What was typed, and of which options the environment spoke rather than the user.
+pub struct Parsed {
+    /// The words.
+    pub cli: Cli,
+    /// Where they came from.
+    pub sources: Sources,
+}
+
+/// Where the value of an option came from.
+pub struct Sources(Option<ArgMatches>);
+
+impl Sources {
+    /// Whether option `id` was typed: a flag beats the variable of another option that contradicts it.
+    pub fn typed(&self, id: &str) -> bool {
+        self.is(id, ValueSource::CommandLine)
+    }
+
+    /// Whether option `id` was set at all.
+    pub fn given(&self, id: &str) -> bool {
+        self.typed(id) || self.is(id, ValueSource::EnvVariable)
+    }
+
+    fn is(&self, id: &str, source: ValueSource) -> bool {
+        self.0.as_ref().is_some_and(|matches| matches.value_source(id) == Some(source))
+    }
+}
+
+/// Reads the command line; `None` if it was `--help` or `--version`, which print themselves.
+pub fn parse(args: impl Iterator<Item = OsString>) -> anyhow::Result<Option<Parsed>> {
+    let read = || {
+        let mut matches = definition().try_get_matches_from(args)?;
+        let sources = Sources(matches.subcommand().map(|(_, sub)| sub.clone()));
+        Ok(Some(Parsed { cli: Cli::from_arg_matches_mut(&mut matches)?, sources }))
+    };
+    read().or_else(|error: clap::Error| {
+        let line = match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                // A reader that has gone away has seen enough.
+                let _ = error.print();
+                return Ok(None);
+            }
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+                "no subcommand given; try rlock run --key NAME -- CMD, or rlock --help".to_owned()
+            }
+            _ => one_line(&error),
+        };
+        Err(Failure::new(Outcome::Usage, line).into())
+    })
+}
+
+/// clap's message without its usage text, on one line.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let words = text
+        .split("\n\nUsage:")
+        .next()
+        .unwrap_or_default()
+        .split("\n\nFor more information")
+        .next()
+        .unwrap_or_default();
+    let joined = words
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(|line| crate::escape::text(line.strip_prefix("error: ").unwrap_or(line)))
+        .collect::<Vec<_>>()
+        .join(" ");
+    format!("{joined}; see rlock --help")
+}
+
+/// `--log`, looked for before the command line is known to be sound, so that its errors are told in the right form.
+pub fn log_format(args: impl Iterator<Item = OsString>) -> Log {
+    let args: Vec<_> = args.take_while(|arg| arg != "--").collect();
+    let flag = args.iter().enumerate().find_map(|(index, arg)| match arg.to_str()?.strip_prefix("--log")? {
+        "" => args.get(index + 1).cloned(),
+        value => value.strip_prefix('=').map(OsString::from),
+    });
+    match flag.or_else(|| std::env::var_os("RLOCK_LOG")) {
+        Some(value) if value == "json" => Log::Json,
+        _ => Log::Text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(words: &[&str]) -> Result<Box<RunArgs>, String> {
+        let all = ["rlock", "run"].iter().chain(words).map(OsString::from);
+        match parse(all).map(|parsed| parsed.unwrap().cli.command) {
+            Ok(Command::Run(args)) => Ok(args),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(format!("{error:#}")),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn a_command_may_follow_the_options_without_dashes_and_keeps_its_own() {
+        let args = run(&["-k", "job", "ls", "-l", "--key", "--", "x"]).unwrap();
+        assert_eq!(args.argv, ["ls", "-l", "--key", "--", "x"]);
+        let args = run(&["-k", "job", "--", "-weird", "-q"]).unwrap();
+        assert_eq!((args.argv, args.output.quiet), (vec!["-weird".into(), "-q".into()], false));
+    }
+
+    #[test]
+    fn a_misspelt_option_is_not_taken_for_the_command() {
+        assert!(run(&["-k", "job", "--tll", "5s", "true"]).unwrap_err().contains("--tll"));
+    }
+
+    #[test]
+    fn a_usage_error_is_one_line_that_names_the_flag() {
+        for (words, flag) in [
+            (&["true"][..], "--key"),
+            (&["-k", "job"], "CMD"),
+            (&["-k", "job", "-c", "x", "true"], "-c"),
+            (&["-k", "job", "--ttl", "30", "true"], "--ttl"),
+            (&["-k", "job", "--ttl", "5M", "true"], "--ttl"),
+            (&["-k", "job", "--wait=-1", "true"], "--wait"),
+            (&["-k", "job", "-E", "256", "true"], "--busy-code"),
+            (&["-k", "job", "--drift", "2", "true"], "--drift"),
+            (&["-k", "job", "--signal", "NOPE", "true"], "--signal"),
+            (&["-k", "job", "-k", "other", "true"], "--key"),
+        ] {
+            let error = run(words).expect_err(&words.join(" "));
+            assert!(error.contains(flag) && !error.contains('\n'), "{words:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn signals_are_taken_by_name_and_number() {
+        for text in ["TERM", "SIGTERM", "term", "15"] {
+            assert_eq!(signal(text), Ok(Signal::SIGTERM));
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The boot-time clock: what time it is, and being woken at a time.
+//!
+//! `CLOCK_BOOTTIME` goes on while the machine is suspended, as the servers' clocks do; tokio's timers and
+//! `std::time::Instant` stop (`clock_gettime(2)`, `timerfd_create(2)`).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::sys::time::{TimeSpec, TimeValLike};
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use tokio::io::unix::AsyncFd;
+
+use crate::lock::instant::Instant;
+
+/// Now, on the boot-time clock.
+pub fn now() -> Instant {
+    // The clock exists since Linux 2.6.39 and the call has no other way to fail; were it to, a time that never comes
+    // ends every lease at once, which is the safe side.
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
+    time.map_or(Instant::NEVER, |t| Instant::from_nanos(u64::try_from(t.num_nanoseconds()).unwrap_or(u64::MAX)))
+}
+
+/// Unix time in milliseconds, for people and for other hosts; nothing is measured by it.
+pub fn unix_millis(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).ok().and_then(|span| u64::try_from(span.as_millis()).ok()).unwrap_or(0)
+}
+
+/// One alarm on the boot-time clock, set anew for each wait.
+#[derive(Debug)]
+pub struct Alarm {
+    timer: AsyncFd<Timer>,
+    set_for: Instant,
+}
+
+/// nix' timer, with the one trait that tokio wants of it.
+#[derive(Debug)]
+struct Timer(TimerFd);
+
+impl AsFd for Timer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for Timer {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+impl Alarm {
+    /// An alarm that is not set. Needs a running tokio runtime.
+    pub fn new() -> io::Result<Self> {
+        let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
+        let timer = Timer(TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?);
+        // SAFETY: the timer owns its descriptor, always names the same one, and closes it only when dropped.
+        let timer = unsafe { AsyncFd::register(timer) }?;
+        Ok(Self { timer, set_for: Instant::NEVER })
+    }
+
+    /// Returns once `at` has come. May be dropped and called again with another time.
+    pub async fn reached(&mut self, at: Instant) {
+        if at == Instant::NEVER {
+            return std::future::pending().await;
+        }
+        while now() < at {
+            if self.set(at).is_err() {
+                // Without an alarm the only safe reading is that the time has come.
+                return;
+            }
+            match self.timer.readable().await {
+                Ok(mut ready) => ready.clear_ready(),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn set(&mut self, at: Instant) -> nix::Result<()> {
+        if self.set_for == at {
+            return Ok(());
+        }
+        let since_boot = std::time::Duration::from_nanos(at.as_nanos());
+        let expiration = Expiration::OneShot(TimeSpec::from_duration(since_boot));
+        self.timer.get_ref().0.set(expiration, TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
+        self.set_for = at;
+        Ok(())
+    }
+}
+
+/// `future`, or `None` once `at` has come.
+pub async fn until<F: Future>(at: Instant, future: F) -> Option<F::Output> {
+    let mut future = std::pin::pin!(future);
+    // An answer that is there already costs no alarm.
+    if let std::task::Poll::Ready(output) = futures_util::poll!(&mut future) {
+        return Some(output);
+    }
+    let mut alarm = Alarm::new().ok()?;
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        () = alarm.reached(at) => None,
+    }
+}

@@ -1,0 +1,67 @@
+//! Makes text from elsewhere fit for a terminal: whatever came from a server, an argument or the environment.
+//!
+//! No control character (ESC sequences can retitle a window or answer back), no bidirectional override (CVE-2021-42574)
+//! and no line break gets through: one message stays one line.
+
+use std::fmt::Write;
+
+/// Text, with what a terminal would act on written as `\x1b`, `\n` or `\u{202e}`.
+pub fn text(raw: &str) -> String {
+    let mut out = String::with_capacity(raw.len());
+    for c in raw.chars() {
+        match c {
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c.is_ascii_control() => {
+                let _ = write!(out, "\\x{:02x}", u32::from(c));
+            }
+            c if c.is_control() || acts_on_the_line(c) => {
+                let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Bytes, of which those that are no UTF-8 are written as `\xff`.
+pub fn bytes(raw: &[u8]) -> String {
+    raw.utf8_chunks().fold(String::new(), |mut out, chunk| {
+        out.push_str(&text(chunk.valid()));
+        chunk.invalid().iter().for_each(|byte| {
+            let _ = write!(out, "\\x{byte:02x}");
+        });
+        out
+    })
+}
+
+/// Directional marks, line and paragraph separators, invisible joiners, tags.
+fn acts_on_the_line(c: char) -> bool {
+    matches!(
+        c,
+        '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn escape_sequences_and_bidi_overrides_are_shown_not_obeyed() {
+        assert_eq!(text("a\x1b[2Jb\u{202e}c\u{9b}d\n"), "a\\x1b[2Jb\\u{202e}c\\u{9b}d\\n");
+        assert_eq!(bytes(b"ok\xff\x00"), "ok\\xff\\x00");
+        assert_eq!(text("größe 漢字"), "größe 漢字");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_raw_reaches_the_terminal(raw in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let shown = bytes(&raw);
+            prop_assert!(!shown.chars().any(|c| c.is_control() || acts_on_the_line(c)));
+        }
+    }
+}

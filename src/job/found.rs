@@ -1,0 +1,91 @@
+//! What rlock found when it was started: signal dispositions, the signal mask, which of descriptors 0 to 2 were open.
+//!
+//! The command is to find the same (nohup's ignored HUP, a supervisor's closed stdin), but Rust's runtime ignores
+//! SIGPIPE and opens /dev/null in place of closed descriptors before `main`, so the look is taken before the runtime's.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+
+/// Taken before `main`.
+static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+static CLOSED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+
+// SAFETY: the section holds pointers to functions that the C runtime calls before `main`; this is one.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK: extern "C" fn() = look;
+
+extern "C" fn look() {
+    SIGPIPE_IGNORED.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+    for (fd, closed) in (0..).zip(&CLOSED) {
+        // SAFETY: F_GETFD reads a flag of a descriptor, and says EBADF if there is none.
+        closed.store(unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1, Ordering::Relaxed);
+    }
+}
+
+/// Whether `signal` is ignored now. Needs no allocation: it also runs before `main`.
+fn is_ignored(signal: i32) -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: with no new action sigaction only writes the present one to `action`, which is zeroed and so initialised
+    // whatever it returns.
+    let action = unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
+        action.assume_init()
+    };
+    action.sa_sigaction == libc::SIG_IGN
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    mask: SigSet,
+    ignored: Vec<Signal>,
+    closed: Vec<i32>,
+}
+
+impl Found {
+    /// Looks, and unblocks all signals for rlock itself. To be called before any handler is set.
+    pub fn take() -> io::Result<Self> {
+        let mut mask = SigSet::empty();
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), Some(&mut mask))?;
+        let before_main = |signal: &Signal| match signal {
+            Signal::SIGPIPE => SIGPIPE_IGNORED.load(Ordering::Relaxed),
+            other => is_ignored(*other as i32),
+        };
+        let closed =
+            (0..).zip(&CLOSED).filter(|(_, closed)| closed.load(Ordering::Relaxed)).map(|(fd, _)| fd).collect();
+        Ok(Self { mask, ignored: Signal::iterator().filter(before_main).collect(), closed })
+    }
+
+    /// Whether `signal` was ignored; then it stays so, for rlock and for the command.
+    pub fn ignored(&self, signal: Signal) -> bool {
+        self.ignored.contains(&signal)
+    }
+
+    /// Whether a child would find something else if nothing were put back. SIGPIPE and an empty mask are what the
+    /// standard library gives every child.
+    pub fn differs_from_default(&self) -> bool {
+        self.mask != SigSet::empty()
+            || !self.closed.is_empty()
+            || self.ignored(Signal::SIGPIPE)
+            || self.ignored(Signal::SIGCHLD)
+    }
+
+    /// Puts back what was found. For a child between fork and exec: no allocation, only async-signal-safe calls.
+    pub fn put_back(&self) -> io::Result<()> {
+        for signal in [Signal::SIGPIPE, Signal::SIGCHLD] {
+            if self.ignored(signal) {
+                // SAFETY: ignoring a signal is async-signal-safe and runs no code of ours.
+                unsafe { libc::signal(signal as i32, libc::SIG_IGN) };
+            }
+        }
+        for fd in &self.closed {
+            // SAFETY: the runtime opened /dev/null here for rlock; in the child nothing uses it.
+            unsafe { libc::close(*fd) };
+        }
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.mask), None)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,9 @@
+//! The command: starting it, passing signals on, and seeing to it that it never outlives the lock.
+//!
+//! [`policy`] decides and is pure; the other files do as they are told.
+
+pub mod found;
+pub mod group;
+pub mod policy;
+pub mod signals;
+pub mod spawn;

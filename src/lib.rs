@@ -1,0 +1,19 @@
+//! rlock: holds a distributed lock around a command.
+//!
+//! One promise stands above all: while the command can still run, nobody else holds the lock; if that cannot be kept
+//! true, the command is dead before the lock can pass on.
+//!
+//! Imports point downwards only: `command` → `job`, `redlock` → `node` → `lock`. `lock` and `job::policy` are pure.
+//! The library exists for the binary, its tests and its benches; it promises no stable interface of its own.
+
+pub mod cli;
+pub mod clock;
+pub mod command;
+pub mod escape;
+pub mod exit;
+pub mod job;
+pub mod lock;
+pub mod node;
+pub mod redlock;
+pub mod report;
+pub mod settings;

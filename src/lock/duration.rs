@@ -1,0 +1,97 @@
+//! Durations as people write them: `30s`, `1h30m`, `500ms`.
+//!
+//! The grammar is humantime's, less what could be misread: `M` (a month there, minutes to most readers) and numbers
+//! without a unit. Where flock(1) and timeout(1) take bare seconds, [`parse_or_seconds`] does too.
+
+use std::time::Duration;
+
+/// A duration with its unit.
+pub fn parse(text: &str) -> Result<Duration, String> {
+    let trimmed = text.trim();
+    if trimmed.starts_with('-') {
+        return Err("it cannot be negative".to_owned());
+    }
+    if trimmed.contains('M') {
+        return Err("M is not a unit here: write m for minutes".to_owned());
+    }
+    match humantime::parse_duration(trimmed) {
+        Ok(span) => Ok(span),
+        Err(_) if trimmed.parse::<f64>().is_ok() => {
+            Err(format!("the unit is missing: write {trimmed}s or {trimmed}ms"))
+        }
+        Err(error) => Err(format!("{error}; write it like 30s, 5m or 1h30m")),
+    }
+}
+
+/// A duration with its unit, or a bare number of seconds, fractions too.
+pub fn parse_or_seconds(text: &str) -> Result<Duration, String> {
+    let trimmed = text.trim();
+    match trimmed.parse::<f64>() {
+        Ok(seconds) if trimmed.starts_with(|c: char| c.is_ascii_digit() || c == '.') => {
+            Duration::try_from_secs_f64(seconds).map_err(|_| "it is too long".to_owned())
+        }
+        _ => parse(text),
+    }
+}
+
+/// The shortest spelling that [`parse`] reads back: `30s`, `1m30s`, `500ms`.
+pub fn show(span: Duration) -> String {
+    humantime::format_duration(span).to_string().replace(' ', "")
+}
+
+/// For reading, not for parsing: at most two units, nothing below a tenth of a millisecond.
+pub fn show_rounded(span: Duration) -> String {
+    let rounded = match span.as_secs() {
+        0 => Duration::from_micros(u64::from(span.subsec_micros()) / 100 * 100),
+        1..60 => Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX) / 100 * 100),
+        _ => Duration::from_secs(span.as_secs()),
+    };
+    humantime::format_duration(rounded).to_string().split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn units_are_needed_and_months_are_not_minutes() {
+        assert_eq!(parse("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
+        for bad in ["30", "5M", "-3s", "", "s", "1e3", "inf", "nan", "30 parsecs"] {
+            assert!(parse(bad).is_err(), "{bad} must be refused");
+        }
+    }
+
+    #[test]
+    fn bare_seconds_are_taken_where_flock_and_timeout_take_them() {
+        assert_eq!(parse_or_seconds("2.5"), Ok(Duration::from_millis(2500)));
+        assert_eq!(parse_or_seconds("0"), Ok(Duration::ZERO));
+        assert_eq!(parse_or_seconds(".5"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_or_seconds("5m"), Ok(Duration::from_secs(300)));
+        for bad in ["-1", "inf", "nan", "+inf", "1e400", "M", ""] {
+            assert!(parse_or_seconds(bad).is_err(), "{bad} must be refused");
+        }
+    }
+
+    #[test]
+    fn what_people_read_has_two_units_at_most() {
+        assert_eq!(show_rounded(Duration::from_millis(723_456)), "12m 3s");
+        assert_eq!(show_rounded(Duration::from_micros(412)), "400us");
+        assert_eq!(show_rounded(Duration::from_millis(9_876)), "9s 800ms");
+        assert_eq!(show_rounded(Duration::ZERO), "0s");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_is_read_back(ms in 0u64..10_000_000_000) {
+            let span = Duration::from_millis(ms);
+            prop_assert_eq!(parse(&show(span)), Ok(span));
+        }
+
+        #[test]
+        fn no_text_makes_the_parsers_panic(text in ".*") {
+            let _ = (parse(&text), parse_or_seconds(&text));
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Names: the lock as the user typed it, the key on the server, and the keys derived from it.
+
+use std::fmt;
+
+/// The longest key accepted, in bytes, prefix included.
+pub const LONGEST: usize = 1024;
+
+/// A lock's name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Key {
+    typed: String,
+    stored: String,
+}
+
+impl Key {
+    /// The lock `typed`, stored under `prefix` + `typed`.
+    pub fn new(prefix: &str, typed: &str) -> Result<Self, String> {
+        if typed.is_empty() {
+            return Err("--key is empty: give the lock a name".to_owned());
+        }
+        let stored = format!("{prefix}{typed}");
+        if stored.len() > LONGEST {
+            return Err(format!("--key is {} bytes long with its prefix; {LONGEST} are allowed", stored.len()));
+        }
+        if is_derived(&stored) {
+            return Err("--key is of the form rlock:<kind>:{…}, which rlock uses for its own counters".to_owned());
+        }
+        Ok(Self { typed: typed.to_owned(), stored })
+    }
+
+    /// As the user typed it, which is how messages and `RLOCK_KEY` name it.
+    pub fn typed(&self) -> &str {
+        &self.typed
+    }
+
+    /// The key on the server.
+    pub fn stored(&self) -> &str {
+        &self.stored
+    }
+
+    /// `rlock:<kind>:{TAG}:<KEY>`, in the key's own cluster slot.
+    pub fn derived(&self, kind: &str) -> String {
+        format!("rlock:{kind}:{{{}}}:{}", tag(&self.stored), self.stored)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::escape::text(&self.typed))
+    }
+}
+
+fn is_derived(key: &str) -> bool {
+    key.strip_prefix("rlock:")
+        .and_then(|rest| rest.split_once(":{"))
+        .is_some_and(|(kind, _)| !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_lowercase()))
+}
+
+/// What to put between braces so that a derived key hashes to the slot of `key` (Redis cluster specification, "Hash
+/// tags"): the key's own non-empty tag; else the key if it has no `}`; else a short string with the same slot.
+fn tag(key: &str) -> String {
+    if let Some(own) = hash_tag(key) {
+        return own.to_owned();
+    }
+    if !key.contains('}') {
+        return key.to_owned();
+    }
+    let wanted = slot(key);
+    // Every slot is met among these (a test counts them), so the search always ends.
+    (0..SHORT_TAGS).map(short_tag).find(|short| slot(short) == wanted).unwrap_or_default()
+}
+
+/// So many short strings meet every slot.
+const SHORT_TAGS: u32 = 1 << 18;
+
+fn short_tag(mut number: u32) -> String {
+    let mut text = String::new();
+    loop {
+        text.push(char::from(b"0123456789abcdefghijklmnopqrstuvwxyz"[(number % 36) as usize]));
+        number /= 36;
+        if number == 0 {
+            return text;
+        }
+    }
+}
+
+fn hash_tag(key: &str) -> Option<&str> {
+    let after = &key[key.find('{')? + 1..];
+    let tag = &after[..after.find('}')?];
+    (!tag.is_empty()).then_some(tag)
+}
+
+/// The cluster slot of a key: CRC16 (XMODEM) of its hash tag, modulo 16384.
+fn slot(key: &str) -> u16 {
+    crc16(hash_tag(key).unwrap_or(key).as_bytes()) % 16_384
+}
+
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(
+            crc ^ (u16::from(*byte) << 8),
+            |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 },
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn slots_are_those_of_the_cluster_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(slot("foo"), 12_182);
+        assert_eq!(slot("{user1000}.following"), slot("user1000"));
+        assert_eq!(slot("foo{}{bar}"), crc16(b"foo{}{bar}") % 16_384);
+    }
+
+    #[test]
+    fn every_slot_has_a_short_tag() {
+        let slots: std::collections::HashSet<u16> = (0..SHORT_TAGS).map(|number| slot(&short_tag(number))).collect();
+        assert_eq!(slots.len(), 16_384);
+    }
+
+    #[test]
+    fn empty_overlong_and_reserved_keys_are_refused() {
+        assert!(Key::new("", "").is_err());
+        assert!(Key::new("p:", "").is_err());
+        assert!(Key::new("", &"x".repeat(1024)).is_ok());
+        assert!(Key::new("", &"x".repeat(1025)).is_err());
+        assert!(Key::new("p", &"x".repeat(1024)).is_err());
+        assert!(Key::new("", "rlock:fence:{job}:job").is_err());
+        assert!(Key::new("rlock:fence:", "{job}:job").is_err());
+        assert!(Key::new("", "rlock:deploy").is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn a_derived_key_shares_the_slot_and_no_two_keys_share_a_derived_one(a in "[ab{}:]{1,8}", b in "[ab{}:]{1,8}") {
+            let (Ok(a), Ok(b)) = (Key::new("", &a), Key::new("", &b)) else { return Ok(()) };
+            prop_assert_eq!(slot(&a.derived("fence")), slot(a.stored()));
+            prop_assert_eq!(a.derived("fence") == b.derived("fence"), a == b);
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! What it means to hold a lock: pure rules, no I/O.
+//!
+//! Nothing here reads a clock, a socket or the environment: every instant, every random number and every reply is
+//! passed in, so each rule can be tested exhaustively. Nothing here knows tokio or redis.
+
+pub mod backoff;
+pub mod details;
+pub mod duration;
+pub mod fence;
+pub mod instant;
+pub mod key;
+pub mod lease;
+pub mod occupant;
+pub mod quorum;
+pub mod schedule;
+pub mod token;

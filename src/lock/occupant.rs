@@ -1,0 +1,133 @@
+//! What stands at a key: another rlock's lock, or something foreign. Read from a stranger, so nothing is trusted.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::details::Details;
+use super::duration;
+use super::token::Token;
+use crate::escape;
+
+/// What a node told of the value at the key, before it is understood.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sighting {
+    /// Redis' name of the type: `string`, `hash`, …
+    pub kind: String,
+    /// Length of the whole string; 0 for other types.
+    pub length: u64,
+    /// At most the first [`super::details::LARGEST_VALUE`] bytes of a string.
+    pub head: Vec<u8>,
+    /// Time to live, `None` if the key never expires.
+    pub ttl: Option<Duration>,
+}
+
+/// Whoever has the key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Occupant {
+    /// Who it is.
+    pub who: Who,
+    /// Time until the key expires; `None` if it never does.
+    pub ttl: Option<Duration>,
+}
+
+/// A holder that speaks our format, or anything else.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Who {
+    /// An rlock.
+    Holder(Token, Details),
+    /// Another client's value, described for people. It is respected and never touched.
+    Foreign(String),
+}
+
+impl From<Sighting> for Occupant {
+    fn from(seen: Sighting) -> Self {
+        let who = understand(&seen).unwrap_or_else(|| Who::Foreign(describe(&seen)));
+        Self { who, ttl: seen.ttl }
+    }
+}
+
+fn understand(seen: &Sighting) -> Option<Who> {
+    if seen.kind != "string" || seen.length != seen.head.len() as u64 {
+        return None;
+    }
+    let (token, details) = std::str::from_utf8(&seen.head).ok()?.split_once(' ')?;
+    Some(Who::Holder(token.parse().ok()?, serde_json::from_str(details).ok()?))
+}
+
+fn describe(seen: &Sighting) -> String {
+    if seen.kind != "string" {
+        return format!("a {}", escape::text(&seen.kind));
+    }
+    let shown = &seen.head[..seen.head.len().min(40)];
+    if seen.length > shown.len() as u64 {
+        format!("a string of {} bytes, {}…", seen.length, escape::bytes(shown))
+    } else {
+        format!("the value {}", escape::bytes(shown))
+    }
+}
+
+impl Occupant {
+    /// The number of nodes that the holder uses, if it is one of ours.
+    pub fn nodes(&self) -> Option<usize> {
+        match &self.who {
+            Who::Holder(_, details) => Some(details.n),
+            Who::Foreign(_) => None,
+        }
+    }
+}
+
+/// `held by deploy@web1, pid 4711, running backup.sh (note); free in 12s 300ms at the latest`.
+impl fmt::Display for Occupant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.who {
+            Who::Holder(_, d) => {
+                let [user, host, cmd] = [&d.user, &d.host, &d.cmd].map(|text| escape::text(text));
+                write!(f, "held by {user}@{host}, pid {}, running {cmd}", d.pid)?;
+                if let Some(note) = &d.note {
+                    write!(f, " ({})", escape::text(note))?;
+                }
+            }
+            Who::Foreign(what) => write!(f, "held by a client that is not rlock: {what}")?,
+        }
+        match self.ttl {
+            Some(ttl) => write!(f, "; its lease ends in {} unless renewed", duration::show_rounded(ttl)),
+            None if matches!(self.who, Who::Holder(..)) => Ok(()),
+            None => write!(f, "; it has no TTL and will never go away by itself"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sighting(head: &[u8]) -> Sighting {
+        Sighting { kind: "string".to_owned(), length: head.len() as u64, head: head.to_vec(), ttl: None }
+    }
+
+    #[test]
+    fn a_value_of_ours_is_understood_and_a_truncated_one_is_foreign() {
+        let details = Details { host: "web1".to_owned(), n: 1, ..Details::default() }.fitted();
+        let token = Token::fresh();
+        let value = details.value(token);
+        let seen = sighting(value.as_bytes());
+        assert_eq!(Occupant::from(seen.clone()).who, Who::Holder(token, details));
+        let longer = Sighting { length: seen.length + 1, ..seen };
+        assert!(matches!(Occupant::from(longer).who, Who::Foreign(_)));
+    }
+
+    #[test]
+    fn a_foreign_key_without_a_ttl_is_said_to_stay() {
+        let text = Occupant::from(sighting(b"\x1b]0;owned\x07")).to_string();
+        assert!(text.contains("\\x1b]0;owned\\x07") && text.contains("never go away"), "{text}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_value_makes_it_panic_or_print_control_characters(head in proptest::collection::vec(any::<u8>(), 0..300), n in 0u64..600) {
+            let seen = Sighting { length: n, ..sighting(&head) };
+            prop_assert!(!Occupant::from(seen).to_string().chars().any(char::is_control));
+        }
+    }
+}

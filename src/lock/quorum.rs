@@ -1,0 +1,43 @@
+//! How many nodes must agree.
+
+/// A majority of `total` nodes: ⌊N/2⌋ + 1, even N included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Quorum {
+    total: usize,
+}
+
+impl Quorum {
+    /// The majority of `total` nodes; `total` is at least one.
+    pub fn of(total: usize) -> Self {
+        Self { total: total.max(1) }
+    }
+
+    /// N.
+    pub fn total(self) -> usize {
+        self.total
+    }
+
+    /// q, the number of nodes that must have granted.
+    pub fn needed(self) -> usize {
+        self.total / 2 + 1
+    }
+
+    /// N − q: so many votes may be missing.
+    pub fn spare(self) -> usize {
+        self.total - self.needed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_majorities_always_share_a_node() {
+        for total in 1..10 {
+            let q = Quorum::of(total);
+            assert!(2 * q.needed() > total && q.needed() <= total);
+            assert_eq!(q.needed() + q.spare(), total);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! When a holder renews, when it signals its command and when it kills it: DESIGN.md §5 as arithmetic.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::duration;
+use super::instant::Instant;
+
+/// Added to the drift allowance, as antirez' Redlock does: Redis expires keys with 1 ms precision.
+const DRIFT_FLOOR: Duration = Duration::from_millis(2);
+
+/// The longest lease accepted. Redis keeps times as unix milliseconds; a lease beyond a year is a mistake.
+pub const LONGEST_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// What the user chose of the schedule; what is `None` follows from the TTL.
+#[derive(Clone, Copy, Debug)]
+pub struct Wishes {
+    /// Lease length.
+    pub ttl: Duration,
+    /// Clock-rate error allowed for, as a fraction of the TTL.
+    pub drift: f64,
+    /// Limit for one exchange with one node.
+    pub node_timeout: Option<Duration>,
+    /// Time between the first signal and SIGKILL.
+    pub kill_after: Option<Duration>,
+}
+
+/// A schedule that is known to fit into its TTL.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Schedule {
+    ttl: Duration,
+    drift: Duration,
+    node_timeout: Duration,
+    retry: Duration,
+    grace: Duration,
+    margin: Duration,
+}
+
+impl Schedule {
+    /// Derives the schedule and checks that a renewal that fails once still leaves time to stop the command.
+    pub fn new(wishes: Wishes) -> Result<Self, Unfit> {
+        if wishes.ttl > LONGEST_TTL {
+            return Err(Unfit::TooLong);
+        }
+        let schedule = Self::derive(wishes);
+        if schedule.fits() {
+            return Ok(schedule);
+        }
+        Err(Unfit::TooShort { schedule, shortest: shortest_fitting(wishes) })
+    }
+
+    fn derive(wishes: Wishes) -> Self {
+        let ttl = wishes.ttl;
+        let share = |part: u32| ttl / part;
+        Self {
+            ttl,
+            drift: millis_up(ttl.mul_f64(wishes.drift)) + DRIFT_FLOOR,
+            node_timeout: wishes
+                .node_timeout
+                .unwrap_or_else(|| share(20).clamp(Duration::from_millis(50), Duration::from_secs(1))),
+            retry: share(50).clamp(Duration::from_millis(10), Duration::from_millis(250)),
+            grace: wishes.kill_after.unwrap_or_else(|| share(6).min(Duration::from_secs(5))),
+            margin: share(20).min(Duration::from_millis(500)),
+        }
+    }
+
+    fn fits(&self) -> bool {
+        self.ttl >= self.needed()
+    }
+
+    /// Drift, one renewal interval, two failing exchanges, the grace and the kill margin.
+    fn needed(&self) -> Duration {
+        [self.drift, self.renew_every(), self.node_timeout * 2, self.retry * 2, self.grace, self.margin]
+            .into_iter()
+            .fold(Duration::ZERO, Duration::saturating_add)
+    }
+
+    /// Lease length.
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// Limit for one whole exchange with one node, connecting included.
+    pub fn node_timeout(&self) -> Duration {
+        self.node_timeout
+    }
+
+    /// The range of the random pause before a failed exchange is tried again.
+    pub fn retry(&self) -> Duration {
+        self.retry
+    }
+
+    /// Time between two renewals that succeed.
+    pub fn renew_every(&self) -> Duration {
+        self.ttl / 3
+    }
+
+    /// Time between the first signal and SIGKILL (`--kill-after`).
+    pub fn grace(&self) -> Duration {
+        self.grace
+    }
+
+    /// How long a grant is good for whose request was about to be sent at `sent`.
+    pub fn tenure(&self, sent: Instant) -> Instant {
+        (sent + self.ttl).before(self.drift)
+    }
+
+    /// The last moment for the first signal, so that SIGKILL still comes in time for a lease that ends at `deadline`.
+    pub fn signal_at(&self, deadline: Instant) -> Instant {
+        deadline.before(self.margin + self.grace)
+    }
+
+    /// The last moment for SIGKILL for a lease that ends at `deadline`.
+    pub fn kill_at(&self, deadline: Instant) -> Instant {
+        deadline.before(self.margin)
+    }
+}
+
+/// Why a schedule is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unfit {
+    /// The parts of the schedule add up to more than the TTL.
+    TooShort {
+        /// What does not fit.
+        schedule: Schedule,
+        /// The shortest TTL that would do with the other choices, if there is one.
+        shortest: Option<Duration>,
+    },
+    /// Longer than [`LONGEST_TTL`].
+    TooLong,
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::TooShort { schedule: s, shortest } = self else {
+            return write!(f, "--ttl is at most {}", duration::show(LONGEST_TTL));
+        };
+        write!(
+            f,
+            "--ttl {} is too short for its own schedule: a third to renew, drift {}, twice --node-timeout {} and pause {}, --kill-after {} and margin {} make {}",
+            duration::show(s.ttl),
+            duration::show(s.drift),
+            duration::show(s.node_timeout),
+            duration::show(s.retry),
+            duration::show(s.grace),
+            duration::show(s.margin),
+            duration::show(millis_up(s.needed())),
+        )?;
+        match shortest {
+            Some(ttl) => write!(f, "; give --ttl {} or more", duration::show(*ttl)),
+            None => write!(f, "; give a smaller --node-timeout, --kill-after or --drift"),
+        }
+    }
+}
+
+impl std::error::Error for Unfit {}
+
+/// Binary search over whole milliseconds: the slack grows with the TTL, since all parts that grow are fixed shares.
+fn shortest_fitting(wishes: Wishes) -> Option<Duration> {
+    let fits = |ms: u64| Schedule::derive(Wishes { ttl: Duration::from_millis(ms), ..wishes }).fits();
+    let (mut low, mut high) = (1, u64::try_from(LONGEST_TTL.as_millis()).ok()?);
+    if !fits(high) {
+        return None;
+    }
+    while low < high {
+        let middle = u64::midpoint(low, high);
+        if fits(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    Some(Duration::from_millis(high))
+}
+
+fn millis_up(span: Duration) -> Duration {
+    let whole = Duration::from_secs(span.as_secs()) + Duration::from_millis(u64::from(span.subsec_millis()));
+    if whole == span { span } else { whole + Duration::from_millis(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn wishes(ttl_ms: u64) -> Wishes {
+        Wishes { ttl: Duration::from_millis(ttl_ms), drift: 0.01, node_timeout: None, kill_after: None }
+    }
+
+    #[test]
+    fn thirty_seconds_is_the_schedule_of_the_design() {
+        let s = Schedule::new(wishes(30_000)).unwrap();
+        assert_eq!(s.renew_every(), Duration::from_secs(10));
+        assert_eq!(s.node_timeout(), Duration::from_secs(1));
+        assert_eq!(s.retry(), Duration::from_millis(250));
+        let d = s.tenure(Instant::from_nanos(0));
+        assert_eq!(d, Instant::from_nanos(29_698_000_000));
+        assert_eq!(d.since(s.kill_at(d)), Duration::from_millis(500));
+        assert_eq!(d.since(s.signal_at(d)), Duration::from_millis(5_500));
+    }
+
+    #[test]
+    fn a_short_ttl_is_refused_with_the_shortest_that_would_do() {
+        let Err(Unfit::TooShort { shortest: Some(shortest), .. }) = Schedule::new(wishes(200)) else {
+            panic!("200 ms must not fit");
+        };
+        assert!(Schedule::new(Wishes { ttl: shortest, ..wishes(0) }).is_ok());
+        assert!(Schedule::new(Wishes { ttl: shortest.saturating_sub(Duration::from_millis(1)), ..wishes(0) }).is_err());
+    }
+
+    #[test]
+    fn a_drift_of_one_half_leaves_room_for_nothing_and_names_no_ttl() {
+        let greedy = Wishes { drift: 0.9, ..wishes(30_000) };
+        assert!(matches!(Schedule::new(greedy), Err(Unfit::TooShort { shortest: None, .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn signal_kill_and_deadline_come_in_that_order_after_two_failed_renewals(
+            ttl in 1u64..100_000_000, kill_ms in proptest::option::of(0u64..20_000), sent in 0u64..1 << 50,
+        ) {
+            let sent = Instant::from_nanos(sent);
+            let w = Wishes { kill_after: kill_ms.map(Duration::from_millis), ..wishes(ttl) };
+            if let Ok(s) = Schedule::new(w) {
+                let d = s.tenure(sent);
+                prop_assert!(d < sent + s.ttl());
+                prop_assert!(s.signal_at(d) <= s.kill_at(d) && s.kill_at(d) <= d);
+                prop_assert!(sent + s.renew_every() + (s.node_timeout() + s.retry()) * 2 <= s.signal_at(d));
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Where a node is: its URL, checked before anything is sent. DESIGN.md §3.
+//!
+//! redis' own URL reader answers "did not parse" and ignores options it does not know; an operator needs to hear what
+//! is wrong, and without the password.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::PathBuf;
+
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use url::Url;
+
+use crate::escape;
+
+/// A password. Shown by nothing, not even `{:?}`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps `text`.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The password itself, for the server alone.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+/// A node's address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Address {
+    /// A server that speaks Redis' protocol.
+    Server(Server),
+    /// flock(2) in a directory of this machine; `None` is the user's own default directory.
+    Local(Option<PathBuf>),
+}
+
+/// How to reach a server and as whom.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Server {
+    /// Where it listens.
+    pub endpoint: Endpoint,
+    /// User and password of the URL.
+    pub user: Option<String>,
+    /// Password of the URL.
+    pub password: Option<Secret>,
+    /// Database number.
+    pub db: u32,
+}
+
+/// Where a server listens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Endpoint {
+    /// Host (without the brackets of an IPv6 address) and port; `tls` for `rediss://`.
+    Tcp {
+        /// Name or address.
+        host: String,
+        /// TCP port.
+        port: u16,
+        /// Whether the connection is encrypted and the server's name verified.
+        tls: bool,
+    },
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+/// What an address may look like, for error messages.
+const FORMS: &str =
+    "redis://[user:password@]host[:port][/db], rediss://…, redis+unix:///path[?db=N], local or local:/dir";
+
+impl Address {
+    /// Reads one address. Errors name it without its password.
+    pub fn parse(raw: &str) -> Result<Self, String> {
+        let fail = |why: &str| Err(format!("--node {}: {why}", without_password(raw)));
+        if raw == "local" {
+            return Ok(Self::Local(None));
+        }
+        if let Some(dir) = raw.strip_prefix("local:") {
+            let dir = PathBuf::from(dir);
+            return if dir.is_absolute() {
+                Ok(Self::Local(Some(dir)))
+            } else {
+                fail("local: takes an absolute directory")
+            };
+        }
+        let Some((scheme, _)) = raw.split_once("://") else {
+            return fail(&format!("not an address; write {FORMS}"));
+        };
+        let (tls, unix) = match scheme {
+            "redis" | "valkey" => (false, false),
+            "rediss" | "valkeys" => (true, false),
+            "redis+unix" | "valkey+unix" | "unix" => (false, true),
+            "redis-sentinel" | "valkey-sentinel" | "redis-cluster" | "valkey-cluster" => {
+                return fail("this version of rlock does not speak to a sentinel or a cluster yet");
+            }
+            _ => return fail(&format!("unknown scheme; write {FORMS}")),
+        };
+        if raw.contains('#') {
+            return fail("a # in an address must be written %23");
+        }
+        let Ok(url) = Url::parse(raw) else {
+            return fail("host or port cannot be read");
+        };
+        let parsed = if unix { unix_socket(&url) } else { tcp(&url, tls) };
+        parsed.map(Self::Server).or_else(|why| fail(&why))
+    }
+}
+
+fn unix_socket(url: &Url) -> Result<Server, String> {
+    if url.host_str().is_some_and(|host| !host.is_empty()) || url.path().len() < 2 {
+        return Err("write three slashes and an absolute path: redis+unix:///run/redis.sock".to_owned());
+    }
+    let mut db = 0;
+    for (name, value) in url.query_pairs() {
+        match &*name {
+            "db" => db = database(&value)?,
+            other => return Err(format!("unknown option {}; only db is known", escape::text(other))),
+        }
+    }
+    let path = PathBuf::from(decoded(url.path())?);
+    Ok(Server { endpoint: Endpoint::Unix(path), user: None, password: None, db })
+}
+
+fn tcp(url: &Url, tls: bool) -> Result<Server, String> {
+    if let Some((name, _)) = url.query_pairs().next() {
+        return Err(format!("unknown option {}; the database number is written /N", escape::text(&name)));
+    }
+    let host = match url.host_str() {
+        None | Some("") => return Err("the host is missing".to_owned()),
+        Some(host) => decoded(host.trim_start_matches('[').trim_end_matches(']'))?,
+    };
+    if host.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err("the host has characters that no host has".to_owned());
+    }
+    let db = match url.path().trim_start_matches('/') {
+        "" => 0,
+        number => database(number)?,
+    };
+    let filled = |text: String| if text.is_empty() { None } else { Some(text) };
+    Ok(Server {
+        endpoint: Endpoint::Tcp { host, port: url.port().unwrap_or(6379), tls },
+        user: filled(decoded(url.username())?),
+        password: url.password().map(decoded).transpose()?.and_then(filled).map(Secret),
+        db,
+    })
+}
+
+fn database(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("{} is no database number", escape::text(text)))
+}
+
+fn decoded(text: &str) -> Result<String, String> {
+    percent_decode_str(text).decode_utf8().map(Into::into).map_err(|_| "it is not UTF-8 once decoded".to_owned())
+}
+
+/// `raw` with all that could be a password cut out, however malformed it is. What follows the last `@` is the host.
+pub fn without_password(raw: &str) -> String {
+    let (scheme, rest) = raw.split_once("://").unwrap_or(("", raw));
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    let shown = if scheme.is_empty() { rest.to_owned() } else { format!("{scheme}://{rest}") };
+    escape::text(&shown)
+}
+
+/// Must be encoded in a path, beside control characters and what is not ASCII.
+const IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#');
+
+/// The name by which messages know the node: its address without user and password.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(None) => f.write_str("local"),
+            Self::Local(Some(dir)) => write!(f, "local:{}", escape::text(&dir.to_string_lossy())),
+            Self::Server(server) => server.fmt(f),
+        }
+    }
+}
+
+impl Address {
+    /// The address as another rlock reads it: with its user, without its password.
+    pub fn without_secret(&self) -> OsString {
+        match self {
+            Self::Local(Some(dir)) => [OsStr::new("local:"), dir.as_os_str()].into_iter().collect(),
+            Self::Server(Server { user: Some(user), .. }) => {
+                let user = utf8_percent_encode(user, NON_ALPHANUMERIC).to_string();
+                self.to_string().replacen("://", &format!("://{user}@"), 1).into()
+            }
+            _ => self.to_string().into(),
+        }
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (base, db) = match &self.endpoint {
+            Endpoint::Unix(path) => {
+                (format!("redis+unix://{}", utf8_percent_encode(&path.to_string_lossy(), IN_PATH)), "?db=")
+            }
+            Endpoint::Tcp { host, port, tls } => {
+                let scheme = if *tls { "rediss" } else { "redis" };
+                let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+                (format!("{scheme}://{open}{}{close}:{port}", escape::text(host)), "/")
+            }
+        };
+        f.write_str(&base)?;
+        if self.db > 0 { write!(f, "{db}{}", self.db) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shown(raw: &str) -> String {
+        Address::parse(raw).map_or_else(|error| error, |address| address.to_string())
+    }
+
+    #[test]
+    fn every_form_of_the_design_is_read_and_shown_without_its_password() {
+        assert_eq!(shown("redis://h"), "redis://h:6379");
+        assert_eq!(shown("valkey://u:p%40ss@h:1/2"), "redis://h:1/2");
+        assert_eq!(shown("rediss://:s@[::1]:7"), "rediss://[::1]:7");
+        assert_eq!(shown("redis+unix:///run/r%20s.sock?db=3"), "redis+unix:///run/r%20s.sock?db=3");
+        assert_eq!(shown("local"), "local");
+        assert_eq!(shown("local:/var/lock"), "local:/var/lock");
+    }
+
+    #[test]
+    fn user_and_password_are_decoded() {
+        let Ok(Address::Server(server)) = Address::parse("redis://us%3Aer:p%40%2Fss@h") else { panic!() };
+        assert_eq!(server.user.as_deref(), Some("us:er"));
+        assert_eq!(server.password, Some(Secret::new("p@/ss")));
+    }
+
+    #[test]
+    fn a_bad_address_says_why_and_never_shows_the_password() {
+        for (raw, why) in [
+            ("", "not an address"),
+            ("h:6379", "not an address"),
+            ("local:dir", "absolute"),
+            ("http://h", "unknown scheme"),
+            ("redis://", "host"),
+            ("redis://u:hunter2@", "host"),
+            ("redis://u:hunter2@h:99999", "port"),
+            ("redis://u:hunter2@h/x", "x is no database"),
+            ("redis://u:hunter2@h/0?protocol=3", "unknown option protocol"),
+            ("redis://u:hunt#er2@h", "%23"),
+            ("redis://u:hunter2@extra@h/-1", "-1 is no database"),
+            ("redis+unix://h/x", "three slashes"),
+            ("redis+unix:///x?pass=hunter2", "unknown option pass"),
+        ] {
+            let error = Address::parse(raw).expect_err(raw);
+            assert!(error.contains(why), "{raw}: {error}");
+        }
+    }
+
+    #[test]
+    fn another_rlock_is_given_the_user_but_not_the_password() {
+        let address = Address::parse("redis://us%3Aer:hunter2@h/2").unwrap();
+        assert_eq!(address.without_secret(), "redis://us%3Aer@h:6379/2");
+    }
+
+    proptest! {
+        #[test]
+        fn no_error_and_no_name_contains_the_password(tail in "[ -~]{0,20}") {
+            let raw = format!("redis://user:hunter2@{tail}");
+            prop_assert!(!shown(&raw).contains("hunter2"));
+        }
+
+        #[test]
+        fn no_address_makes_the_parser_panic(raw in ".*") {
+            let _ = shown(&raw);
+        }
+
+        #[test]
+        fn a_shown_address_is_read_back(host in "[a-z]{1,9}", port in 1u16.., db in 0u32..99, tls: bool) {
+            let raw = format!("{}://{host}:{port}/{db}", if tls { "rediss" } else { "redis" });
+            prop_assert_eq!(Address::parse(&raw), Address::parse(&shown(&raw)));
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! One connection to a server, and what happens on it.
+//!
+//! The redis crate speaks the protocol over a stream of ours, which adds what it lacks: a limit on a reply's size (a
+//! hostile or mistaken peer costs 64 KiB, not a gigabyte), a count of what the kernel has taken (a release must be
+//! written before rlock exits), and word of a connection that broke while nobody was asking.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ErrorKind, RedisConnectionInfo, RedisError, Value};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Notify;
+
+use super::address::{Endpoint, Secret, Server};
+use super::tls::Trust;
+use super::{Fault, FaultKind};
+use crate::escape;
+
+/// The most that may be read between two requests.
+const REPLY_LIMIT: usize = 64 * 1024;
+
+/// How to get in: what the address says, completed with what the environment or a file says.
+#[derive(Clone)]
+pub struct Access {
+    /// Where, as whom, which database.
+    pub server: Server,
+    /// The password, whatever it came from.
+    pub password: Option<Secret>,
+    /// Needed for `rediss://` only.
+    pub trust: Option<Trust>,
+}
+
+/// A connection that is set up: authenticated, and in its database.
+#[derive(Clone)]
+pub struct Link {
+    connection: MultiplexedConnection,
+    traffic: Arc<Traffic>,
+}
+
+/// What is known of a connection without asking the server.
+#[derive(Default)]
+struct Traffic {
+    /// Bytes handed to the connection.
+    queued: AtomicU64,
+    /// Bytes taken by the stream.
+    taken: AtomicU64,
+    /// Bytes flushed to the kernel.
+    flushed: AtomicU64,
+    /// No byte will come or go any more.
+    broken: AtomicBool,
+    /// Requests that may set a key and have no reply yet.
+    open_sets: AtomicUsize,
+    /// Told whenever `flushed` or `broken` changes.
+    changed: Notify,
+}
+
+impl Traffic {
+    fn break_off(&self) {
+        self.broken.store(true, Ordering::Relaxed);
+        self.changed.notify_waiters();
+    }
+
+    /// Comes true as soon as `seen` says so; looked at again whenever something changed.
+    async fn wait_for(&self, seen: impl Fn(&Self) -> bool) {
+        loop {
+            let mut change = std::pin::pin!(self.changed.notified());
+            change.as_mut().enable();
+            if seen(self) {
+                return;
+            }
+            change.await;
+        }
+    }
+}
+
+impl Link {
+    /// Connects and authenticates. The caller limits the time.
+    pub async fn open(access: &Access) -> Result<Self, Fault> {
+        match &access.server.endpoint {
+            Endpoint::Unix(path) => {
+                let stream = UnixStream::connect(path).await.map_err(|error| cannot_connect(&error))?;
+                Self::set_up(access, stream).await
+            }
+            Endpoint::Tcp { host, port, tls } => {
+                let stream =
+                    TcpStream::connect((host.as_str(), *port)).await.map_err(|error| cannot_connect(&error))?;
+                stream.set_nodelay(true).map_err(|error| cannot_connect(&error))?;
+                match (&access.trust, tls) {
+                    (Some(trust), true) => Self::set_up(access, trust.handshake(host, stream).await?).await,
+                    (None, true) => Err(Fault::new(FaultKind::Unfit, "no issuer is trusted for rediss://")),
+                    (_, false) => Self::set_up(access, stream).await,
+                }
+            }
+        }
+    }
+
+    async fn set_up<S>(access: &Access, stream: S) -> Result<Self, Fault>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let traffic = Arc::new(Traffic::default());
+        let metered = Metered { stream, traffic: Arc::clone(&traffic), allowance: REPLY_LIMIT };
+        let mut info = RedisConnectionInfo::default().set_db(i64::from(access.server.db)).set_skip_set_lib_name();
+        if let Some(password) = &access.password {
+            info = info.set_password(password.reveal());
+        }
+        if let Some(user) = &access.server.user {
+            // A user that needs no password must still be named to the server, and AUTH takes two words.
+            info = info.set_username(user).set_password(access.password.as_ref().map_or("", Secret::reveal));
+        }
+        // Its own limit would throw late replies away; ours are the callers' deadlines.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let opened = MultiplexedConnection::new_with_config(&info, metered, config).await;
+        let (connection, driver) = opened.map_err(|error| match error.kind() {
+            // The crate keeps the server's own words to itself.
+            ErrorKind::AuthenticationFailed => Fault::new(FaultKind::Refused, "the user or the password is wrong"),
+            _ => match fault(&error) {
+                // Nothing of ours has been sent yet.
+                Fault { kind: FaultKind::Unknown, why } => Fault::new(FaultKind::Unavailable, why),
+                other => other,
+            },
+        })?;
+        tokio::spawn({
+            let traffic = Arc::clone(&traffic);
+            async move {
+                driver.await;
+                traffic.break_off();
+            }
+        });
+        traffic.queued.store(traffic.taken.load(Ordering::Relaxed), Ordering::Relaxed);
+        Ok(Self { connection, traffic })
+    }
+
+    /// Sends one command. The request is on its way even if the future is dropped, if it was polled once.
+    pub async fn send(&self, command: &redis::Cmd, sets: bool) -> Result<Value, Fault> {
+        let mut connection = self.connection.clone();
+        self.traffic.queued.fetch_add(command.get_packed_command().len() as u64, Ordering::Relaxed);
+        if sets {
+            self.traffic.open_sets.fetch_add(1, Ordering::Relaxed);
+        }
+        let reply = connection.send_packed_command(command).await;
+        if sets {
+            self.traffic.open_sets.fetch_sub(1, Ordering::Relaxed);
+        }
+        match reply {
+            Ok(Value::ServerError(error)) => Err(fault(&RedisError::from(error))),
+            Ok(value) => Ok(value),
+            Err(error) => Err(fault(&error)),
+        }
+    }
+
+    /// Whether the connection is beyond use.
+    pub fn is_broken(&self) -> bool {
+        self.traffic.broken.load(Ordering::Relaxed)
+    }
+
+    /// Whether a request that may set a key has no reply yet: a release must be sent behind it.
+    pub fn may_still_set(&self) -> bool {
+        !self.is_broken() && self.traffic.open_sets.load(Ordering::Relaxed) > 0
+    }
+
+    /// Comes true when the connection breaks.
+    pub async fn broken(self) {
+        let traffic = Arc::clone(&self.traffic);
+        // The connection itself must not be kept alive by the one who watches it.
+        drop(self);
+        traffic.wait_for(|t| t.broken.load(Ordering::Relaxed)).await;
+    }
+
+    /// Comes true when all that was sent so far is with the kernel, or the connection is broken.
+    pub async fn written(self) {
+        let sent = self.traffic.queued.load(Ordering::Relaxed);
+        let done = |t: &Traffic| t.flushed.load(Ordering::Relaxed) >= sent || t.broken.load(Ordering::Relaxed);
+        self.traffic.wait_for(done).await;
+    }
+}
+
+fn cannot_connect(error: &io::Error) -> Fault {
+    Fault::new(FaultKind::Unavailable, format!("cannot connect: {}", escape::text(&error.to_string())))
+}
+
+/// What a server's error means. A request that was refused with one of the passing conditions changed nothing: each
+/// script's first write is the one that is refused.
+fn fault(error: &RedisError) -> Fault {
+    let text = told(error);
+    let kind = match error.kind() {
+        ErrorKind::AuthenticationFailed => FaultKind::Refused,
+        ErrorKind::InvalidClientConfig => FaultKind::Unfit,
+        ErrorKind::Server(_) | ErrorKind::Extension => kind_of_server_error(&text),
+        // Broken, closed or unintelligible after the request was written: it may have been executed.
+        _ => FaultKind::Unknown,
+    };
+    Fault::new(kind, text)
+}
+
+fn kind_of_server_error(text: &str) -> FaultKind {
+    const REFUSED: [&str; 5] =
+        ["NOAUTH", "WRONGPASS", "NOPERM", "can't run this command", "can't access at least one of the keys"];
+    const PASSING: [&str; 9] =
+        ["LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN"];
+    // Redis 7 passes a command's error on as its own; Redis 6 wraps it: "ERR Error running script …: -READONLY You …".
+    let code = text.split(' ').next().unwrap_or_default();
+    let names = |known: &&str| code == *known || text.contains(&format!("-{known} "));
+    if REFUSED.iter().any(|known| names(known) || (known.contains(' ') && text.contains(known))) {
+        FaultKind::Refused
+    } else if PASSING.iter().any(names) {
+        FaultKind::Unavailable
+    } else {
+        FaultKind::Unfit
+    }
+}
+
+/// The server's words, escaped and short.
+fn told(error: &RedisError) -> String {
+    let words = match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (None, Some(detail)) => detail.to_owned(),
+        _ => error.to_string(),
+    };
+    let mut shown: String = words.chars().take(200).collect();
+    if shown.len() < words.len() {
+        shown.push('…');
+    }
+    escape::text(&shown)
+}
+
+/// A stream that counts.
+struct Metered<S> {
+    stream: S,
+    traffic: Arc<Traffic>,
+    /// Bytes that may still be read before the next request is written.
+    allowance: usize,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
+        let count = buffer.filled().len() - before;
+        let Some(left) = self.allowance.checked_sub(count) else {
+            self.traffic.break_off();
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "a reply of over 64 KiB")));
+        };
+        self.allowance = left;
+        if result.is_err() || count == 0 {
+            self.traffic.break_off();
+        }
+        Poll::Ready(result)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let result = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
+        match &result {
+            Ok(count) => {
+                self.traffic.taken.fetch_add(*count as u64, Ordering::Relaxed);
+                self.allowance = REPLY_LIMIT;
+            }
+            Err(_) => self.traffic.break_off(),
+        }
+        Poll::Ready(result)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = ready!(Pin::new(&mut self.stream).poll_flush(cx));
+        if result.is_ok() {
+            let taken = self.traffic.taken.load(Ordering::Relaxed);
+            if self.traffic.flushed.swap(taken, Ordering::Relaxed) != taken {
+                self.traffic.changed.notify_waiters();
+            }
+        } else {
+            self.traffic.break_off();
+        }
+        Poll::Ready(result)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_both_redis_generations_are_told_apart() {
+        for (text, kind) in [
+            ("NOAUTH Authentication required.", FaultKind::Refused),
+            ("NOPERM this user has no permissions to run the 'eval' command", FaultKind::Refused),
+            ("ERR Error running script (call to f_1): @user_script:9: -NOPERM this user", FaultKind::Refused),
+            ("ERR The user executing the script can't run this command or subcommand", FaultKind::Refused),
+            ("READONLY You can't write against a read only replica.", FaultKind::Unavailable),
+            (
+                "ERR Error running script (call to f_1): @user_script:9: -READONLY You can't write",
+                FaultKind::Unavailable,
+            ),
+            ("OOM command not allowed when used memory > 'maxmemory'.", FaultKind::Unavailable),
+            ("BUSY Redis is busy running a script.", FaultKind::Unavailable),
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", FaultKind::Unfit),
+            ("ERR unknown command 'EVAL'", FaultKind::Unfit),
+        ] {
+            assert_eq!(kind_of_server_error(text), kind, "{text}");
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! A lock on this machine alone: flock(2) on a file. For trying rlock out, for laptops, for jobs that live on one host.
+//!
+//! The kernel gives the lock back when the last descriptor of the open file is closed, however its holder ends, so a
+//! grant has no end of its own. What can still take it away is a file that is deleted or replaced under us: a renewal
+//! looks for that.
+
+use std::cell::RefCell;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::SystemTime;
+
+use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::unistd::Uid;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use uuid::Uuid;
+
+use super::{Claim, Fault, FaultKind, Freed, Node, Pending, Renewal, Vote};
+use crate::escape;
+use crate::lock::details::LARGEST_VALUE;
+use crate::lock::fence::Fence;
+use crate::lock::instant::Instant;
+use crate::lock::key::Key;
+use crate::lock::lease::Struck;
+use crate::lock::occupant::Sighting;
+use crate::lock::token::Token;
+
+/// Where a user's locks are, the same for cron and for a login: `TMPDIR` and `XDG_RUNTIME_DIR` differ between the two.
+const PARENTS: [&str; 2] = ["/run/lock", "/tmp"];
+
+/// The counter behind all fences of a directory. No key has this file name: a leading dot is encoded.
+const FENCES: &str = ".fence";
+
+/// What may stand in a file name as it is.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+
+/// Encoded names longer than this are cut and given a hash. `NAME_MAX` is 255.
+const LONGEST_NAME: usize = 180;
+
+/// flock(2) on files of one directory.
+pub struct LocalNode {
+    name: String,
+    dir: PathBuf,
+    held: Rc<RefCell<Option<Held>>>,
+}
+
+struct Held {
+    file: Flock<File>,
+    path: PathBuf,
+    token: Token,
+}
+
+impl LocalNode {
+    /// Locks in `dir`, or in the user's own directory. Errors are configuration errors: they name the directory.
+    pub fn open(dir: Option<&Path>) -> Result<Self, String> {
+        let (name, dir) = match dir {
+            None => ("local".to_owned(), own_directory()?),
+            Some(dir) => (format!("local:{}", shown(dir)), made(dir)?),
+        };
+        Ok(Self { name, dir, held: Rc::default() })
+    }
+
+    fn take(&self, claim: &Claim) -> io::Result<Vote> {
+        let path = self.dir.join(file_name(claim.key.stored()));
+        loop {
+            let file = open(&path)?;
+            let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(file) => file,
+                Err((mut file, nix::Error::EWOULDBLOCK)) => {
+                    return Ok(Vote::Held(Box::new(sighting(&mut file)?.into())));
+                }
+                Err((_, error)) => return Err(error.into()),
+            };
+            // Whoever held it before may have unlinked it between our open and our flock.
+            if !is_at(&file, &path)? {
+                continue;
+            }
+            let Some(fence) = self.next_fence(claim.fence_hint) else {
+                let why = format!("the fence counter {} has reached 2^52", shown(&self.dir.join(FENCES)));
+                return Ok(Vote::Failed(Fault::new(FaultKind::Unfit, why)));
+            };
+            // Who holds it is told for people's sake; on a full disk the lock still stands.
+            let _ = file.set_len(0).and_then(|()| file.write_all(claim.value.as_bytes()));
+            *self.held.borrow_mut() = Some(Held { file, path, token: claim.token });
+            return Ok(Vote::Granted { until: Instant::NEVER, fence });
+        }
+    }
+
+    /// c := max(c + 1, hint), for all locks of the directory. Its lock is never waited for: a process that is stopped
+    /// while it has it must not stop everybody. Without it the clock alone makes the number larger than the last.
+    fn next_fence(&self, hint: u64) -> Option<Fence> {
+        let counter = open(&self.dir.join(FENCES)).ok().and_then(|mut file| {
+            for _ in 0..1000 {
+                match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                    Ok(locked) => return Some(locked),
+                    Err((unlocked, nix::Error::EWOULDBLOCK)) => file = unlocked,
+                    Err(_) => return None,
+                }
+                std::thread::yield_now();
+            }
+            None
+        });
+        let mut text = String::new();
+        let Some(mut counter) = counter else { return Fence::after(0, hint) };
+        let previous = match counter.read_to_string(&mut text) {
+            Ok(_) => text.trim().parse().unwrap_or(0),
+            Err(_) => 0,
+        };
+        let fence = Fence::after(previous, hint)?;
+        let _ = counter.write_all_at(format!("{fence}\n").as_bytes(), 0);
+        Some(fence)
+    }
+
+    fn look(&self, token: Token) -> io::Result<Option<Struck>> {
+        match self.held.borrow().as_ref().filter(|held| held.token == token) {
+            None => Ok(Some(Struck::Absent)),
+            Some(held) if is_at(&held.file, &held.path)? => {
+                // Cleaners of /tmp go by age (systemd-tmpfiles: 10 days).
+                let _ = held.file.set_modified(SystemTime::now());
+                Ok(None)
+            }
+            Some(held) => Ok(Some(if held.path.symlink_metadata().is_ok() { Struck::Another } else { Struck::Absent })),
+        }
+    }
+
+    fn let_go(&self, token: Token) -> io::Result<Freed> {
+        if let Some(struck) = self.look(token)? {
+            return Ok(Freed::NotOurs(struck));
+        }
+        if let Some(held) = self.held.borrow_mut().take() {
+            // Unlinked while still locked: who opens it now sees, once locked, that it is not the file at this name.
+            let _ = std::fs::remove_file(&held.path);
+        }
+        Ok(Freed::Released)
+    }
+}
+
+impl Node for LocalNode {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn acquire(&self, claim: &Claim) -> Pending<Vote> {
+        let vote = self.take(claim).unwrap_or_else(|error| Vote::Failed(self.fault(&error)));
+        Box::pin(std::future::ready(vote))
+    }
+
+    fn renew(&self, claim: &Claim, _fence: Fence, _anew: bool) -> Pending<Renewal> {
+        let renewal = match self.look(claim.token) {
+            Ok(None) => Renewal::Renewed(Instant::NEVER),
+            Ok(Some(struck)) => Renewal::Lost(struck),
+            Err(error) => Renewal::Failed(self.fault(&error)),
+        };
+        Box::pin(std::future::ready(renewal))
+    }
+
+    fn shield(&self, _claim: &Claim, _fence: Fence) -> Pending<Renewal> {
+        // The file is gone and its name free for all: nothing here could cover the time until the command is dead.
+        Box::pin(std::future::ready(Renewal::Lost(Struck::Absent)))
+    }
+
+    fn release(&self, _key: &Key, token: Token) -> Pending<Freed> {
+        let freed = self.let_go(token).unwrap_or_else(|error| Freed::Failed(self.fault(&error)));
+        Box::pin(std::future::ready(freed))
+    }
+
+    fn broken(&self) -> Pending<()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn written(&self) -> Pending<()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl LocalNode {
+    fn fault(&self, error: &io::Error) -> Fault {
+        let kind = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FaultKind::Unavailable,
+            _ => FaultKind::Unfit,
+        };
+        Fault::new(kind, format!("{}: {}", shown(&self.dir), escape::text(&error.to_string())))
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).bits())
+        .open(path)
+}
+
+/// Whether `file` is what stands at `path` now.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let ours = file.metadata()?;
+    match path.symlink_metadata() {
+        Ok(there) => Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn sighting(file: &mut File) -> io::Result<Sighting> {
+    let length = file.metadata()?.len();
+    let mut head = Vec::new();
+    file.rewind()?;
+    file.take(LARGEST_VALUE as u64).read_to_end(&mut head)?;
+    Ok(Sighting { kind: "string".to_owned(), length, head, ttl: None })
+}
+
+/// Any key as a file name, no two keys as the same one but for a collision of hashes of over-long ones, which only
+/// makes two locks exclude each other.
+fn file_name(key: &str) -> String {
+    let mut name = utf8_percent_encode(key, ENCODED).to_string();
+    if let Some(rest) = name.strip_prefix('.') {
+        name = format!("%2E{rest}");
+    }
+    if name.len() > LONGEST_NAME {
+        let hash = Uuid::new_v5(&Uuid::NAMESPACE_OID, key.as_bytes()).simple();
+        name = format!("{}~{hash}", &name[..LONGEST_NAME]);
+    }
+    name + ".lock"
+}
+
+fn own_directory() -> Result<PathBuf, String> {
+    let user = Uid::effective();
+    let mut refused = String::new();
+    for parent in PARENTS {
+        let dir = Path::new(parent).join(format!("rlock-{user}"));
+        match std::fs::DirBuilder::new().mode(0o700).create(&dir) {
+            Ok(()) => return Ok(dir),
+            // Somebody else's directory, or a symlink, under our name is no reason to go elsewhere: another rlock
+            // of ours may have seen a good one there, and then the two would not exclude each other.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return checked(dir, user),
+            Err(error) => refused = format!("--node local: cannot make {}: {error}", shown(&dir)),
+        }
+    }
+    Err(refused)
+}
+
+fn checked(dir: PathBuf, user: Uid) -> Result<PathBuf, String> {
+    let there = dir.symlink_metadata().map_err(|error| format!("--node local: {}: {error}", shown(&dir)))?;
+    if there.is_dir() && there.uid() == user.as_raw() && there.mode().trailing_zeros() >= 6 {
+        return Ok(dir);
+    }
+    Err(format!(
+        "--node local: {} must be a directory of your own that nobody else may enter (chmod 700); name another with local:/dir",
+        shown(&dir)
+    ))
+}
+
+fn made(dir: &Path) -> Result<PathBuf, String> {
+    let fail = |error: io::Error| format!("--node local:{}: {}", shown(dir), escape::text(&error.to_string()));
+    match std::fs::DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(fail(error)),
+    }
+    if !dir.metadata().map_err(fail)?.is_dir() {
+        return Err(fail(io::ErrorKind::NotADirectory.into()));
+    }
+    Ok(dir.to_path_buf())
+}
+
+fn shown(path: &Path) -> String {
+    escape::text(&path.to_string_lossy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_key_is_a_safe_file_name_and_no_other_keys(a in ".{1,300}", b in ".{1,300}") {
+            let name = file_name(&a);
+            prop_assert!(name.len() <= 255 && !name.contains('/') && !name.starts_with('.'));
+            prop_assert_eq!(name == file_name(&b), a == b);
+        }
+    }
+
+    #[test]
+    fn dots_and_slashes_do_not_leave_the_directory() {
+        assert_eq!(file_name(".."), "%2E..lock");
+        assert_eq!(file_name("../x"), "%2E.%2Fx.lock");
+        assert_eq!(file_name(".fence"), "%2Efence.lock");
+    }
+}

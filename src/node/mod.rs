@@ -1,0 +1,143 @@
+//! Where a lock lives: one trait, [`Node`], and one file for each kind of store.
+//!
+//! A node answers for itself alone; what the answers of several mean together is `redlock`'s business. A request is on
+//! its way when the method returns, and dropping what it returned stops the listening, never the request: a SET that
+//! was written may run, and its release must not depend on who is still interested.
+
+pub mod address;
+pub mod link;
+pub mod local;
+pub mod redis;
+pub mod tls;
+
+use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::lock::fence::Fence;
+use crate::lock::instant::Instant;
+use crate::lock::key::Key;
+use crate::lock::lease::Struck;
+use crate::lock::occupant::Occupant;
+use crate::lock::schedule::Schedule;
+use crate::lock::token::Token;
+
+/// An answer that will come, or not.
+pub type Pending<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// One place where a lock lives.
+pub trait Node {
+    /// The node's name in messages: its address without user and password.
+    fn name(&self) -> &str;
+
+    /// Sets the key if there is none.
+    fn acquire(&self, ask: &Claim) -> Pending<Vote>;
+
+    /// Extends the key if it is ours. `anew`: the last exchange got no answer, so do not queue behind it.
+    fn renew(&self, claim: &Claim, fence: Fence, anew: bool) -> Pending<Renewal>;
+
+    /// Sets the key again, with the same token, if there is none: to cover the time until the command is dead.
+    fn shield(&self, claim: &Claim, fence: Fence) -> Pending<Renewal>;
+
+    /// Deletes the key if it is ours, behind whatever was sent before.
+    fn release(&self, key: &Key, token: Token) -> Pending<Freed>;
+
+    /// Comes true when the connection is found broken, which is how a node that restarted is noticed.
+    fn broken(&self) -> Pending<()>;
+
+    /// Comes true when all that was sent has been handed to the kernel, or can no longer be.
+    fn written(&self) -> Pending<()>;
+}
+
+/// What is asked of a node: this lock, for this holder.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The lock.
+    pub key: Key,
+    /// The holder's proof.
+    pub token: Token,
+    /// What is stored: the token and who holds it.
+    pub value: String,
+    /// Where a forgotten fence counter starts again, in unix microseconds; one for all nodes of an attempt.
+    pub fence_hint: u64,
+    /// How long the lease is, and how much of that counts.
+    pub schedule: Schedule,
+}
+
+/// A node's answer to an acquire. *Unknown is not no*: the key may be set.
+#[derive(Clone, Debug)]
+pub enum Vote {
+    /// The key is ours.
+    Granted {
+        /// Until when the grant certainly stands.
+        until: Instant,
+        /// The node's fence for this grant.
+        fence: Fence,
+    },
+    /// Somebody else has it.
+    Held(Box<Occupant>),
+    /// The node failed, and says or implies what may have happened to the key.
+    Failed(Fault),
+}
+
+/// A node's answer to a renewal.
+#[derive(Clone, Debug)]
+pub enum Renewal {
+    /// The key was ours all along and is until then.
+    Renewed(Instant),
+    /// The key is not ours any more.
+    Lost(Struck),
+    /// No answer that counts.
+    Failed(Fault),
+}
+
+/// A node's answer to a release.
+#[derive(Clone, Debug)]
+pub enum Freed {
+    /// It was ours and is gone.
+    Released,
+    /// It was not ours any more, so nothing was changed.
+    NotOurs(Struck),
+    /// No answer that counts; the key expires by itself.
+    Failed(Fault),
+}
+
+/// Why a node's vote is missing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// What to do about it.
+    pub kind: FaultKind,
+    /// For people; escaped.
+    pub why: String,
+}
+
+/// What a fault means for the one who asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultKind {
+    /// The node refuses us, and will again: password, ACL, certificate.
+    Refused,
+    /// The node cannot be used as configured.
+    Unfit,
+    /// The request certainly changed nothing; later it may succeed.
+    Unavailable,
+    /// No answer: the request may have been executed, or may be yet.
+    Unknown,
+}
+
+impl Fault {
+    /// A fault of `kind`, explained by `why`.
+    pub fn new(kind: FaultKind, why: impl Into<String>) -> Self {
+        Self { kind, why: why.into() }
+    }
+
+    /// No answer within `limit`.
+    pub fn timeout(limit: Duration) -> Self {
+        Self::new(FaultKind::Unknown, format!("no answer within {}", crate::lock::duration::show_rounded(limit)))
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}

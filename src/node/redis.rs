@@ -1,0 +1,344 @@
+//! A node that is a server: Redis, Valkey, or what speaks their protocol with EVAL.
+//!
+//! A task of its own owns the connections, so that requests keep their order and outlive those who asked. It
+//! reconnects when it must, and by nobody's leave but the caller's: nothing below `redlock` repeats a request, since a
+//! repeated SET NX would lose to itself.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, SystemTime};
+
+use redis::{Cmd, Value};
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use super::link::{Access, Link};
+use super::{Claim, Fault, FaultKind, Freed, Node, Pending, Renewal, Vote};
+use crate::clock;
+use crate::lock::fence::Fence;
+use crate::lock::instant::Instant;
+use crate::lock::key::Key;
+use crate::lock::lease::Struck;
+use crate::lock::occupant::{Occupant, Sighting};
+use crate::lock::token::Token;
+
+/// How long a fence counter is kept after its last use, at least.
+const FENCE_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Connections without an answer that are kept for their late replies; the oldest beyond that is dropped.
+const KEPT_LINKS: usize = 4;
+
+macro_rules! script {
+    ($name:literal) => {
+        concat!(include_str!("scripts/peek.lua"), "\n", include_str!(concat!("scripts/", $name)))
+    };
+}
+
+const ACQUIRE: &str = script!("acquire.lua");
+const RENEW: &str = script!("renew.lua");
+const SHIELD: &str = script!("shield.lua");
+const RELEASE: &str = script!("release.lua");
+
+/// A server.
+pub struct RedisNode {
+    name: String,
+    limit: Duration,
+    requests: mpsc::UnboundedSender<Request>,
+    links: Arc<Links>,
+}
+
+/// The connections that the node's task has, newest last.
+#[derive(Default)]
+struct Links {
+    open: Mutex<Vec<Link>>,
+    /// Requests accepted and not yet handed to a connection.
+    waiting: AtomicUsize,
+    changed: Notify,
+}
+
+struct Request {
+    command: Cmd,
+    route: Route,
+    answer: oneshot::Sender<Reply>,
+}
+
+/// Which connection a request takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Route {
+    /// The newest that works, else a new one.
+    Usual { sets: bool },
+    /// A new one: the newest has not answered.
+    Anew,
+    /// Behind every request that may still set a key, and on the newest.
+    Behind,
+}
+
+/// A reply, and when its request was about to be sent.
+struct Reply {
+    sent: Instant,
+    result: Result<Value, Fault>,
+}
+
+impl RedisNode {
+    /// A node that connects when it is first asked. `limit` bounds each exchange, connecting included.
+    pub fn new(access: Access, limit: Duration) -> Self {
+        let (requests, inbox) = mpsc::unbounded_channel();
+        let links = Arc::new(Links::default());
+        let name = access.server.to_string();
+        tokio::spawn(Worker { access, limit, links: Arc::clone(&links) }.work(inbox));
+        Self { name, limit, requests, links }
+    }
+
+    fn ask(&self, command: Cmd, route: Route) -> oneshot::Receiver<Reply> {
+        let (answer, reply) = oneshot::channel();
+        self.links.waiting.fetch_add(1, Ordering::Relaxed);
+        // The task ends with the runtime only; an answer that never comes is an unknown one.
+        let _ = self.requests.send(Request { command, route, answer });
+        reply
+    }
+
+    fn newest(&self) -> Option<Link> {
+        self.links.lock().last().cloned()
+    }
+}
+
+impl Links {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Link>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Worker {
+    access: Access,
+    limit: Duration,
+    links: Arc<Links>,
+}
+
+impl Worker {
+    async fn work(self, mut inbox: mpsc::UnboundedReceiver<Request>) {
+        while let Some(request) = inbox.recv().await {
+            self.serve(request).await;
+            self.links.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.links.changed.notify_waiters();
+        }
+    }
+
+    async fn serve(&self, request: Request) {
+        let Request { command, route, answer } = request;
+        let command = Arc::new(command);
+        if route == Route::Behind {
+            let behind =
+                self.links.lock().iter().rev().skip(1).filter(|link| link.may_still_set()).cloned().collect::<Vec<_>>();
+            for link in behind {
+                send(link, Arc::clone(&command), false, None).await;
+            }
+        }
+        match self.link(route).await {
+            Ok(link) => send(link, command, matches!(route, Route::Usual { sets: true }), Some(answer)).await,
+            Err(fault) => {
+                let _ = answer.send(Reply { sent: clock::now(), result: Err(fault) });
+            }
+        }
+    }
+
+    async fn link(&self, route: Route) -> Result<Link, Fault> {
+        if route != Route::Anew
+            && let Some(newest) = self.links.lock().last().filter(|link| !link.is_broken())
+        {
+            return Ok(newest.clone());
+        }
+        // Nothing was sent yet, so a connection that is slow to open leaves nothing unknown behind.
+        let slow = || Err(Fault { kind: FaultKind::Unavailable, ..Fault::timeout(self.limit) });
+        let link = clock::until(clock::now() + self.limit, Link::open(&self.access)).await.unwrap_or_else(slow)?;
+        let mut open = self.links.lock();
+        open.retain(|link| !link.is_broken());
+        if open.len() >= KEPT_LINKS {
+            open.remove(0);
+        }
+        open.push(link.clone());
+        Ok(link)
+    }
+}
+
+/// Sends `command` in a task of its own: it is written, and its reply awaited, whether or not anybody still listens.
+async fn send(link: Link, command: Arc<Cmd>, sets: bool, answer: Option<oneshot::Sender<Reply>>) {
+    let sent = clock::now();
+    let mut exchange = Box::pin(async move { link.send(&command, sets).await });
+    let deliver = move |result| {
+        if let Some(answer) = answer {
+            let _ = answer.send(Reply { sent, result });
+        }
+    };
+    // Polled once here, so that requests reach the connection in the order in which they were made.
+    match futures_util::poll!(&mut exchange) {
+        Poll::Ready(result) => deliver(result),
+        Poll::Pending => drop(tokio::spawn(async move { deliver(exchange.await) })),
+    }
+}
+
+impl Node for RedisNode {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn acquire(&self, claim: &Claim) -> Pending<Vote> {
+        let mut command = eval(ACQUIRE, &[claim.key.stored(), &claim.key.derived("fence")]);
+        command.arg(&claim.value).arg(millis(claim.schedule.ttl())).arg(claim.fence_hint).arg(fence_life(claim));
+        let reply = self.ask(command, Route::Usual { sets: true });
+        let schedule = claim.schedule;
+        Box::pin(async move {
+            let Reply { sent, result } = received(reply).await;
+            match result.and_then(|value| vote(&value)) {
+                Ok(Ok(fence)) => Vote::Granted { until: schedule.tenure(sent), fence },
+                Ok(Err(occupant)) => Vote::Held(occupant),
+                Err(fault) => Vote::Failed(fault),
+            }
+        })
+    }
+
+    fn renew(&self, claim: &Claim, fence: Fence, anew: bool) -> Pending<Renewal> {
+        let mut command = eval(RENEW, &[claim.key.stored(), &claim.key.derived("fence")]);
+        command.arg(claim.token.to_string()).arg(millis(claim.schedule.ttl())).arg(fence.get()).arg(fence_life(claim));
+        let route = if anew { Route::Anew } else { Route::Usual { sets: false } };
+        renewal(claim, self.ask(command, route))
+    }
+
+    fn shield(&self, claim: &Claim, fence: Fence) -> Pending<Renewal> {
+        let mut command = eval(SHIELD, &[claim.key.stored(), &claim.key.derived("fence")]);
+        command.arg(claim.token.to_string()).arg(&claim.value).arg(millis(claim.schedule.ttl()));
+        command.arg(fence.get()).arg(fence_life(claim));
+        renewal(claim, self.ask(command, Route::Usual { sets: true }))
+    }
+
+    fn release(&self, key: &Key, token: Token) -> Pending<Freed> {
+        let mut command = eval(RELEASE, &[key.stored()]);
+        command.arg(token.to_string());
+        let reply = self.ask(command, Route::Behind);
+        Box::pin(async move {
+            match received(reply).await.result.and_then(|value| standing(&value, "released")) {
+                Ok(None) => Freed::Released,
+                Ok(Some(struck)) => Freed::NotOurs(struck),
+                Err(fault) => Freed::Failed(fault),
+            }
+        })
+    }
+
+    fn broken(&self) -> Pending<()> {
+        match self.newest() {
+            Some(link) => Box::pin(link.broken()),
+            None => Box::pin(std::future::pending()),
+        }
+    }
+
+    fn written(&self) -> Pending<()> {
+        let links = Arc::clone(&self.links);
+        let limit = self.limit;
+        Box::pin(async move {
+            let all_written = async {
+                loop {
+                    let mut change = std::pin::pin!(links.changed.notified());
+                    change.as_mut().enable();
+                    if links.waiting.load(Ordering::Relaxed) == 0 {
+                        break;
+                    }
+                    change.await;
+                }
+                let open: Vec<Link> = links.lock().clone();
+                for link in open {
+                    link.written().await;
+                }
+            };
+            // A peer that takes nothing cannot hold rlock back for ever; what it did not take dies with the connection.
+            clock::until(clock::now() + limit, all_written).await;
+        })
+    }
+}
+
+fn eval(script: &'static str, keys: &[&str]) -> Cmd {
+    let mut command = redis::cmd("EVAL");
+    command.arg(script).arg(keys.len()).arg(keys);
+    command
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn fence_life(claim: &Claim) -> u64 {
+    millis(FENCE_LIFE.max(claim.schedule.ttl() * 2))
+}
+
+/// The hint for all nodes of one attempt.
+pub fn fence_hint() -> u64 {
+    crate::lock::fence::hint(SystemTime::now())
+}
+
+async fn received(reply: oneshot::Receiver<Reply>) -> Reply {
+    let gone =
+        |_| Reply { sent: clock::now(), result: Err(Fault::new(FaultKind::Unknown, "the connection was given up")) };
+    reply.await.unwrap_or_else(gone)
+}
+
+fn renewal(claim: &Claim, reply: oneshot::Receiver<Reply>) -> Pending<Renewal> {
+    let schedule = claim.schedule;
+    Box::pin(async move {
+        let Reply { sent, result } = received(reply).await;
+        match result.and_then(|value| standing(&value, "renewed")) {
+            Ok(None) => Renewal::Renewed(schedule.tenure(sent)),
+            Ok(Some(struck)) => Renewal::Lost(struck),
+            Err(fault) => Renewal::Failed(fault),
+        }
+    })
+}
+
+/// What a script answered to an acquire: the fence, or who has the key.
+fn vote(value: &Value) -> Result<Result<Fence, Box<Occupant>>, Fault> {
+    match parts(value) {
+        Some([Some("granted"), Some(fence)]) => {
+            fence.parse().ok().and_then(Fence::new).map(Ok).ok_or_else(|| garbled(value))
+        }
+        Some([Some("exhausted"), None]) => {
+            Err(Fault::new(FaultKind::Unfit, "the fence counter has reached 2^52; delete it if that was by hand"))
+        }
+        Some([Some("held"), _]) => sighting(value).map(|seen| Err(Box::new(seen.into()))).ok_or_else(|| garbled(value)),
+        _ => Err(garbled(value)),
+    }
+}
+
+/// What a script answered to a renewal or a release: `None` if it was ours, else how we were struck.
+fn standing(value: &Value, good: &str) -> Result<Option<Struck>, Fault> {
+    match parts(value) {
+        Some([Some(word), _]) if word == good => Ok(None),
+        Some([Some("absent"), _]) => Ok(Some(Struck::Absent)),
+        Some([Some("held"), _]) => Ok(Some(Struck::Another)),
+        _ => Err(garbled(value)),
+    }
+}
+
+/// The first two words of an array reply.
+fn parts(value: &Value) -> Option<[Option<&str>; 2]> {
+    let Value::Array(items) = value else { return None };
+    let word = |index: usize| items.get(index).and_then(|item| bulk(item)).and_then(|b| std::str::from_utf8(b).ok());
+    Some([word(0), word(1)])
+}
+
+fn bulk(value: &Value) -> Option<&[u8]> {
+    if let Value::BulkString(bytes) = value { Some(bytes) } else { None }
+}
+
+fn sighting(value: &Value) -> Option<Sighting> {
+    let Value::Array(items) = value else { return None };
+    let [_, kind, Value::Int(length), head, Value::Int(ttl)] = items.as_slice() else { return None };
+    Some(Sighting {
+        kind: String::from_utf8_lossy(bulk(kind)?).into_owned(),
+        length: u64::try_from(*length).ok()?,
+        head: bulk(head)?.to_vec(),
+        ttl: u64::try_from(*ttl).ok().map(Duration::from_millis),
+    })
+}
+
+/// A reply that no script of ours gives: not a server we know, or a proxy's own words. It may have run.
+fn garbled(value: &Value) -> Fault {
+    let shown: String = format!("{value:?}").chars().take(80).collect();
+    Fault::new(FaultKind::Unknown, format!("an answer that makes no sense: {}", crate::escape::text(&shown)))
+}

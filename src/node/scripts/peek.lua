@@ -1,0 +1,14 @@
+-- Stands before every other script of this folder.
+-- What is at a key, told without fetching more than 1 KiB of it: a hash, a list or a 512 MB string is foreign and must
+-- cost the server nothing.
+local function peek(key)
+  local kind = redis.call('TYPE', key)['ok']
+  if kind == 'none' then return nil end
+  if kind ~= 'string' then return {'held', kind, 0, '', redis.call('PTTL', key)} end
+  return {'held', kind, redis.call('STRLEN', key), redis.call('GETRANGE', key, 0, 1023), redis.call('PTTL', key)}
+end
+
+-- Is what peek() saw the value of this token? The whole token and the space behind it are compared.
+local function ours(seen, token)
+  return seen ~= nil and seen[2] == 'string' and string.sub(seen[4], 1, #token + 1) == token .. ' '
+end

@@ -1,0 +1,75 @@
+//! TLS for `rediss://`: rustls with the system's issuers, or with the one that `--ca` names.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::{Fault, FaultKind};
+use crate::escape;
+
+/// Whom a `rediss://` node must be vouched for by.
+#[derive(Clone)]
+pub struct Trust(Arc<ClientConfig>);
+
+impl Trust {
+    /// Trusts the issuers in the PEM file `ca`, or the system's.
+    pub fn new(ca: Option<&Path>) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        if let Some(file) = ca {
+            let shown = escape::text(&file.to_string_lossy());
+            let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+            for certificate in read.map_err(|error| format!("--ca {shown}: {error}"))? {
+                roots.add(certificate).map_err(|error| format!("--ca {shown}: {error}"))?;
+            }
+            if roots.is_empty() {
+                return Err(format!("--ca {shown}: there is no PEM certificate in it"));
+            }
+        } else {
+            // Single unreadable certificates of the system's store are no reason to trust none of the others.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if roots.is_empty() {
+                return Err("this machine has no trusted issuers for rediss://; install ca-certificates or give --ca"
+                    .to_owned());
+            }
+        }
+        // ring, named rather than found: the crate panics when two providers are compiled in and none is chosen.
+        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self(Arc::new(config)))
+    }
+
+    /// Shakes hands with `host` over `stream`; nothing of ours is sent before its certificate has been verified.
+    pub async fn handshake<S>(&self, host: &str, stream: S) -> Result<TlsStream<S>, Fault>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| {
+            Fault::new(FaultKind::Unfit, format!("{} is no name that a certificate could have", escape::text(host)))
+        })?;
+        TlsConnector::from(Arc::clone(&self.0)).connect(name, stream).await.map_err(|error| explain(&error))
+    }
+}
+
+fn explain(error: &io::Error) -> Fault {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidCertificate(why)) => Fault::new(
+            FaultKind::Refused,
+            format!("its certificate is not trusted ({}); see --ca", escape::text(&why.to_string())),
+        ),
+        Some(rustls::Error::InvalidMessage(_)) => {
+            Fault::new(FaultKind::Refused, "it does not speak TLS; write redis:// if that is meant")
+        }
+        Some(other) => Fault::new(FaultKind::Refused, format!("TLS: {}", escape::text(&other.to_string()))),
+        None => Fault::new(FaultKind::Unavailable, format!("TLS handshake: {}", escape::text(&error.to_string()))),
+    }
+}

@@ -1,0 +1,74 @@
+//! What several nodes mean together: one attempt to take the lock ([`attempt`]), and keeping it ([`holding`]).
+//!
+//! The decisions are `lock`'s; here requests go out, replies come in, and the clock is looked at.
+
+pub mod attempt;
+pub mod holding;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use crate::clock;
+use crate::lock::key::Key;
+use crate::lock::lease::Struck;
+use crate::lock::quorum::Quorum;
+use crate::lock::token::Token;
+use crate::node::{Fault, Freed, Node};
+
+/// How long replies of nodes beyond a majority are waited for.
+const STRAGGLERS: Duration = Duration::from_millis(50);
+
+/// The nodes of one lock.
+pub type Nodes = Rc<[Box<dyn Node>]>;
+
+/// What became of a release.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Released {
+    /// So many nodes as the lock needs said that it had been ours.
+    Ours,
+    /// It was not ours any more: lost before the release.
+    NotOurs(Struck),
+    /// No majority answered. The release was written; what it did not reach expires by itself.
+    Unconfirmed(Vec<(String, Fault)>),
+}
+
+/// Deletes the lock at the nodes `which` if it is `token`'s. Returns when a majority has answered, the others have
+/// had a moment more, and every release is written; at the latest after `limit`.
+async fn release(nodes: &Nodes, which: &[usize], key: &Key, token: Token, limit: Duration) -> Released {
+    let needed = Quorum::of(nodes.len()).needed().min(which.len());
+    let mut replies: FuturesUnordered<_> = which
+        .iter()
+        .map(|&index| {
+            let reply = nodes[index].release(key, token);
+            async move { (index, reply.await) }
+        })
+        .collect();
+    let mut ends = clock::now() + limit;
+    let (mut ours, mut struck, mut faults) = (0, None, Vec::new());
+    while let Some(Some((index, freed))) = clock::until(ends, replies.next()).await {
+        match freed {
+            Freed::Released => ours += 1,
+            Freed::NotOurs(how) => struck = Some(how),
+            Freed::Failed(fault) => faults.push((nodes[index].name().to_owned(), fault)),
+        }
+        if ours == needed {
+            ends = ends.min(clock::now() + STRAGGLERS);
+        }
+    }
+    for &index in which {
+        nodes[index].written().await;
+    }
+    match struck {
+        _ if ours >= needed => Released::Ours,
+        Some(how) => Released::NotOurs(how),
+        None => {
+            if faults.is_empty() {
+                faults.push((nodes[which[0]].name().to_owned(), Fault::timeout(limit)));
+            }
+            Released::Unconfirmed(faults)
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Every line that rlock prints on stderr.
+//!
+//! `run` is silent when all goes well: cron mails whatever is printed. A line is written whole and never waited for
+//! while a lock is held: a reader that has stopped reading must not stop the renewals.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::time::SystemTime;
+
+use clap::ValueEnum;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde_json::json;
+
+use crate::clock;
+use crate::exit::{self, Outcome};
+use crate::lock::key::Key;
+
+/// `--log`.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum Log {
+    /// Lines for people: `rlock: …`
+    Text,
+    /// One JSON object a line: ts (unix ms), level, event, key, message
+    Json,
+}
+
+/// How much is said.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Level {
+    Info,
+    Warning,
+    Error,
+}
+
+impl Level {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Says what happens to one lock.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    /// The lock.
+    pub key: Key,
+    /// `--log`.
+    pub log: Log,
+    /// `-q`.
+    pub quiet: bool,
+    /// `-v`.
+    pub verbose: bool,
+}
+
+impl Reporter {
+    /// A step, told with `-v` or `--log json` only.
+    pub fn step(&self, event: &str, text: impl Display) {
+        if self.verbose || (self.log == Log::Json && !self.quiet) {
+            self.line(Level::Info, event, &text);
+        }
+    }
+
+    /// Something that is not a failure yet but that somebody should know of; `-q` keeps it back.
+    pub fn note(&self, event: &str, text: impl Display) {
+        if !self.quiet {
+            self.line(Level::Warning, event, &text);
+        }
+    }
+
+    /// Something went wrong with the lock.
+    pub fn problem(&self, event: &str, text: impl Display) {
+        self.line(Level::Error, event, &text);
+    }
+
+    fn line(&self, level: Level, event: &str, text: &dyn Display) {
+        let message = format!("{}: {text}", self.key);
+        if can_take_a_line() {
+            write(&render(self.log, level, event, Some(&self.key), &message));
+        }
+    }
+}
+
+/// The last line of a run that failed. Waits for its reader: nothing depends on rlock any more.
+pub fn failure(log: Log, error: &anyhow::Error) {
+    let event = match exit::outcome_of(error) {
+        Outcome::Usage => "usage",
+        Outcome::Unreachable => "unreachable",
+        Outcome::Busy(_) => "busy",
+        Outcome::Refused => "refused",
+        Outcome::Config => "config",
+        Outcome::CannotExecute | Outcome::NotFound => "exec",
+        _ => "failed",
+    };
+    write(&render(log, Level::Error, event, None, &format!("{error:#}")));
+}
+
+/// Makes a panic one line that says whose fault it is.
+pub fn announce_bugs() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
+        let message = format!("a bug in rlock {} at {place}: please report it", env!("CARGO_PKG_VERSION"));
+        write(&render(Log::Text, Level::Error, "bug", None, &message));
+    }));
+}
+
+fn render(log: Log, level: Level, event: &str, key: Option<&Key>, message: &str) -> String {
+    match log {
+        Log::Text => format!("rlock: {message}\n"),
+        Log::Json => {
+            let ts = clock::unix_millis(SystemTime::now());
+            let mut line = json!({ "ts": ts, "level": level.name(), "event": event, "message": message });
+            if let Some(key) = key {
+                line["key"] = key.typed().into();
+            }
+            format!("{line}\n")
+        }
+    }
+}
+
+/// One write, so that lines of several rlocks do not mix. An unwritable stderr changes nothing else.
+fn write(line: &str) {
+    let _ = io::stderr().write_all(line.as_bytes());
+}
+
+/// Whether stderr takes a line without waiting: a pipe has `PIPE_BUF` free bytes, a terminal is not stopped by ^S.
+fn can_take_a_line() -> bool {
+    let stderr = io::stderr();
+    let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+    matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1..))
+        && fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLOUT))
+}

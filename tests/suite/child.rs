@@ -1,0 +1,257 @@
+//! The command: its words, its surroundings, its exit code.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::Signal;
+
+use crate::support::{Server, alive, rlock, rlock_words};
+
+#[test]
+fn words_reach_the_command_as_they_were_typed() {
+    let server = Server::start();
+    let words = ["printf", "[%s]\\n", "two words", "it's \"quoted\"", "", "$HOME `id` *", "-n", "--", "größe"];
+    let wanted = ["[two words]", "[it's \"quoted\"]", "[]", "[$HOME `id` *]", "[-n]", "[--]", "[größe]"];
+    rlock("job").on(&server).command(words).code(0).silent().printed(&wanted);
+    rlock("job").on(&server).command(["printf", "%s", "a\nb"]).code(0).printed(&["a", "b"]);
+}
+
+#[test]
+fn the_command_may_follow_the_options_without_dashes() {
+    let server = Server::start();
+    rlock("job").on(&server).args(["echo", "-n", "--key"]).finish().code(0).printed(&["--key"]);
+}
+
+#[test]
+fn a_string_is_run_by_sh() {
+    let server = Server::start();
+    rlock("job").on(&server).args(["-c", "echo $((6 * 7)); exit 4"]).finish().code(4).printed(&["42"]);
+}
+
+#[test]
+fn every_exit_code_is_the_commands() {
+    let server = Server::start();
+    for code in [0, 1, 2, 64, 75, 79, 126, 127, 128, 255] {
+        rlock("job").on(&server).sh(&format!("exit {code}")).code(code).silent();
+    }
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn a_command_that_a_signal_ended_gives_128_and_its_number() {
+    let server = Server::start();
+    for signal in [1, 2, 9, 15] {
+        rlock("job").on(&server).sh(&format!("kill -{signal} $$")).code(128 + signal).silent();
+    }
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn a_command_that_cannot_be_started_leaves_no_lock() {
+    let server = Server::start();
+    rlock("job").on(&server).command(["/no/such/command"]).code(127).said(&["job", "/no/such/command", "not found"]);
+    rlock("job").on(&server).command(["no-such-command"]).code(127).said(&["no-such-command"]);
+    rlock("job").on(&server).command(["/"]).code(126).said(&["job", "Permission denied", "released"]);
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn stdin_and_a_hundred_megabytes_of_stdout_pass_through() {
+    let server = Server::start();
+    let mut running = rlock("job").on(&server).stdin(Stdio::piped()).args(["--", "cat"]).spawn();
+    let mut stdin = running.stdin.take().expect("a pipe");
+    let writer = std::thread::spawn(move || std::io::copy(&mut "line\n".repeat(10_000).as_bytes(), &mut stdin));
+    let finished = running.finish().code(0);
+    writer.join().expect("the writer").expect("all written");
+    assert_eq!(finished.stdout.len(), 10_000);
+
+    let count = rlock("job").on(&server).with(|c| {
+        c.stdout(Stdio::piped());
+    });
+    let counted = count.sh("head -c 100000000 /dev/zero | tr '\\0' 'x' | fold -w 1000000 | wc -l; echo").code(0);
+    assert_eq!(counted.stdout[0].trim(), "99");
+    let raw = rlock("job").on(&server).sh("yes 123456789012345678901234567890123456789 | head -c 100000000").code(0);
+    assert_eq!(raw.stdout.iter().map(|line| line.len() + 1).sum::<usize>(), 100_000_000);
+}
+
+#[test]
+fn the_command_learns_what_it_holds() {
+    let server = Server::start();
+    let finished = rlock("job")
+        .on(&server)
+        .args(["--prefix", "p:", "--ttl", "90s"])
+        .sh("redis-cli -s ${RLOCK_NODE#redis+unix://} get p:job; env | grep ^RLOCK_ | sort")
+        .code(0);
+    let [value, fence, key, node, prefix, token, ttl] = finished.stdout.as_slice() else {
+        panic!("{:?}", finished.stdout)
+    };
+    assert_eq!(key, "RLOCK_KEY=job");
+    assert_eq!(prefix, "RLOCK_PREFIX=p:");
+    assert_eq!(ttl, "RLOCK_TTL=1m30s");
+    assert_eq!(node, &format!("RLOCK_NODE={}", server.url()));
+    assert!(fence.strip_prefix("RLOCK_FENCE=").expect("a fence").parse::<u64>().is_ok());
+    let token = token.strip_prefix("RLOCK_TOKEN=").expect("a token");
+    let details = value.strip_prefix(&format!("{token} ")).expect("the value begins with the token");
+    for part in
+        ["\"user\":\"tester\"", "\"cmd\":\"sh\"", "\"ttl\":90000", "\"n\":1", "\"v\":1", "\"pid\":", "\"since\":"]
+    {
+        assert!(details.contains(part), "{part} is missing in {details}");
+    }
+}
+
+#[test]
+fn a_commands_arguments_and_passwords_are_not_stored() {
+    let server = Server::start();
+    let finished = rlock("job")
+        .on(&server)
+        .env("RLOCK_PASSWORD_UNUSED", "x")
+        .command(["sh", "-c", "redis-cli -s ${RLOCK_NODE#redis+unix://} get job", "mysqldump", "-psecret"])
+        .code(0);
+    assert!(
+        finished.stdout[0].contains("\"cmd\":\"sh\"") && !finished.stdout[0].contains("secret"),
+        "{:?}",
+        finished.stdout
+    );
+}
+
+#[test]
+fn a_password_on_the_command_line_is_not_passed_on() {
+    let server = Server::tcp(&["--requirepass", "hunter2"]);
+    let node = format!("redis://:hunter2@127.0.0.1:{}", server.port());
+    let finished = rlock("job").node(&node).sh("env; tr '\\0' ' ' < /proc/self/cmdline").code(0);
+    assert!(finished.stdout.contains(&format!("RLOCK_NODE={}", server.tcp_url())));
+    assert!(!finished.stdout.iter().any(|line| line.contains("hunter2")));
+}
+
+/// What `sh -c SCRIPT` prints with rlock before it, and without.
+fn with_and_without(node: &str, script: &str, redirection: &str) -> [String; 2] {
+    let rlock = format!("{} run --key job --node {node} --", env!("CARGO_BIN_EXE_rlock"));
+    [rlock.as_str(), ""].map(|before| {
+        let line = format!("exec {before} sh -c '{script}' {redirection}");
+        let output = Command::new("sh").args(["-c", &line]).env_remove("RLOCK_NODE").output().expect("sh");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    })
+}
+
+#[test]
+fn the_command_finds_the_descriptors_that_rlock_was_given_and_no_others() {
+    let server = Server::start();
+    for node in [server.url(), "local:/tmp/rlock-suite-descriptors".to_owned()] {
+        for redirection in ["", "<&-", "2>&-", "<&- 2>&-", "7</dev/null"] {
+            let [with, without] = with_and_without(&node, "ls /proc/self/fd", redirection);
+            assert_eq!(with, without, "{node} {redirection}");
+        }
+    }
+}
+
+#[test]
+fn signal_dispositions_and_the_mask_are_those_that_rlock_found() {
+    let server = Server::start();
+    let look = ["grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"];
+    let plain = Command::new(look[0]).args(&look[1..]).output().expect("grep").stdout;
+    let plain = String::from_utf8_lossy(&plain).into_owned();
+    rlock("job").on(&server).command(look).code(0).printed(&plain.lines().collect::<Vec<_>>());
+
+    // HUP (1), PIPE (13) and CHLD (17) ignored, USR1 (10) blocked.
+    let changed = rlock("job").on(&server).with(|command| {
+        // SAFETY: async-signal-safe calls only.
+        unsafe {
+            command.pre_exec(|| {
+                for signal in [Signal::SIGHUP, Signal::SIGPIPE, Signal::SIGCHLD] {
+                    nix::sys::signal::signal(signal, nix::sys::signal::SigHandler::SigIgn)?;
+                }
+                let mut mask = nix::sys::signal::SigSet::empty();
+                mask.add(Signal::SIGUSR1);
+                mask.thread_block()?;
+                Ok(())
+            })
+        };
+    });
+    let finished = changed.command(look).code(0);
+    let set = |line: &str| u64::from_str_radix(line.rsplit('\t').next().expect("a set"), 16).expect("hexadecimal");
+    assert_eq!(set(&finished.stdout[0]), 1 << 9);
+    assert_eq!(set(&finished.stdout[1]) & 0x7fff_ffff, 1 | 1 << 12 | 1 << 16);
+}
+
+#[test]
+fn what_a_command_left_in_the_background_goes_on_and_holds_no_lock() {
+    for node in [None, Some("local:/tmp/rlock-suite-background")] {
+        let server = Server::start();
+        let url = node.map_or_else(|| server.url(), str::to_owned);
+        let finished = rlock("job").node(&url).sh("sleep 60 >/dev/null 2>&1 & echo $!").code(0);
+        let pid: i32 = finished.stdout[0].parse().expect("a pid");
+        assert!(alive(pid));
+        rlock("job").node(&url).args(["-n"]).sh("echo mine").code(0).printed(&["mine"]);
+        crate::support::signal(pid, Signal::SIGKILL);
+    }
+}
+
+#[test]
+fn an_uncontended_run_is_two_commands_for_the_server() {
+    let server = Server::start();
+    let seen = server.monitored(|| {
+        rlock("job").on(&server).command(["true"]).code(0).silent();
+    });
+    assert_eq!(seen.len(), 2, "{seen:#?}");
+    assert!(seen.iter().all(|line| line.contains("\"EVAL\"")), "{seen:#?}");
+}
+
+#[test]
+fn nothing_but_a_counter_that_expires_is_left_behind() {
+    let server = Server::start();
+    rlock("job").on(&server).command(["true"]).code(0);
+    assert_eq!(server.cli(&["KEYS", "*"]), "rlock:fence:{job}:job");
+    let ttl: i64 = server.cli(&["TTL", "rlock:fence:{job}:job"]).parse().expect("a number");
+    assert!((604_000..=604_800).contains(&ttl), "{ttl}");
+}
+
+#[test]
+fn the_fence_increases_from_holder_to_holder_whatever_the_counter_and_the_clock_say() {
+    let server = Server::start();
+    let fence =
+        || -> u64 { rlock("job").on(&server).sh("echo $RLOCK_FENCE").code(0).stdout[0].parse().expect("a number") };
+    let (first, second) = (fence(), fence());
+    assert!(second > first);
+    let ahead = (1u64 << 51) + 7;
+    server.cli(&["SET", "rlock:fence:{job}:job", &ahead.to_string()]);
+    assert_eq!(fence(), ahead + 1);
+    assert_eq!(fence(), ahead + 2);
+    server.cli(&["SET", "rlock:fence:{job}:job", &((1u64 << 52) - 1).to_string()]);
+    rlock("job").on(&server).command(["true"]).code(78).said(&["job", "2^52"]);
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+    server.cli(&["DEL", "rlock:fence:{job}:job"]);
+    assert!(fence() > second, "a counter that was lost starts above what it gave out");
+}
+
+#[test]
+fn verbose_tells_each_step_and_json_the_same_for_programs() {
+    let server = Server::start();
+    rlock("job").on(&server).args(["-v"]).command(["true"]).code(0).mentions(&["job: acquired", "running", "released"]);
+    let finished = rlock("job").on(&server).args(["--log", "json"]).command(["true"]).code(0);
+    let events: Vec<String> = finished
+        .stderr
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).expect(line)["event"].as_str().expect(line).to_owned()
+        })
+        .collect();
+    assert_eq!(events, ["acquired", "running", "released"]);
+    let error = rlock_words(["run", "--log", "json"]).finish().code(64).stderr;
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&error).expect("one object")["event"], "usage");
+}
+
+#[test]
+fn a_full_disk_and_a_closed_stderr_change_nothing_for_the_command() {
+    let server = Server::start();
+    for redirection in ["2>/dev/full", "2>&-", ">&- 2>&-"] {
+        let script = format!(
+            "exec {} run -v --key job --node {} -- sh -c 'exit 5' {redirection}",
+            env!("CARGO_BIN_EXE_rlock"),
+            server.url()
+        );
+        let status = Command::new("sh").args(["-c", &script]).status().expect("sh");
+        assert_eq!(status.code(), Some(5), "{redirection}");
+        assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+    }
+}

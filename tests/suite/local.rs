@@ -1,0 +1,149 @@
+//! The embedded `local` node: flock(2) in a directory of this machine.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Stdio;
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::support::{Running, alive, eventually, rlock};
+
+struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().expect("a directory") }
+    }
+
+    fn url(&self) -> String {
+        format!("local:{}", self.dir.path().display())
+    }
+
+    fn files(&self) -> Vec<String> {
+        let names = std::fs::read_dir(self.dir.path()).expect("a directory").flatten();
+        names.map(|entry| entry.file_name().to_string_lossy().into_owned()).filter(|name| name != ".fence").collect()
+    }
+
+    fn hold(&self, script: &str) -> Running {
+        rlock("job").node(&self.url()).stdin(Stdio::piped()).hold(script)
+    }
+}
+
+#[test]
+fn the_lock_excludes_and_names_its_holder_and_leaves_no_file() {
+    let place = Place::new();
+    let mut holder = place.hold("echo ready; read line; true");
+    let pid = holder.pid().to_string();
+    let busy = rlock("job").node(&place.url()).args(["-n"]).sh("echo ran").code(75).printed(&[]);
+    busy.said(&["busy", "tester@", &pid, "running sh"]);
+    rlock("other").node(&place.url()).args(["-n"]).command(["true"]).code(0).silent();
+    drop(holder.stdin.take());
+    holder.finish().code(0).silent();
+    assert_eq!(place.files(), [""; 0]);
+}
+
+#[test]
+fn a_waiter_gets_it_next() {
+    let place = Place::new();
+    let mut holder = place.hold("echo ready; read line; true");
+    let mut waiter = rlock("job").node(&place.url()).args(["--", "echo", "mine"]).spawn();
+    assert!(waiter.is_running());
+    drop(holder.stdin.take());
+    holder.finish().code(0);
+    waiter.finish().code(0).printed(&["mine"]);
+}
+
+#[test]
+fn any_key_is_a_safe_name() {
+    let place = Place::new();
+    let long = "k".repeat(1024);
+    for key in ["../../etc/passwd", "..", "/", "a\nb", ".fence", "größe 漢字", long.as_str()] {
+        rlock(key)
+            .node(&place.url())
+            .args(["-n"])
+            .sh("echo $(ls \"${RLOCK_NODE#local:}\" | wc -l)")
+            .code(0)
+            .printed(&["1"]);
+    }
+    assert_eq!(place.files(), [""; 0]);
+}
+
+#[test]
+fn the_default_directory_is_the_users_own_and_the_same_for_cron() {
+    let script = "ls -ld /run/lock/rlock-$(id -u) /tmp/rlock-$(id -u) 2>/dev/null | cut -c1-10";
+    let finished =
+        rlock("job").node("local").env("TMPDIR", "/nowhere").env("XDG_RUNTIME_DIR", "/nowhere").sh(script).code(0);
+    assert!(finished.stdout.iter().any(|line| line == "drwx------"), "{:?}", finished.stdout);
+}
+
+#[test]
+fn the_lock_ends_with_rlock_however_that_ends() {
+    let place = Place::new();
+    let mut holder = rlock("job").node(&place.url()).args(["--", "sh", "-c", "echo self $$; exec sleep 60"]).spawn();
+    let command = holder.wait_for_pid("self");
+    holder.signal(Signal::SIGKILL);
+    eventually("the lock is free", || {
+        rlock("job").node(&place.url()).args(["-n", "-q", "-E", "9"]).command(["true"]).stdout.is_empty()
+            && place.files().is_empty()
+    });
+    if alive(command) {
+        crate::support::signal(command, Signal::SIGKILL);
+    }
+}
+
+#[test]
+fn a_file_that_was_deleted_or_replaced_is_a_lost_lock() {
+    for replace in [false, true] {
+        let place = Place::new();
+        let mut job = rlock("job")
+            .node(&place.url())
+            .args(["--ttl", "900ms", "--", "sh", "-c", "echo self $$; exec sleep 60"])
+            .spawn();
+        let command = job.wait_for_pid("self");
+        let file = place.dir.path().join("job.lock");
+        std::fs::remove_file(&file).expect("the lock's file");
+        if replace {
+            std::fs::write(&file, "another's").expect("a file");
+        }
+        job.finish().code(79).mentions(&["job", "lost the lock"]);
+        assert!(!alive(command));
+        assert_eq!(file.exists(), replace, "another's file is left alone");
+    }
+}
+
+#[test]
+fn a_symlink_at_the_name_is_not_followed() {
+    let place = Place::new();
+    let target = place.dir.path().join("precious");
+    std::fs::write(&target, "data").expect("a file");
+    symlink(&target, place.dir.path().join("job.lock")).expect("a symlink");
+    rlock("job").node(&place.url()).command(["true"]).code(78).said(&["job", "local:"]);
+    assert_eq!(std::fs::read_to_string(&target).expect("the file"), "data");
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_78() {
+    rlock("job").node("local:/proc/nowhere").command(["true"]).code(78).said(&["local:/proc/nowhere"]);
+    rlock("job").node("local:/etc/passwd").command(["true"]).code(78).said(&["local:/etc/passwd"]);
+    rlock("job").node("local:relative").command(["true"]).code(78).said(&["absolute"]);
+}
+
+#[test]
+fn locks_of_one_directory_share_a_fence_that_only_increases() {
+    let place = Place::new();
+    let fence = |key: &str| -> u64 {
+        rlock(key).node(&place.url()).sh("echo $RLOCK_FENCE").code(0).stdout[0].parse().expect("a number")
+    };
+    let mut last = 0;
+    for key in ["a", "b", "a", "a"] {
+        let next = fence(key);
+        assert!(next > last);
+        last = next;
+    }
+    let ahead = (1u64 << 51).to_string();
+    std::fs::write(place.dir.path().join(".fence"), &ahead).expect("the counter");
+    assert_eq!(fence("a"), (1 << 51) + 1);
+    assert_eq!(std::fs::metadata(place.dir.path().join(".fence")).expect("it").permissions().mode() & 0o077, 0);
+}

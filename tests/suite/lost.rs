@@ -1,0 +1,195 @@
+//! A lock that is lost while it is held: the command is dead before anybody else can have it, and rlock says why.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::support::{Finished, Running, Server, alive, rlock};
+
+const TTL: Duration = Duration::from_secs(3);
+
+/// Prints what it and its child are, and then sleeps in both; TERM ends neither.
+const STUBBORN: &str = "trap '' TERM; sleep 60 & echo child $!; echo self $$; echo ready; wait; sleep 60";
+
+/// Ends when it gets TERM, and says so.
+const OBEDIENT: &str = "trap 'echo terminated; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
+
+struct Job {
+    rlock: Running,
+    processes: Vec<i32>,
+}
+
+fn stubborn(server: &Server, options: &[&str]) -> Job {
+    let mut rlock = rlock("job").on(server).args(options).args(["--", "sh", "-c", STUBBORN]).spawn();
+    let processes = vec![rlock.wait_for_pid("child"), rlock.wait_for_pid("self")];
+    rlock.wait_for("ready");
+    Job { rlock, processes }
+}
+
+impl Job {
+    /// Waits for the end; by then no process of the command may be left.
+    fn lost(self) -> Finished {
+        let finished = self.rlock.finish().code(79);
+        for pid in self.processes {
+            assert!(!alive(pid), "{pid} outlived the lock");
+        }
+        finished
+    }
+}
+
+#[test]
+fn a_key_that_was_replaced_leaves_no_grace_and_the_new_owner_its_key() {
+    let server = Server::start();
+    let job = stubborn(&server, &["--ttl", "3s"]);
+    let begin = Instant::now();
+    server.cli(&["SET", "job", "somebody else", "PX", "60000"]);
+    job.lost().said(&["rlock: job: lost the lock", "redis+unix://", "somebody else has the key", "killed"]);
+    assert!(
+        begin.elapsed() < TTL / 3 + Duration::from_millis(900),
+        "noticed at the next renewal: {:?}",
+        begin.elapsed()
+    );
+    assert_eq!(server.cli(&["GET", "job"]), "somebody else");
+}
+
+#[test]
+fn a_key_that_was_deleted_is_shielded_until_the_command_is_dead() {
+    let server = Server::start();
+    let job = rlock("job").on(&server).args(["--ttl", "3s"]).hold(
+        "trap 'while redis-cli -s ${RLOCK_NODE#redis+unix://} exists job | grep -q 0; do :; done; echo shielded; exit 7' TERM
+         echo ready; while :; do sleep 0.01; done",
+    );
+    server.cli(&["DEL", "job"]);
+    let finished = job.finish().code(79).mentions(&["lost the lock", "the key is gone", "being stopped"]);
+    assert!(finished.stdout.contains(&"shielded".to_owned()));
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn a_command_that_ignores_term_is_killed_after_its_grace() {
+    let server = Server::start();
+    let job = stubborn(&server, &["--ttl", "3s", "--kill-after", "300ms"]);
+    server.cli(&["DEL", "job"]);
+    job.lost().mentions(&["the key is gone"]);
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn a_server_that_stopped_answering_costs_the_command_its_life_within_the_lease() {
+    let server = Server::start();
+    let job = stubborn(&server, &["--ttl", "3s"]);
+    let begin = Instant::now();
+    server.freeze();
+    let finished = job.lost();
+    let took = begin.elapsed();
+    assert!(took < TTL, "{took:?}");
+    finished.mentions(&["could not be renewed in time", "no answer within", "being stopped"]);
+    server.thaw();
+    // The release was written before rlock ended.
+    crate::support::eventually("the key is gone", || server.cli(&["EXISTS", "job"]) == "0");
+}
+
+#[test]
+fn a_server_that_came_back_empty_is_noticed_at_once() {
+    let mut server = Server::start();
+    let job = rlock("job").on(&server).args(["--ttl", "20s"]).hold(OBEDIENT);
+    server.crash();
+    server.come_back();
+    let begin = Instant::now();
+    let finished = job.finish().code(79).mentions(&["the key is gone"]);
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert!(finished.stdout.contains(&"terminated".to_owned()));
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn a_lock_that_passed_on_while_the_server_was_away_is_not_taken_back() {
+    let mut server = Server::start();
+    let job = stubborn(&server, &["--ttl", "6s"]);
+    server.crash();
+    // Nobody but the new owner sees the server between its start and this write: rlock is stopped meanwhile.
+    job.rlock.signal(Signal::SIGSTOP);
+    server.come_back();
+    server.cli(&["SET", "job", "new owner"]);
+    job.rlock.signal(Signal::SIGCONT);
+    job.lost().mentions(&["somebody else has the key"]);
+    assert_eq!(server.cli(&["GET", "job"]), "new owner");
+}
+
+#[test]
+fn a_server_that_never_comes_back_is_79_too() {
+    let mut server = Server::start();
+    let job = stubborn(&server, &["--ttl", "1500ms"]);
+    server.crash();
+    let begin = Instant::now();
+    job.lost().mentions(&["could not be renewed in time", "cannot connect"]);
+    assert!(begin.elapsed() < Duration::from_secs(3));
+}
+
+#[test]
+fn warn_lets_the_command_go_on_and_says_so() {
+    let server = Server::start();
+    let mut job = rlock("job")
+        .on(&server)
+        .args(["--ttl", "900ms", "--on-lost", "warn"])
+        .stdin(Stdio::piped())
+        .hold("trap 'echo terminated' TERM; echo ready; read line; exit 5");
+    server.cli(&["SET", "job", "somebody else"]);
+    std::thread::sleep(Duration::from_millis(600));
+    drop(job.stdin.take());
+    let finished = job.finish().code(79).said(&["somebody else has the key", "goes on", "may not be alone"]);
+    assert!(!finished.stdout.contains(&"terminated".to_owned()));
+    assert_eq!(server.cli(&["GET", "job"]), "somebody else");
+}
+
+#[test]
+fn a_loss_that_is_found_at_the_end_only_is_79_unless_the_command_complains_itself() {
+    let server = Server::start();
+    for (code, outcome) in [(0, 79), (3, 3)] {
+        let script = format!("redis-cli -s ${{RLOCK_NODE#redis+unix://}} set job other >/dev/null; exit {code}");
+        let finished = rlock("job").on(&server).sh(&script).code(outcome);
+        finished.said(&["job", "was somebody else's when the command had ended"]);
+        assert_eq!(server.cli(&["GET", "job"]), "other");
+        server.cli(&["DEL", "job"]);
+    }
+}
+
+#[test]
+fn the_first_signal_is_the_one_that_was_asked_for() {
+    let server = Server::start();
+    let job = rlock("job")
+        .on(&server)
+        .args(["--ttl", "3s", "--signal", "INT"])
+        .hold("trap 'echo interrupted; exit 1' INT; echo ready; while :; do sleep 0.01; done");
+    server.cli(&["DEL", "job"]);
+    assert!(job.finish().code(79).stdout.contains(&"interrupted".to_owned()));
+}
+
+#[test]
+fn a_stopped_command_is_killed_like_a_running_one() {
+    let server = Server::start();
+    let mut job = rlock("job")
+        .on(&server)
+        .args(["--ttl", "1500ms", "--", "sh", "-c", "echo self $$; kill -STOP $$; echo woke"])
+        .spawn();
+    let pid = job.wait_for_pid("self");
+    server.freeze();
+    let begin = Instant::now();
+    let finished = job.finish().code(79);
+    assert!(begin.elapsed() < Duration::from_millis(1500) && !alive(pid));
+    drop(finished);
+}
+
+#[test]
+fn a_user_who_loses_its_rights_while_it_holds_is_79_within_the_lease() {
+    let server = Server::tcp(&[]);
+    server.cli(&["ACL", "SETUSER", "u", "on", ">pw", "~*", "+@all"]);
+    let url = format!("redis://u@127.0.0.1:{}", server.port());
+    let job = rlock("job").node(&url).env("RLOCK_PASSWORD", "pw").args(["--ttl", "1500ms"]).hold(OBEDIENT);
+    server.cli(&["ACL", "DELUSER", "u"]);
+    let begin = Instant::now();
+    let finished = job.finish().code(79);
+    assert!(begin.elapsed() < Duration::from_millis(1500));
+    finished.mentions(&["could not be renewed in time", "the user or the password is wrong"]);
+}

@@ -1,0 +1,18 @@
+//! The suite: the binary as its users meet it, against real servers that the tests start themselves.
+//!
+//! Tests wait on events (a line that a command printed, a key that appeared) and never on a guess of time; each wait
+//! has a limit that only a failure reaches.
+
+#![allow(clippy::expect_used, clippy::unwrap_used)]
+
+mod support;
+
+mod access;
+mod busy;
+mod child;
+mod generated;
+mod local;
+mod lost;
+mod network;
+mod signals;
+mod usage;

@@ -1,0 +1,199 @@
+//! Nodes that are away, slow, hostile, or out of order for a while.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::support::{Server, eventually, rlock, rlock_words};
+
+/// A peer that answers whatever is written to it in its own way.
+fn peer(answer: impl Fn(&mut std::net::TcpStream) + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("redis://{}", listener.local_addr().expect("its address"));
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut request = [0; 4096];
+            if stream.read(&mut request).is_ok() {
+                answer(&mut stream);
+            }
+        }
+    });
+    url
+}
+
+#[test]
+fn connections_that_are_killed_do_not_disturb_the_command() {
+    let server = Server::tcp(&[]);
+    let mut job = rlock("job")
+        .node(&server.tcp_url())
+        .args(["--ttl", "5s"])
+        .stdin(Stdio::piped())
+        .hold("echo ready; read line; echo done");
+    for _ in 0..100 {
+        server.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        eventually("it is back", || server.cli(&["CLIENT", "LIST"]).contains("cmd=eval"));
+    }
+    drop(job.stdin.take());
+    job.finish().code(0).silent().printed(&["ready", "done"]);
+}
+
+#[test]
+fn a_node_that_is_away_is_69_at_once_without_waiting_and_after_the_wait_with() {
+    let nobody = "redis://127.0.0.1:1";
+    let words = ["job", nobody, "cannot connect"];
+    rlock("job").node(nobody).args(["-n"]).command(["true"]).code(69).said(&words).within(Duration::from_secs(1));
+    let waited = rlock("job").node(nobody).args(["--wait", "1"]).command(["true"]).code(69).said(&words);
+    assert!(
+        waited.took >= Duration::from_millis(990) && waited.took < Duration::from_millis(1600),
+        "{:?}",
+        waited.took
+    );
+}
+
+#[test]
+fn a_node_that_never_answered_is_given_up_after_ten_seconds() {
+    let finished = rlock("job").node("redis://127.0.0.1:1").command(["true"]).code(69);
+    assert!(finished.took > Duration::from_secs(9) && finished.took < Duration::from_secs(12), "{:?}", finished.took);
+}
+
+#[test]
+fn the_default_node_names_the_alternative() {
+    // In a network of its own nothing can be listening at the default address.
+    let script = format!("{} run -n --key job -- true", env!("CARGO_BIN_EXE_rlock"));
+    let output = std::process::Command::new("unshare")
+        .args(["-rn", "sh", "-c", &format!("ip link set lo up; {script}")])
+        .env_remove("RLOCK_NODE")
+        .output()
+        .expect("unshare");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(69), "{said}");
+    assert!(said.contains("redis://127.0.0.1:6379") && said.contains("--node local"), "{said}");
+}
+
+#[test]
+fn a_node_that_comes_up_while_rlock_waits_is_used() {
+    let mut server = Server::start();
+    server.crash();
+    let waiter = rlock("job").on(&server).args(["--", "echo", "ran"]).spawn();
+    server.come_back();
+    waiter.finish().code(0).printed(&["ran"]).silent();
+}
+
+#[test]
+fn a_request_that_got_no_answer_leaves_no_key_when_the_node_wakes() {
+    let server = Server::start();
+    server.freeze();
+    rlock("job")
+        .on(&server)
+        .args(["-n", "--ttl", "20s"])
+        .sh("echo ran")
+        .code(69)
+        .printed(&[])
+        .said(&["no answer within 1s"]);
+    server.thaw();
+    // The SET runs now, and the release that was written behind it undoes it.
+    eventually("both have run", || server.cli(&["INFO", "commandstats"]).contains("cmdstat_del:calls=1"));
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn a_wait_is_ended_in_time_though_the_node_hangs() {
+    let server = Server::start();
+    server.freeze();
+    let finished = rlock("job").on(&server).args(["--wait", "2"]).command(["true"]).code(69);
+    assert!(
+        finished.took >= Duration::from_millis(1990) && finished.took < Duration::from_millis(2400),
+        "{:?}",
+        finished.took
+    );
+}
+
+#[test]
+fn passing_conditions_of_a_server_are_waited_out() {
+    let server = Server::tcp(&[]);
+    server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    let waiter = rlock("job").on(&server).args(["-v", "--", "echo", "ran"]).spawn();
+    eventually("it was refused", || server.cli(&["INFO", "errorstats"]).contains("READONLY"));
+    server.cli(&["REPLICAOF", "NO", "ONE"]);
+    waiter.finish().code(0).printed(&["ran"]).mentions(&["READONLY", "trying again"]);
+
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    rlock("job").on(&server).args(["--wait", "0.3"]).command(["true"]).code(69).said(&["OOM"]);
+}
+
+#[test]
+fn a_server_out_of_memory_still_renews_and_releases() {
+    let server = Server::start();
+    let mut job =
+        rlock("job").on(&server).args(["--ttl", "900ms"]).stdin(Stdio::piped()).hold("echo ready; read line; true");
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(1500) {
+        assert_eq!(server.cli(&["EXISTS", "job"]), "1");
+    }
+    drop(job.stdin.take());
+    job.finish().code(0).silent();
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn a_hostile_peer_costs_one_timeout_and_nothing_raw_on_the_terminal() {
+    let answers: [(&str, &'static [u8], i32); 8] = [
+        ("ESC in an error", b"-ERR \x1b[31mred\x1b[0m \xe2\x80\xae\r\n", 78),
+        ("a negative length", b"$-7\r\n", 69),
+        ("a huge bulk", b"$1073741824\r\nxxxxxxxxx", 69),
+        ("a huge array", b"*1073741824\r\n", 69),
+        ("no such type", b"HTTP/1.1 400 Bad Request\r\n\r\n", 69),
+        ("a word that no script says", b"*1\r\n$5\r\nmaybe\r\n", 69),
+        ("a fence that is none", b"*2\r\n$7\r\ngranted\r\n$2\r\n-1\r\n", 69),
+        ("closing in the middle", b"*2\r\n$7\r\ngra", 69),
+    ];
+    for (what, answer, code) in answers {
+        let url = peer(move |stream| {
+            let _ = stream.write_all(answer);
+            if !answer.ends_with(b"gra") {
+                let _ = stream.read(&mut [0; 4096]);
+            }
+        });
+        let finished = rlock("job").node(&url).args(["-n"]).sh("echo ran").code(code).printed(&[]);
+        assert!(finished.took < Duration::from_secs(3), "{what}: {:?}", finished.took);
+        assert!(!finished.stderr.contains(['\x1b', '\u{202e}']), "{what}: {:?}", finished.stderr);
+        assert_eq!(finished.stderr.lines().count(), 1, "{what}: {:?}", finished.stderr);
+    }
+}
+
+#[test]
+fn an_endless_reply_and_a_drip_cost_no_memory_and_one_timeout() {
+    let deep = peer(|stream| {
+        let _ = stream.write_all(&b"*1\r\n".repeat(10_000));
+    });
+    let endless = peer(|stream| while stream.write_all(&[b'+'; 4096]).is_ok() {});
+    let drip = peer(|stream| {
+        for _ in 0..1000 {
+            if stream.write_all(b"+").is_err() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    for url in [deep, endless, drip] {
+        let words = ["run", "--key", "job", "--node", &url, "-n", "true"];
+        let limited = rlock_words(words).with(|command| {
+            use std::os::unix::process::CommandExt;
+            // SAFETY: one async-signal-safe call. 20 MB of data beyond what an idle rlock maps would not fit.
+            unsafe {
+                command.pre_exec(|| {
+                    let limit = libc::rlimit { rlim_cur: 24 << 20, rlim_max: 24 << 20 };
+                    if libc::setrlimit(libc::RLIMIT_DATA, &raw const limit) == 0 {
+                        Ok(())
+                    } else {
+                        Err(std::io::Error::last_os_error())
+                    }
+                })
+            };
+        });
+        limited.finish().code(69).within(Duration::from_secs(3));
+    }
+}

@@ -1,0 +1,61 @@
+//! Signals to rlock reach the command's whole group, each time.
+
+use nix::sys::signal::Signal;
+
+use crate::support::{Server, eventually, rlock};
+
+#[test]
+fn each_signal_reaches_the_whole_group_each_time() {
+    let server = Server::start();
+    let script = "for s in HUP INT QUIT TERM USR1 USR2; do trap \"echo outer $s\" $s; done
+        sh -c 'for s in HUP TERM USR1 USR2; do trap \"echo inner $s\" $s; done; echo inside; while :; do sleep 0.01; done' &
+        while :; do sleep 0.01; done";
+    let mut job = rlock("job").on(&server).args(["-c", script]).spawn();
+    job.wait_for("inside");
+    for _ in 0..3 {
+        // A shell lets what it starts in the background ignore INT and QUIT.
+        for (signal, lines) in [
+            (Signal::SIGHUP, &["outer HUP", "inner HUP"][..]),
+            (Signal::SIGINT, &["outer INT"]),
+            (Signal::SIGQUIT, &["outer QUIT"]),
+            (Signal::SIGTERM, &["outer TERM", "inner TERM"]),
+            (Signal::SIGUSR1, &["outer USR1", "inner USR1"]),
+            (Signal::SIGUSR2, &["outer USR2", "inner USR2"]),
+        ] {
+            job.signal(signal);
+            job.wait_for_all(lines);
+        }
+    }
+    assert!(job.is_running());
+    assert_eq!(server.cli(&["EXISTS", "job"]), "1");
+}
+
+#[test]
+fn a_command_that_dies_of_a_passed_on_signal_gives_its_code_and_the_lock_back() {
+    let server = Server::start();
+    let job = rlock("job").on(&server).hold("echo ready; sleep 60");
+    job.signal(Signal::SIGTERM);
+    job.finish().code(143).silent();
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn nohup_stays_in_force() {
+    let server = Server::start();
+    let script = format!(
+        "trap '' HUP; exec {} run --key job --node {} -- sh -c 'echo ready; read x; echo alive'",
+        env!("CARGO_BIN_EXE_rlock"),
+        server.url()
+    );
+    let mut shell = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("sh");
+    eventually("it holds", || server.cli(&["EXISTS", "job"]) == "1");
+    crate::support::signal(shell.id().cast_signed(), Signal::SIGHUP);
+    drop(shell.stdin.take());
+    let output = shell.wait_with_output().expect("its end");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "ready\nalive\n");
+}

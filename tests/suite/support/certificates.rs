@@ -1,0 +1,64 @@
+//! An issuer of the test's own, and what it vouches for.
+
+use std::path::{Path, PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+use tempfile::TempDir;
+
+/// PEM files for a server at 127.0.0.1, and their issuer's.
+pub(crate) struct Certificates {
+    dir: TempDir,
+}
+
+impl Certificates {
+    /// Certificates in order, for `name`.
+    pub(crate) fn for_name(name: &str) -> Self {
+        Self::make(name, 2100)
+    }
+
+    /// Certificates that were good until some years ago.
+    pub(crate) fn expired() -> Self {
+        Self::make("127.0.0.1", 2020)
+    }
+
+    fn make(name: &str, until: i32) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let write = |file: &str, text: String| std::fs::write(dir.path().join(file), text).expect("a file");
+
+        let mut ca = CertificateParams::new(Vec::new()).expect("parameters");
+        // Issuers are looked up by name: two of the same name would be taken for one with a bad signature.
+        ca.distinguished_name.push(DnType::CommonName, format!("issuer in {}", dir.path().display()));
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca_key = KeyPair::generate().expect("a key");
+        write("ca.pem", ca.self_signed(&ca_key).expect("a certificate").pem());
+        let issuer = Issuer::new(ca, ca_key);
+
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+        params.not_before = date_time_ymd(2019, 1, 1);
+        params.not_after = date_time_ymd(until, 1, 1);
+        let key = KeyPair::generate().expect("a key");
+        write("server.pem", params.signed_by(&key, &issuer).expect("a certificate").pem());
+        write("server.key", key.serialize_pem());
+        Self { dir }
+    }
+
+    /// A file of these: `ca.pem`, `server.pem`, `server.key`.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// redis-server's options for TLS on `port`, TCP without TLS being off.
+    pub(crate) fn options(&self, port: u16) -> Vec<String> {
+        let show = |path: &Path| path.display().to_string();
+        [
+            ("--tls-port", port.to_string()),
+            ("--tls-cert-file", show(&self.file("server.pem"))),
+            ("--tls-key-file", show(&self.file("server.key"))),
+            ("--tls-ca-cert-file", show(&self.file("ca.pem"))),
+            ("--tls-auth-clients", "no".to_owned()),
+        ]
+        .into_iter()
+        .flat_map(|(name, value)| [name.to_owned(), value])
+        .collect()
+    }
+}

@@ -1,0 +1,16 @@
+//! What the cases share: servers, the binary under test, and waiting for events.
+
+mod certificates;
+mod processes;
+mod rlock;
+mod server;
+
+pub(crate) use certificates::Certificates;
+pub(crate) use processes::{alive, eventually, signal};
+pub(crate) use rlock::{Finished, Running, rlock, rlock_words};
+pub(crate) use server::Server;
+
+use std::time::Duration;
+
+/// No wait of a test that passes takes this long, however busy the machine.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);

@@ -1,0 +1,262 @@
+//! The binary under test.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use super::{LIMIT, Server, signal};
+
+/// `rlock run --key KEY`, to be completed.
+pub(crate) fn rlock(key: &str) -> Rlock {
+    rlock_words(["run", "--key", key])
+}
+
+/// `rlock WORDS…`
+pub(crate) fn rlock_words<I: IntoIterator<Item: AsRef<OsStr>>>(words: I) -> Rlock {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rlock"));
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"RLOCK_") || name == "REDISCLI_AUTH" {
+            command.env_remove(name);
+        }
+    }
+    command.env("LOGNAME", "tester");
+    Rlock { command }
+}
+
+/// A command line in the making.
+pub(crate) struct Rlock {
+    command: Command,
+}
+
+impl Rlock {
+    /// The node is `server`.
+    pub(crate) fn on(self, server: &Server) -> Self {
+        self.node(&server.url())
+    }
+
+    pub(crate) fn node(self, url: &str) -> Self {
+        self.args(["--node", url])
+    }
+
+    pub(crate) fn args<I: IntoIterator<Item: AsRef<OsStr>>>(mut self, words: I) -> Self {
+        self.command.args(words);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub(crate) fn stdin(mut self, stdin: impl Into<Stdio>) -> Self {
+        self.command.stdin(stdin);
+        self
+    }
+
+    /// The process as std's builder, for what this one lacks.
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Command)) -> Self {
+        change(&mut self.command);
+        self
+    }
+
+    /// Runs `-- WORDS…` to its end.
+    pub(crate) fn command<I: IntoIterator<Item: AsRef<OsStr>>>(self, words: I) -> Finished {
+        self.args(["--"]).args(words).finish()
+    }
+
+    /// Runs `-- sh -c SCRIPT` to its end.
+    pub(crate) fn sh(self, script: &str) -> Finished {
+        self.command(["sh", "-c", script])
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn finish(self) -> Finished {
+        self.spawn().finish()
+    }
+
+    /// Starts `-- sh -c SCRIPT` with a pipe as its stdin, and waits until it has printed the line `ready`.
+    pub(crate) fn hold(mut self, script: &str) -> Running {
+        self.command.stdin(Stdio::piped());
+        let mut running = self.args(["--", "sh", "-c", script]).spawn();
+        running.wait_for("ready");
+        running
+    }
+
+    /// Starts it.
+    pub(crate) fn spawn(mut self) -> Running {
+        let begin = Instant::now();
+        let mut child = self.command.spawn().expect("rlock");
+        let stdin = child.stdin.take();
+        let (line, lines) = channel();
+        let stdout = BufReader::new(child.stdout.take().expect("its stdout"));
+        std::thread::spawn(move || {
+            for text in stdout.split(b'\n').map_while(Result::ok) {
+                let _ = line.send(String::from_utf8_lossy(&text).into_owned());
+            }
+        });
+        let (text, stderr) = channel();
+        let mut pipe = child.stderr.take().expect("its stderr");
+        std::thread::spawn(move || {
+            let mut all = Vec::new();
+            let _ = pipe.read_to_end(&mut all);
+            let _ = text.send(String::from_utf8_lossy(&all).into_owned());
+        });
+        Running { child, stdin, lines, seen: Vec::new(), stderr, begin }
+    }
+}
+
+/// An rlock that runs; killed if the test ends first.
+pub(crate) struct Running {
+    child: Child,
+    pub(crate) stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+    stderr: Receiver<String>,
+    begin: Instant,
+}
+
+impl Running {
+    /// rlock's own pid.
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    /// The next line that begins with `word`, less that word.
+    pub(crate) fn wait_for(&mut self, word: &str) -> String {
+        let begin = Instant::now();
+        loop {
+            let left = LIMIT.saturating_sub(begin.elapsed());
+            let Ok(line) = self.lines.recv_timeout(left) else {
+                let ended = self.child.try_wait();
+                let _ = self.child.kill();
+                panic!("no line {word:?}; rlock: {ended:?}; stderr: {:?}", self.stderr.recv_timeout(LIMIT));
+            };
+            self.seen.push(line.clone());
+            if let Some(rest) = line.strip_prefix(word) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    /// Waits for all of these lines, in whatever order.
+    pub(crate) fn wait_for_all(&mut self, lines: &[&str]) {
+        let mut missing = lines.to_vec();
+        while !missing.is_empty() {
+            let line = self.wait_for("");
+            missing.retain(|wanted| *wanted != line);
+        }
+    }
+
+    /// A pid that the command prints after `word`.
+    pub(crate) fn wait_for_pid(&mut self, word: &str) -> i32 {
+        self.wait_for(word).parse().expect("a pid")
+    }
+
+    pub(crate) fn signal(&self, which: Signal) {
+        signal(self.pid(), which);
+    }
+
+    /// Whether rlock has not ended yet.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("rlock's state").is_none()
+    }
+
+    /// Waits for the end of rlock, and of all that have its output open.
+    pub(crate) fn finish(mut self) -> Finished {
+        drop(self.stdin.take());
+        let status = self.ended();
+        let took = self.begin.elapsed();
+        while let Ok(line) = self.lines.recv_timeout(LIMIT) {
+            self.seen.push(line);
+        }
+        let stderr = self.stderr.recv_timeout(LIMIT).expect("its stderr");
+        Finished { status, took, stdout: std::mem::take(&mut self.seen), stderr }
+    }
+
+    fn ended(&mut self) -> ExitStatus {
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("rlock's state") {
+                return status;
+            }
+            if begin.elapsed() > LIMIT {
+                let _ = self.child.kill();
+                panic!("rlock did not end; stdout {:?}, stderr {:?}", self.seen, self.stderr.recv_timeout(LIMIT));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How it ended.
+pub(crate) struct Finished {
+    status: ExitStatus,
+    pub(crate) took: Duration,
+    pub(crate) stdout: Vec<String>,
+    pub(crate) stderr: String,
+}
+
+impl Finished {
+    /// It exited with `code`.
+    #[track_caller]
+    pub(crate) fn code(self, code: i32) -> Self {
+        assert_eq!(
+            self.status.code(),
+            Some(code),
+            "{:?}, stdout {:?}, stderr {}",
+            self.status,
+            self.stdout,
+            self.stderr
+        );
+        self
+    }
+
+    /// It printed these lines.
+    #[track_caller]
+    pub(crate) fn printed(self, lines: &[&str]) -> Self {
+        assert_eq!(self.stdout, lines, "stderr {}", self.stderr);
+        self
+    }
+
+    /// It said nothing on stderr.
+    #[track_caller]
+    pub(crate) fn silent(self) -> Self {
+        assert_eq!(self.stderr, "");
+        self
+    }
+
+    /// It said one line, with all these words in it.
+    #[track_caller]
+    pub(crate) fn said(self, words: &[&str]) -> Self {
+        assert_eq!(self.stderr.lines().count(), 1, "one line was expected: {:?}", self.stderr);
+        assert!(self.stderr.starts_with("rlock: "), "{:?}", self.stderr);
+        self.mentions(words)
+    }
+
+    /// All these words are in what it said.
+    #[track_caller]
+    pub(crate) fn mentions(self, words: &[&str]) -> Self {
+        for word in words {
+            assert!(self.stderr.contains(word), "{word:?} is missing in {:?}", self.stderr);
+        }
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn within(self, limit: Duration) -> Self {
+        assert!(self.took <= limit, "took {:?}, stderr {}", self.took, self.stderr);
+        self
+    }
+}

@@ -1,0 +1,162 @@
+//! A redis-server of the test's own.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use super::{Certificates, signal};
+
+/// A server that is gone when the test is.
+pub(crate) struct Server {
+    dir: TempDir,
+    process: Child,
+    port: Option<u16>,
+    extra: Vec<String>,
+}
+
+impl Server {
+    /// A server on a unix socket, without persistence.
+    pub(crate) fn start() -> Self {
+        Self::launch(None, &[])
+    }
+
+    /// The same, with more options.
+    pub(crate) fn with(options: &[&str]) -> Self {
+        Self::launch(None, options)
+    }
+
+    /// A server that also listens on a free TCP port.
+    pub(crate) fn tcp(options: &[&str]) -> Self {
+        Self::launch(Some(free_port()), options)
+    }
+
+    /// A server that listens with TLS on the port returned, as `certificates` has it.
+    pub(crate) fn tls(certificates: &Certificates) -> (Self, u16) {
+        let port = free_port();
+        (Self::launch_words(None, certificates.options(port)), port)
+    }
+
+    fn launch(port: Option<u16>, options: &[&str]) -> Self {
+        Self::launch_words(port, options.iter().map(ToString::to_string).collect())
+    }
+
+    fn launch_words(port: Option<u16>, extra: Vec<String>) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let process = begin(&dir, port, &extra);
+        Self { dir, process, port, extra }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("redis.sock")
+    }
+
+    /// The node's address over the unix socket.
+    pub(crate) fn url(&self) -> String {
+        format!("redis+unix://{}", self.socket().display())
+    }
+
+    /// The port that [`Server::tcp`] chose.
+    pub(crate) fn port(&self) -> u16 {
+        self.port.expect("a server with a port")
+    }
+
+    /// The node's address over TCP.
+    pub(crate) fn tcp_url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port())
+    }
+
+    /// What redis-cli prints for `command`, without the last line break.
+    pub(crate) fn cli(&self, command: &[&str]) -> String {
+        let output = Command::new("redis-cli").arg("-s").arg(self.socket()).args(command).output().expect("redis-cli");
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
+    /// All that clients of the server ask for while `run` runs, scripts' own calls left out.
+    pub(crate) fn monitored(&self, run: impl FnOnce()) -> Vec<String> {
+        let mut monitor = Command::new("redis-cli")
+            .arg("-s")
+            .arg(self.socket())
+            .arg("MONITOR")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("redis-cli");
+        let mut lines = BufReader::new(monitor.stdout.take().expect("its output")).lines().map_while(Result::ok);
+        assert_eq!(lines.next().as_deref(), Some("OK"));
+        run();
+        self.cli(&["ECHO", "the end of it"]);
+        let seen =
+            lines.take_while(|line| !line.contains("the end of it")).filter(|line| !line.contains(" lua]")).collect();
+        let _ = monitor.kill();
+        let _ = monitor.wait();
+        seen
+    }
+
+    fn pid(&self) -> i32 {
+        self.process.id().cast_signed()
+    }
+
+    /// SIGSTOP: connections are still accepted by the kernel, and nothing answers.
+    pub(crate) fn freeze(&self) {
+        signal(self.pid(), Signal::SIGSTOP);
+    }
+
+    /// SIGCONT.
+    pub(crate) fn thaw(&self) {
+        signal(self.pid(), Signal::SIGCONT);
+    }
+
+    /// SIGKILL: what was not persisted is gone.
+    pub(crate) fn crash(&mut self) {
+        self.process.kill().expect("a server to kill");
+        self.process.wait().expect("its end");
+    }
+
+    /// Starts it again after [`Server::crash`].
+    pub(crate) fn come_back(&mut self) {
+        self.process = begin(&self.dir, self.port, &self.extra);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn begin(dir: &TempDir, port: Option<u16>, extra: &[String]) -> Child {
+    let binary = std::env::var("RLOCK_TEST_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+    let mut process = Command::new(&binary)
+        .args(["--port", &port.unwrap_or(0).to_string(), "--unixsocket", "redis.sock", "--unixsocketperm", "700"])
+        .args(["--dir", ".", "--save", "", "--daemonize", "no"])
+        .args(extra)
+        .current_dir(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{binary}: {error}; install Debian's redis-server"));
+    let mut log = BufReader::new(process.stdout.take().expect("its log"));
+    let mut told = String::new();
+    loop {
+        let mut line = String::new();
+        assert!(log.read_line(&mut line).expect("its log") > 0, "{binary} did not start:\n{told}");
+        // The socket is the last of the listeners that the server names, whatever its version's words.
+        if line.contains("eady to accept connections") && (line.contains("redis.sock") || line.contains("unix")) {
+            break;
+        }
+        told.push_str(&line);
+    }
+    // The log goes on being read, or the server would stand still once the pipe is full.
+    std::thread::spawn(move || log.lines().map_while(Result::ok).for_each(drop));
+    process
+}
+
+/// A port that was free a moment ago. Another process may take it meanwhile; then the server says so and the test fails
+/// by that, not by talking to a stranger.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port()
+}
