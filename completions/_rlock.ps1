@@ -28,6 +28,7 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'Hold the lock around a command')
             [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print the completions for a shell')
             [CompletionResult]::new('man', 'man', [CompletionResultType]::ParameterValue, 'Print a man page: rlock''s, or a subcommand''s')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
             break
         }
         'rlock;run' {
@@ -45,13 +46,15 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust this issuer (a PEM file) for rediss:// instead of the system''s')
             [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'Read the password from the first line of this file, which must not be readable by others')
             [CompletionResult]::new('--note', '--note', [CompletionResultType]::ParameterName, 'Shown to those who ask who holds the lock (a CI job''s URL)')
-            [CompletionResult]::new('--kill-after', '--kill-after', [CompletionResultType]::ParameterName, 'Time between the first signal and SIGKILL when the lock is being lost; bare seconds are taken too [default: a sixth of the TTL, at most 5s]')
+            [CompletionResult]::new('--kill-after', '--kill-after', [CompletionResultType]::ParameterName, 'Time between the first signal and SIGKILL when the lock is being lost or time is up; bare seconds are taken too [default: a sixth of the TTL, at most 5s]')
+            [CompletionResult]::new('--max-run', '--max-run', [CompletionResultType]::ParameterName, 'Stop the command after this, as timeout(1) does: exit 124, also when SIGKILL was needed; bare seconds are taken too, 0 is for ever')
             [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'When the lock is lost: kill the command, or warn and let it go on (then somebody else may run it too)')
-            [CompletionResult]::new('--signal', '--signal', [CompletionResultType]::ParameterName, 'What to send first when the lock is being lost')
+            [CompletionResult]::new('--signal', '--signal', [CompletionResultType]::ParameterName, 'What to send first when the lock is being lost or time is up')
             [CompletionResult]::new('-c', '-c', [CompletionResultType]::ParameterName, 'Run sh -c STRING instead of CMD')
             [CompletionResult]::new('--log', '--log', [CompletionResultType]::ParameterName, 'How lines on stderr look; json tells each step as well')
             [CompletionResult]::new('-n', '-n', [CompletionResultType]::ParameterName, 'Do not wait: the same as --wait 0')
             [CompletionResult]::new('--no-wait', '--no-wait', [CompletionResultType]::ParameterName, 'Do not wait: the same as --wait 0')
+            [CompletionResult]::new('--contain', '--contain', [CompletionResultType]::ParameterName, 'Nothing that the command started outlives the lock, setsid or not: when the command ends, the rest gets the first signal and, after --kill-after, SIGKILL')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'No line for busy or waiting; failures still get theirs')
             [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'No line for busy or waiting; failures still get theirs')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Tell each step on stderr')
@@ -68,6 +71,25 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
         'rlock;man' {
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+        'rlock;help' {
+            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'Hold the lock around a command')
+            [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print the completions for a shell')
+            [CompletionResult]::new('man', 'man', [CompletionResultType]::ParameterValue, 'Print a man page: rlock''s, or a subcommand''s')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'rlock;help;run' {
+            break
+        }
+        'rlock;help;completions' {
+            break
+        }
+        'rlock;help;man' {
+            break
+        }
+        'rlock;help;help' {
             break
         }
     })

@@ -19,11 +19,26 @@ _rlock() {
             rlock,completions)
                 cmd="rlock__subcmd__completions"
                 ;;
+            rlock,help)
+                cmd="rlock__subcmd__help"
+                ;;
             rlock,man)
                 cmd="rlock__subcmd__man"
                 ;;
             rlock,run)
                 cmd="rlock__subcmd__run"
+                ;;
+            rlock__subcmd__help,completions)
+                cmd="rlock__subcmd__help__subcmd__completions"
+                ;;
+            rlock__subcmd__help,help)
+                cmd="rlock__subcmd__help__subcmd__help"
+                ;;
+            rlock__subcmd__help,man)
+                cmd="rlock__subcmd__help__subcmd__man"
+                ;;
+            rlock__subcmd__help,run)
+                cmd="rlock__subcmd__help__subcmd__run"
                 ;;
             *)
                 ;;
@@ -32,7 +47,7 @@ _rlock() {
 
     case "${cmd}" in
         rlock)
-            opts="-h -V --help --version run completions man"
+            opts="-h -V --help --version run completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -59,6 +74,76 @@ _rlock() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        rlock__subcmd__help)
+            opts="run completions man help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        rlock__subcmd__help__subcmd__completions)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        rlock__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        rlock__subcmd__help__subcmd__man)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        rlock__subcmd__help__subcmd__run)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         rlock__subcmd__man)
             opts="-h --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -74,7 +159,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__run)
-            opts="-k -w -n -E -c -q -v -h --key --node --ttl --wait --no-wait --busy-code --prefix --node-timeout --drift --ca --password-file --note --kill-after --on-lost --signal --quiet --verbose --log --help"
+            opts="-k -w -n -E -c -q -v -h --key --node --ttl --wait --no-wait --busy-code --prefix --node-timeout --drift --ca --password-file --note --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -137,6 +222,10 @@ _rlock() {
                     return 0
                     ;;
                 --kill-after)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-run)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -25,6 +25,7 @@ set edit:completion:arg-completer[rlock] = {|@words|
             cand run 'Hold the lock around a command'
             cand completions 'Print the completions for a shell'
             cand man 'Print a man page: rlock''s, or a subcommand''s'
+            cand help 'Print this message or the help of the given subcommand(s)'
         }
         &'rlock;run'= {
             cand -k 'The lock''s name; the Redis key is exactly this, so every other SET NX client is excluded too'
@@ -41,13 +42,15 @@ set edit:completion:arg-completer[rlock] = {|@words|
             cand --ca 'Trust this issuer (a PEM file) for rediss:// instead of the system''s'
             cand --password-file 'Read the password from the first line of this file, which must not be readable by others'
             cand --note 'Shown to those who ask who holds the lock (a CI job''s URL)'
-            cand --kill-after 'Time between the first signal and SIGKILL when the lock is being lost; bare seconds are taken too [default: a sixth of the TTL, at most 5s]'
+            cand --kill-after 'Time between the first signal and SIGKILL when the lock is being lost or time is up; bare seconds are taken too [default: a sixth of the TTL, at most 5s]'
+            cand --max-run 'Stop the command after this, as timeout(1) does: exit 124, also when SIGKILL was needed; bare seconds are taken too, 0 is for ever'
             cand --on-lost 'When the lock is lost: kill the command, or warn and let it go on (then somebody else may run it too)'
-            cand --signal 'What to send first when the lock is being lost'
+            cand --signal 'What to send first when the lock is being lost or time is up'
             cand -c 'Run sh -c STRING instead of CMD'
             cand --log 'How lines on stderr look; json tells each step as well'
             cand -n 'Do not wait: the same as --wait 0'
             cand --no-wait 'Do not wait: the same as --wait 0'
+            cand --contain 'Nothing that the command started outlives the lock, setsid or not: when the command ends, the rest gets the first signal and, after --kill-after, SIGKILL'
             cand -q 'No line for busy or waiting; failures still get theirs'
             cand --quiet 'No line for busy or waiting; failures still get theirs'
             cand -v 'Tell each step on stderr'
@@ -62,6 +65,20 @@ set edit:completion:arg-completer[rlock] = {|@words|
         &'rlock;man'= {
             cand -h 'Print help'
             cand --help 'Print help'
+        }
+        &'rlock;help'= {
+            cand run 'Hold the lock around a command'
+            cand completions 'Print the completions for a shell'
+            cand man 'Print a man page: rlock''s, or a subcommand''s'
+            cand help 'Print this message or the help of the given subcommand(s)'
+        }
+        &'rlock;help;run'= {
+        }
+        &'rlock;help;completions'= {
+        }
+        &'rlock;help;man'= {
+        }
+        &'rlock;help;help'= {
         }
     ]
     $completions[$command]

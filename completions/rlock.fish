@@ -29,6 +29,7 @@ complete -c rlock -n "__fish_rlock_needs_command" -s V -l version -d 'Print vers
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "run" -d 'Hold the lock around a command'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "completions" -d 'Print the completions for a shell'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "man" -d 'Print a man page: rlock\'s, or a subcommand\'s'
+complete -c rlock -n "__fish_rlock_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s k -l key -d 'The lock\'s name; the Redis key is exactly this, so every other SET NX client is excluded too' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N], or local (flock on this machine), local:/dir. A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l ttl -d 'Lease length: the lock passes on this long after its holder\'s last renewal, at the latest' -r
@@ -40,16 +41,22 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -l drift -d 'Clock-rate
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l password-file -d 'Read the password from the first line of this file, which must not be readable by others' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l note -d 'Shown to those who ask who holds the lock (a CI job\'s URL)' -r
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l kill-after -d 'Time between the first signal and SIGKILL when the lock is being lost; bare seconds are taken too [default: a sixth of the TTL, at most 5s]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l kill-after -d 'Time between the first signal and SIGKILL when the lock is being lost or time is up; bare seconds are taken too [default: a sixth of the TTL, at most 5s]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l max-run -d 'Stop the command after this, as timeout(1) does: exit 124, also when SIGKILL was needed; bare seconds are taken too, 0 is for ever' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l on-lost -d 'When the lock is lost: kill the command, or warn and let it go on (then somebody else may run it too)' -r -f -a "kill\t'Stop the command before the lock can pass on'
 warn\t'Let the command go on and say so'"
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l signal -d 'What to send first when the lock is being lost' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l signal -d 'What to send first when the lock is being lost or time is up' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s c -d 'Run sh -c STRING instead of CMD' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l log -d 'How lines on stderr look; json tells each step as well' -r -f -a "text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s n -l no-wait -d 'Do not wait: the same as --wait 0'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l contain -d 'Nothing that the command started outlives the lock, setsid or not: when the command ends, the rest gets the first signal and, after --kill-after, SIGKILL'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s q -l quiet -d 'No line for busy or waiting; failures still get theirs'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s v -l verbose -d 'Tell each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand man" -s h -l help -d 'Print help'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run completions man help" -f -a "run" -d 'Hold the lock around a command'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run completions man help" -f -a "completions" -d 'Print the completions for a shell'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run completions man help" -f -a "man" -d 'Print a man page: rlock\'s, or a subcommand\'s'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

@@ -4,10 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::BoolishValueParser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use nix::sys::signal::Signal;
 
@@ -21,7 +20,7 @@ use crate::report::Log;
 /// while it runs and gives it back when it ends. While the command can still run, nobody else holds the lock; if that
 /// cannot be kept true, the command is stopped first.
 #[derive(Parser, Debug)]
-#[command(name = "rlock", version, disable_help_subcommand = true, after_long_help = after_help())]
+#[command(name = "rlock", version, after_long_help = after_help())]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -32,6 +31,28 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Hold the lock around a command
+    ///
+    /// Takes the lock, runs CMD in a process group of its own, renews the lease every third of the TTL, and gives the
+    /// lock back when CMD has ended. HUP, INT, QUIT, TERM, USR1, USR2 and WINCH sent to rlock reach the whole group. The
+    /// terminal is given to the group when it asks for it, and Ctrl-Z stops both.
+    ///
+    /// If the lease cannot be renewed, the group is sent --signal and, after --kill-after, SIGKILL, so that it is dead
+    /// before the lease ends; then rlock exits with 79. Groups that rlocks nested in CMD made die with it. Only when all
+    /// of them are dead is the lock given back.
+    ///
+    /// A small process, rlock-guard, watches rlock: if rlock is killed, it kills the group at once; if rlock is stopped,
+    /// before the lease ends. A guard that is killed or stopped is replaced. If both are killed at once, the kernel kills
+    /// CMD's first process (PR_SET_PDEATHSIG), but not what that had started.
+    ///
+    /// What CMD leaves in the background goes on without the lock when CMD has ended by itself. With --contain it does
+    /// not: rlock adopts CMD's orphans (PR_SET_CHILD_SUBREAPER, no privilege needed) and ends whatever is below itself in
+    /// /proc before it gives the lock back; if rlock was killed, its guard ends whatever has the lock's RLOCK_TOKEN in
+    /// its environment.
+    ///
+    /// No lock can cover a machine that stands still past the end of the lease, or a guard and an rlock that are both
+    /// stopped: CMD may run for some milliseconds when it wakes. Storage that refuses any RLOCK_FENCE below the highest it
+    /// has seen can.
+    #[allow(clippy::doc_markdown)]
     #[command(after_long_help = after_help())]
     Run(Box<RunArgs>),
     /// Print the completions for a shell
@@ -65,19 +86,19 @@ pub struct LockArgs {
     pub node: String,
 
     /// Lease length: the lock passes on this long after its holder's last renewal, at the latest
-    #[arg(long, value_name = "DUR", env = "RLOCK_TTL", default_value = "30s", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", env = "RLOCK_TTL", default_value = "30s", value_parser = duration::parse, allow_negative_numbers = true)]
     pub ttl: Duration,
 
     /// Give up waiting after this; bare seconds are taken too. Not given: wait for ever, as flock does
-    #[arg(short, long, value_name = "DUR", env = "RLOCK_WAIT", value_parser = duration::parse_or_seconds)]
+    #[arg(short, long, value_name = "DUR", env = "RLOCK_WAIT", value_parser = duration::parse_or_seconds, allow_negative_numbers = true)]
     pub wait: Option<Duration>,
 
     /// Do not wait: the same as --wait 0
-    #[arg(short, long, env = "RLOCK_NO_WAIT", value_parser = BoolishValueParser::new())]
+    #[arg(short, long, env = "RLOCK_NO_WAIT", value_parser = yes_or_no, action = ArgAction::SetTrue)]
     pub no_wait: bool,
 
     /// Exit code when the lock is busy, 0 to 255
-    #[arg(short = 'E', long, value_name = "N", env = "RLOCK_BUSY_CODE", default_value_t = exit::BUSY)]
+    #[arg(short = 'E', long, value_name = "N", env = "RLOCK_BUSY_CODE", default_value_t = exit::BUSY, allow_negative_numbers = true)]
     pub busy_code: u8,
 
     /// Put before every key
@@ -85,11 +106,11 @@ pub struct LockArgs {
     pub prefix: String,
 
     /// Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least 50ms, at most 1s]
-    #[arg(long, value_name = "DUR", env = "RLOCK_NODE_TIMEOUT", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", env = "RLOCK_NODE_TIMEOUT", value_parser = duration::parse, allow_negative_numbers = true)]
     pub node_timeout: Option<Duration>,
 
     /// Clock-rate error allowed for, as a fraction of the TTL
-    #[arg(long, value_name = "RATE", env = "RLOCK_DRIFT", default_value = "0.01", value_parser = rate)]
+    #[arg(long, value_name = "RATE", env = "RLOCK_DRIFT", default_value = "0.01", value_parser = rate, allow_negative_numbers = true)]
     pub drift: f64,
 
     /// Trust this issuer (a PEM file) for rediss:// instead of the system's
@@ -110,11 +131,11 @@ pub struct LockArgs {
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
     /// No line for busy or waiting; failures still get theirs
-    #[arg(short, long, env = "RLOCK_QUIET", value_parser = BoolishValueParser::new())]
+    #[arg(short, long, env = "RLOCK_QUIET", value_parser = yes_or_no, action = ArgAction::SetTrue)]
     pub quiet: bool,
 
     /// Tell each step on stderr
-    #[arg(short, long, env = "RLOCK_VERBOSE", value_parser = BoolishValueParser::new())]
+    #[arg(short, long, env = "RLOCK_VERBOSE", value_parser = yes_or_no, action = ArgAction::SetTrue)]
     pub verbose: bool,
 
     /// How lines on stderr look; json tells each step as well
@@ -132,20 +153,31 @@ pub struct RunArgs {
     #[command(flatten)]
     pub lock: LockArgs,
 
-    /// Time between the first signal and SIGKILL when the lock is being lost; bare seconds are taken too
+    /// Time between the first signal and SIGKILL when the lock is being lost or time is up; bare seconds are taken too
     /// [default: a sixth of the TTL, at most 5s]
-    #[arg(long, value_name = "DUR", env = "RLOCK_KILL_AFTER", value_parser = duration::parse_or_seconds)]
+    #[arg(long, value_name = "DUR", env = "RLOCK_KILL_AFTER", value_parser = duration::parse_or_seconds, allow_negative_numbers = true)]
     #[arg(help_heading = "Command")]
     pub kill_after: Option<Duration>,
+
+    /// Stop the command after this, as timeout(1) does: exit 124, also when SIGKILL was needed; bare seconds are taken
+    /// too, 0 is for ever
+    #[arg(long, value_name = "DUR", env = "RLOCK_MAX_RUN", value_parser = duration::parse_or_seconds)]
+    #[arg(help_heading = "Command", allow_negative_numbers = true)]
+    pub max_run: Option<Duration>,
 
     /// When the lock is lost: kill the command, or warn and let it go on (then somebody else may run it too)
     #[arg(long, value_name = "WHAT", env = "RLOCK_ON_LOST", default_value = "kill", help_heading = "Command")]
     pub on_lost: OnLost,
 
-    /// What to send first when the lock is being lost
+    /// What to send first when the lock is being lost or time is up
     #[arg(long, value_name = "SIG", env = "RLOCK_SIGNAL", default_value = "TERM", value_parser = signal)]
     #[arg(help_heading = "Command")]
     pub signal: Signal,
+
+    /// Nothing that the command started outlives the lock, setsid or not: when the command ends, the rest gets the first
+    /// signal and, after --kill-after, SIGKILL
+    #[arg(long, env = "RLOCK_CONTAIN", value_parser = yes_or_no, action = ArgAction::SetTrue, help_heading = "Command")]
+    pub contain: bool,
 
     /// Run sh -c STRING instead of CMD
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "argv", help_heading = "Command")]
@@ -184,6 +216,14 @@ fn after_help() -> String {
         rows.iter().fold(format!("{title}:\n"), |text, (name, what)| text + &format!("  {name:width$}  {what}\n"))
     };
     format!("{}\n{}", table("Exit codes", exit::TABLE), table("Environment", VARIABLES)).trim_end().to_owned()
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" => Ok(true),
+        "0" | "false" | "no" => Ok(false),
+        _ => Err("write 1 or 0, true or false, yes or no".to_owned()),
+    }
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -283,7 +323,21 @@ fn one_line(error: &clap::Error) -> String {
         .map(|line| crate::escape::text(line.strip_prefix("error: ").unwrap_or(line)))
         .collect::<Vec<_>>()
         .join(" ");
-    format!("{joined}; see rlock --help")
+    let of_variable = variable_of(error).map(|name| format!(" (from the environment: {name})")).unwrap_or_default();
+    format!("{joined}{of_variable}; see rlock --help")
+}
+
+/// The variable that the value which clap complains of came from, if it looks like it.
+fn variable_of(error: &clap::Error) -> Option<String> {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let option = context(ContextKind::InvalidArg)?;
+    let long = option.strip_prefix("--")?.split([' ', '=']).next()?;
+    let name = format!("RLOCK_{}", long.to_ascii_uppercase().replace('-', "_"));
+    let value = std::env::var(&name).ok()?;
+    (value == context(ContextKind::InvalidValue)?).then_some(name)
 }
 
 /// `--log`, looked for before the command line is known to be sound, so that its errors are told in the right form.

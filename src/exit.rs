@@ -12,6 +12,11 @@ pub enum Outcome {
     Exited(u8),
     /// The command ran and was ended by this signal.
     Killed(i32),
+    /// The terminal interrupted rlock, or its command, with this signal: rlock dies of it too, so that a shell's loop
+    /// stops.
+    Interrupted(i32),
+    /// `--max-run` was over.
+    TimeIsUp,
     /// The command line is wrong.
     Usage,
     /// No majority of nodes could be reached.
@@ -49,10 +54,20 @@ impl Outcome {
             Self::Refused => 77,
             Self::Config => 78,
             Self::Lost => 79,
+            Self::TimeIsUp => 124,
             Self::CannotExecute => 126,
             Self::NotFound => 127,
-            Self::Killed(signal) | Self::Signalled(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+            Self::Killed(signal) | Self::Interrupted(signal) | Self::Signalled(signal) => {
+                u8::try_from(128 + signal).unwrap_or(u8::MAX)
+            }
         }
+    }
+}
+
+impl Outcome {
+    /// The signal by which rlock is to end itself instead of exiting.
+    pub fn dies_of(self) -> Option<i32> {
+        if let Self::Interrupted(signal) = self { Some(signal) } else { None }
     }
 }
 
@@ -76,6 +91,7 @@ pub const TABLE: &[(&str, &str)] = &[
         "the lock was lost and the command was stopped; or it was lost unnoticed and the command had just ended with 0 \
          (with --on-lost warn always)",
     ),
+    ("124", "--max-run was over"),
     ("126 / 127", "command cannot be executed / not found; the lock is released"),
     ("128+n", "rlock got signal n while it waited"),
 ];
@@ -126,6 +142,8 @@ mod tests {
             (Outcome::Refused, 77),
             (Outcome::Config, 78),
             (Outcome::Lost, 79),
+            (Outcome::TimeIsUp, 124),
+            (Outcome::Interrupted(2), 130),
             (Outcome::CannotExecute, 126),
             (Outcome::NotFound, 127),
             (Outcome::Signalled(2), 130),

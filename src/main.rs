@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use nix::sys::signal::Signal;
+use rlock::job::signals;
 use rlock::{cli, command, exit, report};
 
 fn main() -> ExitCode {
@@ -19,5 +21,9 @@ fn main() -> ExitCode {
             }
         }
     });
-    outcome.unwrap_or(exit::Outcome::Bug).into()
+    let outcome = outcome.unwrap_or(exit::Outcome::Bug);
+    if let Some(signal) = outcome.dies_of().and_then(|number| Signal::try_from(number).ok()) {
+        signals::die_of(signal);
+    }
+    outcome.into()
 }

@@ -6,11 +6,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
-
-use crate::cli::{LockArgs, OnLost, OutputArgs, RunArgs, Sources};
+use crate::cli::{LockArgs, OutputArgs, RunArgs, Sources};
 use crate::escape;
 use crate::exit::{Failure, Outcome};
+use crate::job::policy;
 use crate::lock::details::{LONGEST_NOTE, encoded_length};
 use crate::lock::duration;
 use crate::lock::key::Key;
@@ -27,10 +26,8 @@ const LONGEST_PASSWORD: u64 = 64 * 1024;
 pub struct RunSettings {
     /// The lock.
     pub lock: LockSettings,
-    /// `--on-lost`.
-    pub on_lost: OnLost,
-    /// `--signal`.
-    pub first_signal: Signal,
+    /// What is to happen to the command, and when.
+    pub policy: policy::Wishes,
     /// The command, at least one word.
     pub argv: Vec<OsString>,
     /// Variables for the command, beside those that name the grant.
@@ -91,7 +88,14 @@ impl RunSettings {
         if words.first().is_none_or(|command| command.is_empty()) {
             return Err(usage("the command's name is empty"));
         }
-        Ok(Self { lock, on_lost: args.on_lost, first_signal: args.signal, argv: words, environment })
+        let policy = policy::Wishes {
+            schedule: lock.schedule,
+            on_lost: args.on_lost,
+            first_signal: args.signal,
+            max_run: args.max_run.filter(|span| !span.is_zero()),
+            contain: args.contain,
+        };
+        Ok(Self { lock, policy, argv: words, environment })
     }
 }
 

@@ -4,9 +4,10 @@ use std::io::{self, Write};
 
 use clap_complete::Shell;
 use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::cli;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{self, Failure, Outcome};
 
 /// Prints the completions for `shell`.
 pub fn completions(shell: Shell) -> anyhow::Result<Outcome> {
@@ -30,9 +31,36 @@ pub fn man(subcommand: Option<&str>) -> anyhow::Result<Outcome> {
             }
         },
     };
+    let man = Man::new(page.after_long_help("").after_help(""));
+    let man = man.manual("rlock").source(concat!("rlock ", env!("CARGO_PKG_VERSION")));
     let mut text = Vec::new();
-    Man::new(page).manual("rlock").source(concat!("rlock ", env!("CARGO_PKG_VERSION"))).render(&mut text)?;
+    man.render_title(&mut text)?;
+    man.render_name_section(&mut text)?;
+    man.render_synopsis_section(&mut text)?;
+    man.render_description_section(&mut text)?;
+    man.render_options_section(&mut text)?;
+    if subcommand.is_none() {
+        man.render_subcommands_section(&mut text)?;
+    }
+    table("EXIT STATUS", exit::TABLE).to_writer(&mut text)?;
+    table("ENVIRONMENT", cli::VARIABLES).to_writer(&mut text)?;
+    see_also().to_writer(&mut text)?;
     print(&text)
+}
+
+fn table(title: &str, rows: &[(&str, &str)]) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", [title]);
+    for (name, what) in rows {
+        roff.control("TP", []).text([bold(*name)]).text([roman(*what)]);
+    }
+    roff
+}
+
+fn see_also() -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", ["SEE ALSO"]).text([roman("rlock(1), rlock-run(1), flock(1), timeout(1), redis-cli(1)")]);
+    roff
 }
 
 /// A reader that has gone away (`| head`) has seen enough.

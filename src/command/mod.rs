@@ -2,6 +2,7 @@
 
 pub mod generate;
 pub mod run;
+mod supervise;
 mod wait;
 
 use crate::cli::{Command, Parsed};

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
-use crate::job::signals::Signals;
+use crate::job::signals::{Caught, Signals};
 use crate::lock::backoff;
 use crate::lock::details::Details;
 use crate::lock::duration;
@@ -52,9 +52,9 @@ pub(super) async fn for_lock(nodes: &Nodes, settings: &RunSettings, signals: &mu
         let cut = gives_up.max(begin + lock.schedule.node_timeout());
         let (tally, complete) = tokio::select! {
             biased;
-            signal = terminating(signals) => {
+            caught = terminating(signals) => {
                 attempt.give_up().await;
-                return Ok(Waited::Over(Outcome::Signalled(signal as i32)));
+                return Ok(Waited::Over(ended_by(caught)));
             }
             tally = attempt.tally() => (tally, true),
             () = alarm.reached(cut) => (attempt.found_so_far(), false),
@@ -82,20 +82,26 @@ pub(super) async fn for_lock(nodes: &Nodes, settings: &RunSettings, signals: &mu
         told.tell(last, lock);
         tokio::select! {
             biased;
-            signal = terminating(signals) => return Ok(Waited::Over(Outcome::Signalled(signal as i32))),
+            caught = terminating(signals) => return Ok(Waited::Over(ended_by(caught))),
             () = alarm.reached(patience.min(now + last.pause(lock))) => {}
         }
     }
 }
 
 /// The next signal that ends a wait: all that would be passed on to a command.
-async fn terminating(signals: &mut Signals) -> Signal {
+async fn terminating(signals: &mut Signals) -> Caught {
     loop {
-        let signal = signals.next().await;
-        if signal != Signal::SIGCHLD {
-            return signal;
+        let caught = signals.next().await;
+        if caught.signal != Signal::SIGCHLD {
+            return caught;
         }
     }
+}
+
+/// Interrupted at the terminal, rlock dies as the rest of the job does; by anybody else's signal it exits in order.
+pub(super) fn ended_by(caught: Caught) -> Outcome {
+    let number = caught.signal as i32;
+    if caught.from_terminal { Outcome::Interrupted(number) } else { Outcome::Signalled(number) }
 }
 
 fn since(begin: Instant) -> String {

@@ -64,17 +64,9 @@ impl Found {
         self.ignored.contains(&signal)
     }
 
-    /// Whether a child would find something else if nothing were put back. SIGPIPE and an empty mask are what the
-    /// standard library gives every child.
-    pub fn differs_from_default(&self) -> bool {
-        self.mask != SigSet::empty()
-            || !self.closed.is_empty()
-            || self.ignored(Signal::SIGPIPE)
-            || self.ignored(Signal::SIGCHLD)
-    }
-
     /// Puts back what was found. For a child between fork and exec: no allocation, only async-signal-safe calls.
     pub fn put_back(&self) -> io::Result<()> {
+        // The standard library has set SIGPIPE to its default, and exec undoes handlers.
         for signal in [Signal::SIGPIPE, Signal::SIGCHLD] {
             if self.ignored(signal) {
                 // SAFETY: ignoring a signal is async-signal-safe and runs no code of ours.

@@ -4,6 +4,8 @@
 
 pub mod found;
 pub mod group;
+pub mod guard;
 pub mod policy;
 pub mod signals;
 pub mod spawn;
+pub mod terminal;

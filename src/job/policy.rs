@@ -1,8 +1,12 @@
 //! What the state of the lease means for the command: pure, event and state in, actions out. DESIGN.md §5 and §8.
 
+use std::time::Duration;
+
 use nix::sys::signal::Signal;
 
+use super::signals::Caught;
 use super::spawn::Ending;
+use super::terminal::Foreground;
 use crate::cli::OnLost;
 use crate::exit::Outcome;
 use crate::lock::instant::Instant;
@@ -21,24 +25,42 @@ pub enum Event {
     /// After a loss: the place could not be kept.
     Unshielded,
     /// rlock got a signal.
-    Caught(Signal),
-    /// The command's first process has ended.
-    Ended(Ending),
+    Caught(Caught),
+    /// The command's first process was stopped by this signal, when the terminal was this one's.
+    Stopped(Signal, Foreground),
+    /// rlock had stopped itself and goes on.
+    Resumed,
+    /// The command's first process has ended, when the terminal was this one's.
+    Ended(Ending, Foreground),
     /// [`Policy::wake_at`] has come, or may have.
     Tick,
-    /// No process of the command's group can run any more.
-    GroupGone,
+    /// No process of the command can run any more.
+    Gone,
 }
 
 /// What is to be done about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Send this to the command's group.
+    /// Send this to the command.
     Send(Signal),
     /// The same, and let stopped processes go on so that they get it.
     SendAndContinue(Signal),
+    /// Kill all that belongs to the command.
+    Kill,
+    /// Give the command the terminal.
+    GiveTerminal,
+    /// Take the terminal back, and stop the job that rlock is part of, as the terminal stopped the command.
+    SuspendJob,
+    /// Stop rlock alone: the terminal, or the shell, has stopped the rest of its job.
+    Suspend,
+    /// Let the command go on.
+    Continue,
+    /// Interrupt the job that rlock is part of, as the terminal did the command.
+    InterruptJob(Signal),
     /// Say that the lock is lost and what is being done.
     SayLost(Measure),
+    /// Say that the time is up.
+    SayTimeIsUp,
     /// Give the lock back; nothing more will be done.
     Finish,
 }
@@ -54,28 +76,33 @@ pub enum Measure {
     Ignored,
 }
 
+/// What the user chose.
+#[derive(Clone, Copy, Debug)]
+pub struct Wishes {
+    /// The lease's schedule, with `--kill-after`.
+    pub schedule: Schedule,
+    /// `--on-lost`.
+    pub on_lost: OnLost,
+    /// `--signal`.
+    pub first_signal: Signal,
+    /// `--max-run`.
+    pub max_run: Option<Duration>,
+    /// `--contain`.
+    pub contain: bool,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     /// As the command pleases.
     Running,
+    /// As the command pleases, once it is continued: rlock is stopped too.
+    Suspended { gives_terminal: bool },
     /// It was sent the first signal, and is killed then.
     Stopping { kill_at: Instant, signalled: Instant },
-    /// It was sent SIGKILL; its group is watched until it is gone.
+    /// It was sent SIGKILL, and is watched until it is gone.
     Killed,
     /// Nothing is left to do.
     Over,
-}
-
-/// The state.
-#[derive(Clone, Debug)]
-pub struct Policy {
-    schedule: Schedule,
-    on_lost: OnLost,
-    first_signal: Signal,
-    deadline: Instant,
-    phase: Phase,
-    lease: Fate,
-    ending: Option<Ending>,
 }
 
 /// What has become of the lease while the command ran.
@@ -90,40 +117,93 @@ enum Fate {
     LostAndIgnored,
 }
 
+/// The state.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    wishes: Wishes,
+    deadline: Instant,
+    /// `--max-run`: stopped then.
+    time_is_up: Instant,
+    phase: Phase,
+    lease: Fate,
+    timed_out: bool,
+    ending: Option<Ending>,
+    /// The terminal interrupted rlock with this.
+    interrupted: Option<Signal>,
+}
+
 impl Policy {
-    /// The command is about to be started under a lease that ends at `deadline`.
-    pub fn new(schedule: Schedule, on_lost: OnLost, first_signal: Signal, deadline: Instant) -> Self {
-        Self { schedule, on_lost, first_signal, deadline, phase: Phase::Running, lease: Fate::Kept, ending: None }
+    /// The command starts `now` under a lease that ends at `deadline`.
+    pub fn new(wishes: Wishes, deadline: Instant, now: Instant) -> Self {
+        Self {
+            wishes,
+            deadline,
+            time_is_up: wishes.max_run.map_or(Instant::NEVER, |span| now + span),
+            phase: Phase::Running,
+            lease: Fate::Kept,
+            timed_out: false,
+            ending: None,
+            interrupted: None,
+        }
     }
 
     /// When to send [`Event::Tick`].
     pub fn wake_at(&self) -> Instant {
         match self.phase {
-            Phase::Running if self.lease == Fate::LostAndIgnored => Instant::NEVER,
-            Phase::Running if self.on_lost == OnLost::Warn => self.deadline,
-            Phase::Running => self.schedule.signal_at(self.deadline),
-            Phase::Stopping { kill_at, .. } => kill_at,
-            _ => Instant::NEVER,
+            Phase::Running | Phase::Suspended { .. } => self.lease_wants_us_at().min(self.time_is_up),
+            Phase::Stopping { kill_at, .. } => kill_at.min(self.last_call()),
+            Phase::Killed | Phase::Over => Instant::NEVER,
         }
     }
 
-    /// Whether only the rest of the command's group is waited for: [`Event::GroupGone`] comes next.
-    pub fn waits_for_group(&self) -> bool {
+    /// When the command must be dead if nothing more is heard of the lease; what the guard is told.
+    pub fn last_call(&self) -> Instant {
+        match self.wishes.on_lost {
+            OnLost::Kill => self.wishes.schedule.kill_at(self.deadline),
+            OnLost::Warn => Instant::NEVER,
+        }
+    }
+
+    fn lease_wants_us_at(&self) -> Instant {
+        match (self.wishes.on_lost, self.lease) {
+            (OnLost::Warn, Fate::LostAndIgnored) => Instant::NEVER,
+            // Until D itself nobody else can have the lock, so there is nothing to warn of.
+            (OnLost::Warn, _) => self.deadline,
+            (OnLost::Kill, _) => self.wishes.schedule.signal_at(self.deadline),
+        }
+    }
+
+    /// Whether only the end of the command's other processes is waited for: [`Event::Gone`] comes next.
+    pub fn waits_for_the_rest(&self) -> bool {
         matches!(self.phase, Phase::Stopping { .. } | Phase::Killed) && self.ending.is_some()
     }
 
     /// What to do now that `event` has happened.
     pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
+        // The clock comes first: whatever else has happened, a command whose time is over is not left or let run on.
+        let mut actions = match event {
+            Event::Extended(_) | Event::Ended(..) | Event::Gone => vec![],
+            _ => self.tick(now),
+        };
+        if !matches!(self.phase, Phase::Killed | Phase::Over) || matches!(event, Event::Ended(..) | Event::Gone) {
+            actions.extend(self.own(event, now));
+        }
+        actions
+    }
+
+    fn own(&mut self, event: Event, now: Instant) -> Vec<Action> {
         match event {
             _ if self.phase == Phase::Over => vec![],
+            Event::Tick => vec![],
             Event::Extended(deadline) => self.extended(deadline),
             Event::Lost(loss) => self.lose(loss, now),
             Event::Shielded(until) => self.shielded(until),
             Event::Unshielded => self.unshielded(),
-            Event::Caught(signal) => vec![Action::Send(signal)],
-            Event::Ended(ending) => self.ended(ending, now),
-            Event::Tick => self.tick(now),
-            Event::GroupGone => self.group_gone(),
+            Event::Caught(caught) => self.caught(caught),
+            Event::Stopped(signal, foreground) => self.stopped(signal, foreground),
+            Event::Resumed => self.resumed(),
+            Event::Ended(ending, foreground) => self.ended(ending, foreground, now),
+            Event::Gone => self.gone(),
         }
     }
 
@@ -134,75 +214,144 @@ impl Policy {
     }
 
     fn lose(&mut self, loss: Loss, now: Instant) -> Vec<Action> {
-        if self.on_lost == OnLost::Warn {
+        if self.wishes.on_lost == OnLost::Warn {
             return self.warn();
         }
+        // How long an absent lock leaves depends on whether the place can be kept, which a node has one timeout to say.
+        let soon = now + self.wishes.schedule.node_timeout().min(self.wishes.schedule.grace());
         match (self.phase, loss) {
-            (Phase::Killed, _) => vec![],
-            (_, Loss::TakenOver) => self.kill(),
-            // Signalled now; how long it may take depends on whether the place can be kept, which a node has one
-            // timeout to say.
-            (Phase::Running, Loss::Absent) => {
-                self.stop(now, now + self.schedule.node_timeout().min(self.schedule.grace()))
-            }
+            (Phase::Killed | Phase::Over, _) => vec![],
+            (_, Loss::TakenOver) => self.lose_and_kill(),
+            (Phase::Running | Phase::Suspended { .. }, Loss::Absent) => self.lose_and_stop(now, soon),
             (Phase::Stopping { kill_at, signalled }, Loss::Absent) => {
-                let kill_at = kill_at.min(now + self.schedule.node_timeout());
-                self.phase = Phase::Stopping { kill_at, signalled };
-                vec![]
+                self.phase = Phase::Stopping { kill_at: kill_at.min(soon), signalled };
+                self.now_lost(Measure::Signalled)
             }
-            (Phase::Over, _) => vec![],
         }
     }
 
     fn shielded(&mut self, until: Instant) -> Vec<Action> {
+        self.deadline = until;
         if let Phase::Stopping { signalled, .. } = self.phase {
-            let kill_at = (signalled + self.schedule.grace()).min(self.schedule.kill_at(until));
-            self.phase = Phase::Stopping { kill_at, signalled };
+            self.phase = Phase::Stopping { kill_at: signalled + self.wishes.schedule.grace(), signalled };
         }
         vec![]
     }
 
     fn unshielded(&mut self) -> Vec<Action> {
         match self.phase {
-            Phase::Stopping { .. } => self.kill(),
+            Phase::Stopping { .. } => self.lose_and_kill(),
             _ => vec![],
         }
     }
 
+    fn caught(&mut self, caught: Caught) -> Vec<Action> {
+        let Caught { signal, from_terminal } = caught;
+        match signal {
+            // Continued by somebody: if we had stopped ourselves, `Resumed` has said so already.
+            Signal::SIGCONT => vec![],
+            Signal::SIGTSTP | Signal::SIGWINCH | Signal::SIGUSR1 | Signal::SIGUSR2 => vec![Action::Send(signal)],
+            _ => {
+                if from_terminal {
+                    self.interrupted = Some(signal);
+                }
+                // As timeout(1) does: a stopped process gets it when it goes on.
+                vec![Action::SendAndContinue(signal)]
+            }
+        }
+    }
+
+    fn stopped(&mut self, signal: Signal, foreground: Foreground) -> Vec<Action> {
+        let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
+        match (foreground, self.phase) {
+            (Foreground::Ours, Phase::Running | Phase::Stopping { .. }) if wants_terminal => {
+                vec![Action::GiveTerminal, Action::Continue]
+            }
+            // It was given the terminal while it stopped for want of it.
+            (Foreground::Commands, Phase::Running | Phase::Stopping { .. }) if wants_terminal => vec![Action::Continue],
+            (Foreground::Anothers, Phase::Running) if wants_terminal => {
+                self.phase = Phase::Suspended { gives_terminal: true };
+                vec![Action::Suspend]
+            }
+            (Foreground::Commands, Phase::Running) if signal == Signal::SIGTSTP => {
+                self.phase = Phase::Suspended { gives_terminal: true };
+                vec![Action::SuspendJob]
+            }
+            (Foreground::Ours | Foreground::Anothers, Phase::Running) if signal == Signal::SIGTSTP => {
+                self.phase = Phase::Suspended { gives_terminal: false };
+                vec![Action::Suspend]
+            }
+            // Stopped by somebody's kill(1), or without a terminal on which anybody could say `fg`: we go on.
+            _ => vec![],
+        }
+    }
+
+    fn resumed(&mut self) -> Vec<Action> {
+        let Phase::Suspended { gives_terminal } = self.phase else { return vec![] };
+        self.phase = Phase::Running;
+        if gives_terminal { vec![Action::GiveTerminal, Action::Continue] } else { vec![Action::Continue] }
+    }
+
     fn tick(&mut self, now: Instant) -> Vec<Action> {
         match self.phase {
-            // Until D itself nobody else can have the lock, so there is nothing to warn of.
-            Phase::Running if self.on_lost == OnLost::Warn => {
-                if now >= self.deadline {
-                    self.warn()
-                } else {
-                    vec![]
-                }
-            }
-            // Woken late: there is no time left for a first signal.
-            Phase::Running if now >= self.schedule.kill_at(self.deadline) => self.kill(),
-            Phase::Running if now >= self.schedule.signal_at(self.deadline) => {
-                self.stop(now, self.schedule.kill_at(self.deadline))
-            }
+            Phase::Running | Phase::Suspended { .. } => self.tick_running(now),
+            Phase::Stopping { .. } if now >= self.last_call() => self.lose_and_kill(),
             Phase::Stopping { kill_at, .. } if now >= kill_at => self.kill(),
             _ => vec![],
         }
     }
 
-    fn ended(&mut self, ending: Ending, now: Instant) -> Vec<Action> {
+    fn tick_running(&mut self, now: Instant) -> Vec<Action> {
+        if now >= self.last_call() {
+            // Woken late: there is no time left for a first signal.
+            self.lose_and_kill()
+        } else if now >= self.lease_wants_us_at() {
+            match self.wishes.on_lost {
+                OnLost::Warn => self.warn(),
+                OnLost::Kill => self.lose_and_stop(now, self.last_call()),
+            }
+        } else if now >= self.time_is_up {
+            self.timed_out = true;
+            let mut actions = self.stop(now, now + self.wishes.schedule.grace());
+            actions.push(Action::SayTimeIsUp);
+            actions
+        } else {
+            vec![]
+        }
+    }
+
+    fn ended(&mut self, ending: Ending, foreground: Foreground, now: Instant) -> Vec<Action> {
         self.ending = Some(ending);
-        if self.phase != Phase::Running {
+        if matches!(self.phase, Phase::Stopping { .. } | Phase::Killed) {
             // We are stopping it: what it has started must be gone too.
             return vec![];
         }
         if now >= self.deadline && self.lease == Fate::Kept {
             self.lease = Fate::LostUnnoticed;
         }
-        self.finish()
+        let mut actions = self.interrupt(ending, foreground);
+        actions.extend(match self.wishes.contain {
+            false => self.finish(),
+            true if now >= self.last_call() => self.kill(),
+            true => self.stop(now, now + self.wishes.schedule.grace()),
+        });
+        actions
     }
 
-    fn group_gone(&mut self) -> Vec<Action> {
-        if self.waits_for_group() { self.finish() } else { vec![] }
+    /// With the terminal, the command alone was interrupted by it; the rest of the job would have been too.
+    fn interrupt(&mut self, ending: Ending, foreground: Foreground) -> Vec<Action> {
+        let by_terminal = [Signal::SIGINT, Signal::SIGQUIT].into_iter().find(|s| ending == Ending::Killed(*s as i32));
+        match by_terminal {
+            Some(signal) if foreground == Foreground::Commands => {
+                self.interrupted = Some(signal);
+                vec![Action::InterruptJob(signal)]
+            }
+            _ => vec![],
+        }
+    }
+
+    fn gone(&mut self) -> Vec<Action> {
+        if self.waits_for_the_rest() { self.finish() } else { vec![] }
     }
 
     fn warn(&mut self) -> Vec<Action> {
@@ -213,16 +362,36 @@ impl Policy {
     }
 
     fn stop(&mut self, now: Instant, kill_at: Instant) -> Vec<Action> {
-        self.lease = Fate::LostAndStopped;
         self.phase = Phase::Stopping { kill_at, signalled: now };
-        vec![Action::SendAndContinue(self.first_signal), Action::SayLost(Measure::Signalled)]
+        vec![Action::SendAndContinue(self.wishes.first_signal)]
+    }
+
+    fn lose_and_stop(&mut self, now: Instant, kill_at: Instant) -> Vec<Action> {
+        let mut actions = self.stop(now, kill_at);
+        actions.extend(self.now_lost(Measure::Signalled));
+        actions
     }
 
     fn kill(&mut self) -> Vec<Action> {
         self.phase = Phase::Killed;
-        match std::mem::replace(&mut self.lease, Fate::LostAndStopped) {
-            Fate::LostAndStopped => vec![Action::Send(Signal::SIGKILL)],
-            _ => vec![Action::Send(Signal::SIGKILL), Action::SayLost(Measure::Killed)],
+        vec![Action::Kill]
+    }
+
+    fn lose_and_kill(&mut self) -> Vec<Action> {
+        let mut actions = self.kill();
+        actions.extend(self.now_lost(Measure::Killed));
+        actions
+    }
+
+    fn now_lost(&mut self, measure: Measure) -> Vec<Action> {
+        // A command that had ended by itself before is not one that was stopped for a loss.
+        let fate = if self.ending.is_some() && !self.timed_out { Fate::LostUnnoticed } else { Fate::LostAndStopped };
+        match std::mem::replace(&mut self.lease, fate) {
+            Fate::Kept => vec![Action::SayLost(measure)],
+            said => {
+                self.lease = said;
+                vec![]
+            }
         }
     }
 
@@ -240,28 +409,30 @@ impl Policy {
     pub fn outcome(&self, held: bool) -> Outcome {
         match (self.lease, self.ending) {
             (Fate::LostAndStopped | Fate::LostAndIgnored, _) => Outcome::Lost,
+            (_, None) => Outcome::Bug,
+            _ if self.timed_out => Outcome::TimeIsUp,
             // A job that says it succeeded, but may not have been alone, did not. Its own complaint says more than ours.
             (fate, Some(Ending::Exited(0))) if fate == Fate::LostUnnoticed || !held => Outcome::Lost,
             (_, Some(Ending::Exited(code))) => Outcome::Exited(code),
-            (_, Some(Ending::Killed(signal))) => Outcome::Killed(signal),
-            (_, None) => Outcome::Bug,
+            (_, Some(Ending::Killed(number))) => match self.interrupted {
+                Some(signal) if signal as i32 == number => Outcome::Interrupted(number),
+                _ => Outcome::Killed(number),
+            },
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use proptest::prelude::*;
 
     use super::*;
-    use crate::lock::schedule::Wishes;
 
     const TTL: Duration = Duration::from_secs(30);
 
     fn schedule() -> Schedule {
-        Schedule::new(Wishes { ttl: TTL, drift: 0.01, node_timeout: None, kill_after: None }).unwrap()
+        Schedule::new(crate::lock::schedule::Wishes { ttl: TTL, drift: 0.01, node_timeout: None, kill_after: None })
+            .unwrap()
     }
 
     fn at(ms: u64) -> Instant {
@@ -273,11 +444,23 @@ mod tests {
         schedule().tenure(at(0))
     }
 
-    fn policy(on_lost: OnLost) -> Policy {
-        Policy::new(schedule(), on_lost, Signal::SIGTERM, deadline())
+    fn wishes(on_lost: OnLost) -> Wishes {
+        Wishes { schedule: schedule(), on_lost, first_signal: Signal::SIGTERM, max_run: None, contain: false }
     }
 
-    const KILL: Action = Action::Send(Signal::SIGKILL);
+    fn policy(on_lost: OnLost) -> Policy {
+        Policy::new(wishes(on_lost), deadline(), at(0))
+    }
+
+    fn ended(ending: Ending) -> Event {
+        Event::Ended(ending, Foreground::Nobodys)
+    }
+
+    fn caught(signal: Signal, from_terminal: bool) -> Event {
+        Event::Caught(Caught { signal, from_terminal })
+    }
+
+    const KILL: Action = Action::Kill;
     const TERM: Action = Action::SendAndContinue(Signal::SIGTERM);
 
     #[test]
@@ -289,9 +472,9 @@ mod tests {
         assert_eq!(p.on(Event::Tick, term), [TERM, Action::SayLost(Measure::Signalled)]);
         assert_eq!(p.wake_at(), kill);
         assert_eq!(p.on(Event::Tick, kill), [KILL]);
-        assert_eq!(p.on(Event::Ended(Ending::Killed(9)), kill), []);
-        assert!(p.waits_for_group());
-        assert_eq!(p.on(Event::GroupGone, kill), [Action::Finish]);
+        assert_eq!(p.on(ended(Ending::Killed(9)), kill), []);
+        assert!(p.waits_for_the_rest());
+        assert_eq!(p.on(Event::Gone, kill), [Action::Finish]);
         assert_eq!(p.outcome(true), Outcome::Lost);
     }
 
@@ -311,8 +494,8 @@ mod tests {
         p.on(Event::Tick, term);
         p.on(Event::Extended(schedule().tenure(term)), term);
         assert_eq!(p.wake_at(), schedule().kill_at(deadline()));
-        p.on(Event::Ended(Ending::Exited(0)), term);
-        p.on(Event::GroupGone, term);
+        p.on(ended(Ending::Exited(0)), term);
+        p.on(Event::Gone, term);
         assert_eq!(p.outcome(true), Outcome::Lost);
     }
 
@@ -352,7 +535,7 @@ mod tests {
         assert_eq!(p.on(Event::Tick, schedule().kill_at(deadline())), []);
         assert_eq!(p.on(Event::Tick, deadline()), [Action::SayLost(Measure::Ignored)]);
         assert_eq!(p.on(Event::Lost(Loss::TakenOver), deadline()), []);
-        assert_eq!(p.on(Event::Ended(Ending::Exited(5)), deadline()), [Action::Finish]);
+        assert_eq!(p.on(ended(Ending::Exited(5)), deadline()), [Action::Finish]);
         assert_eq!(p.outcome(true), Outcome::Lost);
     }
 
@@ -367,53 +550,224 @@ mod tests {
             (Ending::Killed(15), true, false, Outcome::Killed(15)),
         ] {
             let mut p = policy(OnLost::Kill);
-            assert_eq!(p.on(Event::Ended(ending), if late { deadline() } else { at(1) }), [Action::Finish]);
+            assert_eq!(p.on(ended(ending), if late { deadline() } else { at(1) }), [Action::Finish]);
             assert_eq!(p.outcome(held), outcome, "{ending:?} late={late} held={held}");
         }
     }
 
-    fn events() -> impl Strategy<Value = Event> {
-        prop_oneof![
-            (0u64..40_000).prop_map(|ms| Event::Extended(schedule().tenure(at(ms)))),
-            Just(Event::Lost(Loss::Absent)),
-            Just(Event::Lost(Loss::TakenOver)),
-            (0u64..40_000).prop_map(|ms| Event::Shielded(schedule().tenure(at(ms)))),
-            Just(Event::Unshielded),
-            Just(Event::Caught(Signal::SIGHUP)),
-            Just(Event::Ended(Ending::Exited(0))),
-            Just(Event::Tick),
-            Just(Event::GroupGone),
-        ]
+    const ALL: [Signal; 9] = [
+        Signal::SIGHUP,
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+        Signal::SIGTERM,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+        Signal::SIGWINCH,
+        Signal::SIGTSTP,
+        Signal::SIGCONT,
+    ];
+
+    #[test]
+    fn every_signal_is_passed_on_and_those_that_end_a_process_reach_a_stopped_one_too() {
+        for signal in ALL {
+            let actions = policy(OnLost::Kill).on(caught(signal, false), at(1));
+            match signal {
+                Signal::SIGCONT => assert_eq!(actions, []),
+                Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM => {
+                    assert_eq!(actions, [Action::SendAndContinue(signal)]);
+                }
+                _ => assert_eq!(actions, [Action::Send(signal)]),
+            }
+        }
+    }
+
+    #[test]
+    fn rlock_dies_of_what_the_terminal_sent_only_if_the_command_did() {
+        for (from_terminal, died_of, outcome) in
+            [(true, 2, Outcome::Interrupted(2)), (true, 15, Outcome::Killed(15)), (false, 2, Outcome::Killed(2))]
+        {
+            let mut p = policy(OnLost::Kill);
+            p.on(caught(Signal::SIGINT, from_terminal), at(1));
+            p.on(ended(Ending::Killed(died_of)), at(2));
+            assert_eq!(p.outcome(true), outcome);
+        }
+    }
+
+    #[test]
+    fn a_command_that_was_interrupted_with_the_terminal_in_its_hands_takes_the_job_with_it() {
+        let mut p = policy(OnLost::Kill);
+        let actions = p.on(Event::Ended(Ending::Killed(2), Foreground::Commands), at(1));
+        assert_eq!(actions, [Action::InterruptJob(Signal::SIGINT), Action::Finish]);
+        assert_eq!(p.outcome(true), Outcome::Interrupted(2));
+    }
+
+    #[test]
+    fn what_a_stop_means_depends_on_whose_the_terminal_is() {
+        use Foreground::{Anothers, Commands, Nobodys, Ours};
+        let give = &[Action::GiveTerminal, Action::Continue][..];
+        for (signal, foreground, actions) in [
+            (Signal::SIGTTIN, Ours, give),
+            (Signal::SIGTTOU, Ours, give),
+            (Signal::SIGTTIN, Commands, &[Action::Continue]),
+            (Signal::SIGTTIN, Anothers, &[Action::Suspend]),
+            (Signal::SIGTTOU, Nobodys, &[]),
+            (Signal::SIGTSTP, Ours, &[Action::Suspend]),
+            (Signal::SIGTSTP, Commands, &[Action::SuspendJob]),
+            (Signal::SIGTSTP, Anothers, &[Action::Suspend]),
+            (Signal::SIGTSTP, Nobodys, &[]),
+            (Signal::SIGSTOP, Ours, &[]),
+        ] {
+            let mut p = policy(OnLost::Kill);
+            assert_eq!(p.on(Event::Stopped(signal, foreground), at(1)), actions, "{signal} {foreground:?}");
+        }
+    }
+
+    #[test]
+    fn the_lease_is_looked_at_before_a_suspended_command_goes_on() {
+        for (stop, foreground, in_time) in [
+            (Signal::SIGTSTP, Foreground::Commands, &[Action::GiveTerminal, Action::Continue][..]),
+            (Signal::SIGTSTP, Foreground::Ours, &[Action::Continue]),
+            (Signal::SIGTTIN, Foreground::Anothers, &[Action::GiveTerminal, Action::Continue]),
+        ] {
+            let suspended = || {
+                let mut p = policy(OnLost::Kill);
+                p.on(Event::Stopped(stop, foreground), at(1));
+                p
+            };
+            assert_eq!(suspended().on(Event::Resumed, at(2)), in_time);
+            let late = suspended().on(Event::Resumed, deadline());
+            assert_eq!(late, [KILL, Action::SayLost(Measure::Killed)]);
+        }
+    }
+
+    #[test]
+    fn time_that_is_up_is_a_signal_a_grace_and_124() {
+        let wishes = Wishes { max_run: Some(Duration::from_secs(5)), ..wishes(OnLost::Kill) };
+        let mut p = Policy::new(wishes, deadline(), at(0));
+        assert_eq!(p.wake_at(), at(5000));
+        assert_eq!(p.on(Event::Tick, at(5000)), [TERM, Action::SayTimeIsUp]);
+        assert_eq!(p.wake_at(), at(10_000));
+        assert_eq!(p.on(Event::Tick, at(10_000)), [KILL]);
+        p.on(ended(Ending::Killed(9)), at(10_001));
+        assert_eq!(p.on(Event::Gone, at(10_002)), [Action::Finish]);
+        assert_eq!(p.outcome(true), Outcome::TimeIsUp);
+    }
+
+    #[test]
+    fn a_lease_that_ends_within_the_grace_is_not_waited_out() {
+        let wishes = Wishes { max_run: Some(Duration::from_secs(24)), ..wishes(OnLost::Kill) };
+        let wishes = Wishes { schedule: schedule(), ..wishes };
+        let mut p = Policy::new(wishes, deadline(), at(0));
+        p.on(Event::Tick, at(24_000));
+        assert!(p.wake_at() <= schedule().kill_at(deadline()));
+    }
+
+    #[test]
+    fn a_contained_command_leaves_nothing_and_keeps_its_code() {
+        let mut p = Policy::new(Wishes { contain: true, ..wishes(OnLost::Kill) }, deadline(), at(0));
+        assert_eq!(p.on(ended(Ending::Exited(3)), at(1000)), [TERM]);
+        assert!(p.waits_for_the_rest());
+        assert_eq!(p.on(Event::Tick, at(1000) + schedule().grace()), [KILL]);
+        assert_eq!(p.on(Event::Gone, at(7000)), [Action::Finish]);
+        assert_eq!(p.outcome(true), Outcome::Exited(3));
+    }
+
+    /// Every kind of event, with the values that could matter.
+    fn every_event() -> Vec<Event> {
+        let mut all = vec![
+            Event::Extended(schedule().tenure(at(10_000))),
+            Event::Lost(Loss::Absent),
+            Event::Lost(Loss::TakenOver),
+            Event::Shielded(schedule().tenure(at(10_000))),
+            Event::Unshielded,
+            caught(Signal::SIGINT, true),
+            caught(Signal::SIGTERM, false),
+            Event::Resumed,
+            Event::Tick,
+            Event::Gone,
+        ];
+        for foreground in [Foreground::Ours, Foreground::Commands, Foreground::Anothers, Foreground::Nobodys] {
+            all.push(Event::Stopped(Signal::SIGTSTP, foreground));
+            all.push(Event::Stopped(Signal::SIGTTIN, foreground));
+            all.push(Event::Ended(Ending::Exited(0), foreground));
+            all.push(Event::Ended(Ending::Killed(2), foreground));
+        }
+        all
+    }
+
+    /// Applies `event` and checks what must hold after any event in any state.
+    fn step(p: &mut Policy, event: Event, now: Instant) {
+        let before = p.clone();
+        let actions = p.on(event, now);
+        let context = || format!("{event:?} at {now:?} in {before:?} gave {actions:?} and {p:?}");
+        if before.phase == Phase::Over {
+            assert!(actions.is_empty(), "nothing is done after the end: {}", context());
+            return;
+        }
+        let kill_wanted = p.wishes.on_lost == OnLost::Kill;
+        if kill_wanted && event == Event::Lost(Loss::TakenOver) {
+            assert_eq!(p.phase, Phase::Killed, "killed at once: {}", context());
+        }
+        if kill_wanted && event == Event::Tick && now >= p.last_call() {
+            assert!(!matches!(p.phase, Phase::Running | Phase::Stopping { .. }), "dead by its time: {}", context());
+        }
+        if kill_wanted && now >= before.last_call() && !matches!(event, Event::Extended(_)) {
+            let goes_on = |action: &Action| matches!(action, Action::Continue | Action::SendAndContinue(_));
+            assert!(
+                !actions.iter().any(goes_on) || before.waits_for_the_rest(),
+                "not continued past its time: {}",
+                context()
+            );
+        }
+        let stopping = matches!(before.phase, Phase::Stopping { .. } | Phase::Killed);
+        if actions.contains(&Action::Finish) && stopping {
+            assert!(event == Event::Gone && before.ending.is_some(), "released while it lives: {}", context());
+        }
+        if matches!(before.phase, Phase::Killed) {
+            assert!(matches!(p.phase, Phase::Killed | Phase::Over), "a kill is not taken back: {}", context());
+        }
+        if matches!(p.phase, Phase::Over) {
+            assert_ne!(p.outcome(true), Outcome::Bug, "{}", context());
+        }
+        assert_eq!(actions.iter().filter(|a| matches!(a, Action::SayLost(_))).count().max(1), 1, "{}", context());
+    }
+
+    #[test]
+    fn the_promise_holds_after_every_short_history() {
+        let times = [at(1), schedule().signal_at(deadline()), schedule().kill_at(deadline()), deadline(), at(60_000)];
+        for (on_lost, contain, max_run) in [
+            (OnLost::Kill, false, None),
+            (OnLost::Kill, true, Some(Duration::from_secs(9))),
+            (OnLost::Warn, true, None),
+        ] {
+            let wishes = Wishes { max_run, contain, ..wishes(on_lost) };
+            explore(&Policy::new(wishes, deadline(), at(0)), &times, 3);
+        }
+    }
+
+    fn explore(p: &Policy, times: &[Instant], depth: u32) {
+        for (index, now) in times.iter().enumerate().filter(|_| depth > 0) {
+            for event in every_event() {
+                let mut next = p.clone();
+                step(&mut next, event, *now);
+                explore(&next, &times[index..], depth - 1);
+            }
+        }
     }
 
     proptest! {
-        /// The promise, whatever happens in whatever order: a tick at `wake_at` never leaves a command unsignalled past
-        /// its time, and once the lock has passed on it has been killed in that same step.
         #[test]
-        fn the_command_is_stopped_in_time_after_any_history(
-            history in proptest::collection::vec((events(), 0u64..2_000), 0..30),
+        fn the_promise_holds_after_any_long_history(
+            history in proptest::collection::vec((proptest::sample::select(every_event()), 0u64..2_000), 0..40),
+            warn: bool, contain: bool, max_run in proptest::option::of(1u64..30),
         ) {
-            let mut p = policy(OnLost::Kill);
+            let on_lost = if warn { OnLost::Warn } else { OnLost::Kill };
+            let wishes = Wishes { max_run: max_run.map(Duration::from_secs), contain, ..wishes(on_lost) };
+            let mut p = Policy::new(wishes, deadline(), at(0));
             let mut now = at(0);
-            let mut killed = false;
             for (event, pause) in history {
                 now = now + Duration::from_millis(pause);
-                let over = p.phase == Phase::Over;
-                let actions = p.on(event, now);
-                killed |= actions.contains(&KILL);
-                prop_assert!(!over || actions.is_empty(), "nothing is done after the end");
-                if event == Event::Lost(Loss::TakenOver) && !over {
-                    prop_assert!(killed);
-                }
-                if event == Event::Tick && !over && now >= p.schedule.kill_at(p.deadline) && p.phase == Phase::Running {
-                    prop_assert!(false, "still running past the time to kill");
-                }
-                if let Phase::Stopping { kill_at, signalled } = p.phase {
-                    prop_assert!(kill_at <= signalled + p.schedule.grace());
-                }
-                if matches!(event, Event::Ended(_)) && matches!(p.phase, Phase::Stopping { .. } | Phase::Killed) {
-                    prop_assert!(!actions.contains(&Action::Finish), "not released before the group is gone");
-                }
+                step(&mut p, event, now);
             }
         }
     }

@@ -4,26 +4,40 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::unix::net::UnixStream;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigHandler, SigSet, Signal, raise, signal};
 use signal_hook::iterator::backend::SignalDelivery;
-use signal_hook::iterator::exfiltrator::SignalOnly;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::Cause;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::found::Found;
 
-/// What is passed on to the command. `rlock` itself goes on until the command has ended.
-pub const PASSED_ON: [Signal; 6] =
+/// What is passed on to the command, and ends a wait. `rlock` itself goes on until the command has ended.
+const PASSED_ON: [Signal; 6] =
     [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2];
+
+/// What is of interest only while there is a command.
+const WITH_COMMAND: [Signal; 3] = [Signal::SIGWINCH, Signal::SIGTSTP, Signal::SIGCONT];
+
+/// A signal that came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Caught {
+    /// Which.
+    pub signal: Signal,
+    /// Sent by the kernel, which for these means: by a key on the terminal, to the whole foreground job.
+    pub from_terminal: bool,
+}
 
 /// The signals that have come.
 pub struct Signals {
-    delivery: SignalDelivery<AsyncFd<UnixStream>, SignalOnly>,
-    come: VecDeque<Signal>,
+    delivery: SignalDelivery<AsyncFd<UnixStream>, WithOrigin>,
+    come: VecDeque<Caught>,
+    found: Found,
 }
 
 impl Signals {
-    /// Catches [`PASSED_ON`], less what was found ignored, and SIGCHLD.
+    /// Catches what ends a wait, less what was found ignored, and SIGCHLD.
     pub fn catch(found: &Found) -> io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
         read.set_nonblocking(true)?;
@@ -32,15 +46,24 @@ impl Signals {
         let read = unsafe { AsyncFd::register_with_interest(read, Interest::READABLE) }?;
         let caught = PASSED_ON.into_iter().filter(|signal| !found.ignored(*signal)).chain([Signal::SIGCHLD]);
         let numbers: Vec<i32> = caught.map(|signal| signal as i32).collect();
-        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, numbers)?;
-        Ok(Self { delivery, come: VecDeque::new() })
+        let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), numbers)?;
+        Ok(Self { delivery, come: VecDeque::new(), found: found.clone() })
+    }
+
+    /// Catches what concerns a running command too.
+    pub fn catch_for_command(&self) -> io::Result<()> {
+        let handle = self.delivery.handle();
+        WITH_COMMAND
+            .into_iter()
+            .filter(|signal| !self.found.ignored(*signal))
+            .try_for_each(|signal| handle.add_signal(signal as i32))
     }
 
     /// The next signal. May be dropped and called again.
-    pub async fn next(&mut self) -> Signal {
+    pub async fn next(&mut self) -> Caught {
         loop {
-            if let Some(signal) = self.come_already() {
-                return signal;
+            if let Some(caught) = self.come_already() {
+                return caught;
             }
             match self.delivery.get_read().readable().await {
                 Ok(mut ready) => ready.clear_ready(),
@@ -50,11 +73,39 @@ impl Signals {
         }
     }
 
-    /// A signal that has come and was not yet read.
-    pub fn come_already(&mut self) -> Option<Signal> {
+    fn come_already(&mut self) -> Option<Caught> {
         if self.come.is_empty() {
-            self.come.extend(self.delivery.pending().filter_map(|number| Signal::try_from(number).ok()));
+            self.come.extend(self.delivery.pending().filter_map(|origin| {
+                let signal = Signal::try_from(origin.signal).ok()?;
+                Some(Caught { signal, from_terminal: origin.cause == Cause::Kernel })
+            }));
         }
         self.come.pop_front()
     }
+
+    /// Forgets a signal that was for the job as a whole, and by which we were reached too.
+    pub fn forget(&mut self, signal: Signal) {
+        let others: Vec<Caught> = std::iter::from_fn(|| self.come_already()).filter(|c| c.signal != signal).collect();
+        self.come.extend(others);
+    }
+
+    /// A signal that ends a wait and has come already.
+    pub fn ended(&mut self) -> Option<Caught> {
+        std::iter::from_fn(|| self.come_already()).find(|caught| caught.signal != Signal::SIGCHLD)
+    }
+}
+
+/// Ends rlock by `which`, as the terminal would have: what waits for us sees that, and a shell's loop stops.
+pub fn die_of(which: Signal) {
+    // A core of rlock would say nothing about the command.
+    let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
+    // SAFETY: the default action needs no handler.
+    let _ = unsafe { signal(which, SigHandler::SigDfl) };
+    let _ = SigSet::empty().thread_set_mask();
+    let _ = raise(which);
+}
+
+/// Stops rlock until somebody continues it.
+pub fn stop_ourselves() {
+    let _ = raise(Signal::SIGSTOP);
 }

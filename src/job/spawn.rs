@@ -5,10 +5,14 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getppid};
 
 use super::found::Found;
+use super::guard::{self, Guard};
+use crate::lock::instant::Instant;
 
 /// How the command's first process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,17 +30,32 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Starts `argv` with `environment` added to rlock's own. Returns once it has been exec'd, or could not be.
-    pub fn start(argv: &[OsString], environment: &[(&str, OsString)], found: &Found) -> io::Result<Self> {
+    /// Starts `argv` with `environment` added to rlock's own, to be killed by `guard` at `kill_at` at the latest.
+    /// Returns once it has been exec'd, or could not be.
+    pub fn start(
+        argv: &[OsString],
+        environment: &[(&str, OsString)],
+        found: &Found,
+        guard: &Guard,
+        kill_at: Instant,
+    ) -> io::Result<Self> {
         let (program, arguments) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
         command.args(arguments).envs(environment.iter().map(|(name, value)| (name, value))).process_group(0);
-        // With nothing to put back the standard library can spawn without copying our page tables.
-        if found.differs_from_default() {
-            let found = found.clone();
-            // SAFETY: `put_back` allocates nothing and makes async-signal-safe calls only.
-            unsafe { command.pre_exec(move || found.put_back()) };
-        }
+        let (found, pipe, rlock) = (found.clone(), guard.descriptor(), nix::unistd::getpid());
+        // SAFETY: between fork and exec there are system calls only, and nothing is allocated.
+        unsafe {
+            command.pre_exec(move || {
+                // For the case that rlock and its guard are killed at once. It fires at the end of the thread that
+                // forks, which is rlock's first and lasts as long as rlock; rlock may have died before it was set.
+                prctl::set_pdeathsig(Signal::SIGKILL)?;
+                if getppid() != rlock {
+                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                }
+                guard::announce(pipe, kill_at)?;
+                found.put_back()
+            })
+        };
         let pid = command.spawn()?.id();
         Ok(Self { pid: Pid::from_raw(pid.cast_signed()) })
     }
@@ -53,6 +72,27 @@ impl Leader {
             Ok(WaitStatus::Exited(_, code)) => Some(Ending::Exited(u8::try_from(code & 0xff).unwrap_or(u8::MAX))),
             Ok(WaitStatus::Signaled(_, signal, _)) => Some(Ending::Killed(signal as i32)),
             _ => None,
+        }
+    }
+
+    /// The signal that stopped it, told once for each stop.
+    pub fn stop(&self) -> Option<Signal> {
+        match waitid(Id::Pid(self.pid), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG) {
+            Ok(WaitStatus::Stopped(_, signal)) => Some(signal),
+            _ => None,
+        }
+    }
+
+    /// Buries orphans that rlock has adopted for `--contain`, but neither the command nor the guard.
+    pub fn bury_orphans(&self, guard: Pid) {
+        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        while let Ok(status) = waitid(Id::All, look) {
+            match status.pid() {
+                Some(pid) if pid != self.pid && pid != guard => {
+                    let _ = nix::sys::wait::waitpid(pid, None);
+                }
+                _ => return,
+            }
         }
     }
 }

@@ -135,19 +135,20 @@ impl fmt::Display for Unfit {
         let Self::TooShort { schedule: s, shortest } = self else {
             return write!(f, "--ttl is at most {}", duration::show(LONGEST_TTL));
         };
+        let show = |span| duration::show(millis_up(span));
         write!(
             f,
             "--ttl {} is too short for its own schedule: a third to renew, drift {}, twice --node-timeout {} and pause {}, --kill-after {} and margin {} make {}",
-            duration::show(s.ttl),
-            duration::show(s.drift),
-            duration::show(s.node_timeout),
-            duration::show(s.retry),
-            duration::show(s.grace),
-            duration::show(s.margin),
-            duration::show(millis_up(s.needed())),
+            show(s.ttl),
+            show(s.drift),
+            show(s.node_timeout),
+            show(s.retry),
+            show(s.grace),
+            show(s.margin),
+            show(s.needed()),
         )?;
         match shortest {
-            Some(ttl) => write!(f, "; give --ttl {} or more", duration::show(*ttl)),
+            Some(ttl) => write!(f, "; give --ttl {} or more", show(*ttl)),
             None => write!(f, "; give a smaller --node-timeout, --kill-after or --drift"),
         }
     }

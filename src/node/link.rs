@@ -192,6 +192,8 @@ fn fault(error: &RedisError) -> Fault {
         ErrorKind::AuthenticationFailed => FaultKind::Refused,
         ErrorKind::InvalidClientConfig => FaultKind::Unfit,
         ErrorKind::Server(_) | ErrorKind::Extension => kind_of_server_error(&text),
+        // TLS 1.3 tells a client only after the handshake that it wanted a certificate.
+        _ if text.contains("CertificateRequired") => FaultKind::Refused,
         // Broken, closed or unintelligible after the request was written: it may have been executed.
         _ => FaultKind::Unknown,
     };
@@ -199,8 +201,16 @@ fn fault(error: &RedisError) -> Fault {
 }
 
 fn kind_of_server_error(text: &str) -> FaultKind {
-    const REFUSED: [&str; 5] =
-        ["NOAUTH", "WRONGPASS", "NOPERM", "can't run this command", "can't access at least one of the keys"];
+    // Where the code is lost (a wrapped error, redis-rs' answer to SELECT), the words are not.
+    const REFUSED: [&str; 7] = [
+        "NOAUTH",
+        "WRONGPASS",
+        "NOPERM",
+        "can't run this command",
+        "can't access at least one of the keys",
+        "Authentication required",
+        "has no permissions",
+    ];
     const PASSING: [&str; 9] =
         ["LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN"];
     // Redis 7 passes a command's error on as its own; Redis 6 wraps it: "ERR Error running script …: -READONLY You …".
@@ -295,6 +305,8 @@ mod tests {
             ("NOAUTH Authentication required.", FaultKind::Refused),
             ("NOPERM this user has no permissions to run the 'eval' command", FaultKind::Refused),
             ("ERR Error running script (call to f_1): @user_script:9: -NOPERM this user", FaultKind::Refused),
+            ("ERR Authentication required.", FaultKind::Refused),
+            ("ERR this user has no permissions to run the 'select' command", FaultKind::Refused),
             ("ERR The user executing the script can't run this command or subcommand", FaultKind::Refused),
             ("READONLY You can't write against a read only replica.", FaultKind::Unavailable),
             (

@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -164,6 +165,10 @@ impl Node for LocalNode {
     fn release(&self, _key: &Key, token: Token) -> Pending<Freed> {
         let freed = self.let_go(token).unwrap_or_else(|error| Freed::Failed(self.fault(&error)));
         Box::pin(std::future::ready(freed))
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        self.held.borrow().as_ref().map(|held| held.file.as_raw_fd())
     }
 
     fn broken(&self) -> Pending<()> {

@@ -11,6 +11,7 @@ pub mod redis;
 pub mod tls;
 
 use std::fmt;
+use std::os::fd::RawFd;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -44,6 +45,11 @@ pub trait Node {
 
     /// Comes true when the connection is found broken, which is how a node that restarted is noticed.
     fn broken(&self) -> Pending<()>;
+
+    /// The lock itself, where it is a descriptor of ours: who shares it, holds the lock too.
+    fn descriptor(&self) -> Option<RawFd> {
+        None
+    }
 
     /// Comes true when all that was sent has been handed to the kernel, or can no longer be.
     fn written(&self) -> Pending<()>;

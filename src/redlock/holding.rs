@@ -3,6 +3,8 @@
 //! [`Holding::next`] is polled beside the command. It says what the lease has become; what that means for the command
 //! is `job::policy`'s decision.
 
+use std::os::fd::RawFd;
+
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
@@ -83,6 +85,11 @@ impl Holding {
     /// The holder's number.
     pub fn fence(&self) -> Fence {
         self.fence
+    }
+
+    /// The lock itself, where it is a descriptor.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.nodes.iter().find_map(|node| node.descriptor())
     }
 
     /// D: until when nobody else can hold the lock.

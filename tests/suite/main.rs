@@ -11,6 +11,7 @@ mod access;
 mod busy;
 mod child;
 mod generated;
+mod guarded;
 mod local;
 mod lost;
 mod network;

@@ -1,0 +1,257 @@
+//! Beside the running command: what happens goes to the policy, and what the policy says is done.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::getpgrp;
+
+use super::run::report_release;
+use crate::clock::{self, Alarm};
+use crate::exit::{Failure, Outcome};
+use crate::job::group::Family;
+use crate::job::guard::Guard;
+use crate::job::policy::{Action, Event, Measure, Policy};
+use crate::job::signals::{Caught, Signals, stop_ourselves};
+use crate::job::spawn::Leader;
+use crate::job::terminal::Terminal;
+use crate::lock::duration;
+use crate::lock::instant::Instant;
+use crate::lock::lease::{Loss, Struck};
+use crate::redlock::Released;
+use crate::redlock::holding::{Change, Holding};
+use crate::report::Reporter;
+use crate::settings::LockSettings;
+
+/// How often processes that were killed are looked at until they are gone.
+const LOOKS: Duration = Duration::from_millis(2);
+
+/// How long killed processes may take to be gone before it is said that rlock is waiting for them.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A running command and all that belongs to it.
+pub(super) struct Job {
+    family: Family,
+    leader: Leader,
+    guard: Guard,
+    policy: Policy,
+    signals: Signals,
+    terminal: Terminal,
+    loss: LossTold,
+    killed_at: Option<Instant>,
+}
+
+/// What is known of a loss, for the message.
+#[derive(Default)]
+struct LossTold {
+    struck: Option<(String, Loss)>,
+    trouble: Option<String>,
+}
+
+impl Job {
+    pub(super) fn new(family: Family, leader: Leader, guard: Guard, policy: Policy, signals: Signals) -> Self {
+        let (terminal, loss) = (Terminal::open(), LossTold::default());
+        Self { family, leader, guard, policy, signals, terminal, loss, killed_at: None }
+    }
+
+    /// Stays until the command has ended and the lock is given back. After a bug of ours the command is still dead
+    /// before that.
+    pub(super) async fn supervise(mut self, lock: &LockSettings, mut holding: Holding) -> anyhow::Result<Outcome> {
+        let watched = AssertUnwindSafe(self.watch(&lock.report, &mut holding)).catch_unwind().await;
+        let watched =
+            watched.unwrap_or_else(|_| Err(Failure::new(Outcome::Bug, "the command was stopped after a bug").into()));
+        if watched.is_err() {
+            self.family.kill();
+            while !self.family.kill_living() {
+                std::thread::sleep(LOOKS);
+            }
+        }
+        self.terminal.take_back(self.family.group());
+        let freed = holding.release().await;
+        self.guard.dismiss();
+        watched?;
+        match &freed {
+            // The loss has been told already.
+            _ if !self.policy.was_kept() => {}
+            Released::NotOurs(how) => lock.report.problem("lost", unnoticed(*how)),
+            _ => report_release(&lock.report, &freed),
+        }
+        Ok(self.policy.outcome(!matches!(freed, Released::NotOurs(_))))
+    }
+
+    async fn watch(&mut self, report: &Reporter, holding: &mut Holding) -> anyhow::Result<()> {
+        let mut alarm = Alarm::new()?;
+        // It knows already; this is what a guard in its place would have to be told.
+        self.guard.tell(self.family.group(), self.policy.last_call())?;
+        report.step("running", format_args!("running, pid {}", self.family.group()));
+        loop {
+            if let Some(event) = self.next_event(report, holding, &mut alarm).await?
+                && self.handle(event, report)?
+            {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for what happens next. The clock is looked at first: after a time in which nobody ran, what it says
+    /// overrules all other news.
+    async fn next_event(
+        &mut self,
+        report: &Reporter,
+        holding: &mut Holding,
+        alarm: &mut Alarm,
+    ) -> anyhow::Result<Option<Event>> {
+        let looks = self.policy.waits_for_the_rest();
+        let wake_at = self.policy.wake_at();
+        let wake_at = if looks { wake_at.min(clock::now() + LOOKS) } else { wake_at };
+        tokio::select! {
+            biased;
+            () = alarm.reached(wake_at) => {
+                self.complain_of_survivors(report);
+                Ok(Some(if looks && self.rest_is_gone() { Event::Gone } else { Event::Tick }))
+            }
+            change = holding.next() => Ok(self.changed(change, report)),
+            caught = self.signals.next() => self.caught(caught, report),
+        }
+    }
+
+    /// In the time of grace the rest is only looked at; once killed, whoever appears is killed too.
+    fn rest_is_gone(&mut self) -> bool {
+        if self.killed_at.is_some() { self.family.kill_living() } else { self.family.is_gone() }
+    }
+
+    fn changed(&mut self, change: Change, report: &Reporter) -> Option<Event> {
+        match change {
+            Change::Extended(until) => {
+                let left = duration::show_rounded(until.since(clock::now()));
+                report.step("renewed", format_args!("renewed for {left}"));
+                self.loss.trouble = None;
+                Some(Event::Extended(until))
+            }
+            Change::Trouble(node, fault) => {
+                report.step("trouble", format_args!("{node}: {fault}; trying again"));
+                self.loss.trouble = Some(format!("{node}: {fault}"));
+                None
+            }
+            Change::Lost(node, how) => {
+                self.loss.struck = Some((node, how));
+                Some(Event::Lost(how))
+            }
+            Change::Shielded(until) => Some(Event::Shielded(until)),
+            Change::Unshielded => Some(Event::Unshielded),
+        }
+    }
+
+    fn caught(&mut self, caught: Caught, report: &Reporter) -> anyhow::Result<Option<Event>> {
+        if caught.signal != Signal::SIGCHLD {
+            if !matches!(caught.signal, Signal::SIGCONT | Signal::SIGWINCH) {
+                report.step("signal", format_args!("{} passed on to the command", caught.signal));
+            }
+            return Ok(Some(Event::Caught(caught)));
+        }
+        if self.guard.ensure()? {
+            self.family.set_guard(self.guard.pid());
+            report.step("guard", "the guard was killed or stopped; another is in its place");
+        }
+        self.leader.bury_orphans(self.guard.pid());
+        let foreground = self.terminal.foreground(self.family.group());
+        Ok(match (self.leader.ending(), self.leader.stop()) {
+            (Some(ending), _) => Some(Event::Ended(ending, foreground)),
+            (None, Some(signal)) => Some(Event::Stopped(signal, foreground)),
+            (None, None) => None,
+        })
+    }
+
+    /// True if nothing more is to be done.
+    fn handle(&mut self, event: Event, report: &Reporter) -> anyhow::Result<bool> {
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            let actions = self.policy.on(event, clock::now());
+            self.guard.tell(self.family.group(), self.policy.last_call())?;
+            for action in actions {
+                match action {
+                    Action::Finish => return Ok(true),
+                    Action::Suspend | Action::SuspendJob => {
+                        self.suspend(action);
+                        events.push(Event::Resumed);
+                    }
+                    _ => self.act(action, report),
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn act(&mut self, action: Action, report: &Reporter) {
+        match action {
+            Action::Send(signal) => self.family.send(signal),
+            Action::SendAndContinue(signal) => {
+                self.family.send(signal);
+                self.family.send(Signal::SIGCONT);
+            }
+            Action::Continue => self.family.send(Signal::SIGCONT),
+            Action::Kill => {
+                self.family.kill();
+                self.killed_at = Some(clock::now());
+            }
+            Action::GiveTerminal => self.terminal.give(self.family.group()),
+            Action::InterruptJob(signal) => {
+                self.terminal.take_back(self.family.group());
+                // We get it too and pass it on to nobody; we die of it once the lock is released.
+                let _ = killpg(getpgrp(), signal);
+            }
+            Action::SayLost(measure) => report.problem("lost", self.loss.told(measure)),
+            Action::SayTimeIsUp => report.problem("max-run", "--max-run is over; the command is being stopped"),
+            // Not for here: `handle` sees to them.
+            Action::Suspend | Action::SuspendJob | Action::Finish => {}
+        }
+    }
+
+    /// Returns when somebody has continued rlock.
+    fn suspend(&mut self, how: Action) {
+        if how == Action::SuspendJob {
+            self.terminal.take_back(self.family.group());
+            let _ = killpg(getpgrp(), Signal::SIGTSTP);
+            self.signals.forget(Signal::SIGTSTP);
+        }
+        stop_ourselves();
+    }
+
+    fn complain_of_survivors(&mut self, report: &Reporter) {
+        if self.killed_at.is_some_and(|at| clock::now() >= at + PATIENCE) {
+            self.killed_at = Some(Instant::NEVER);
+            let group = self.family.group();
+            let text =
+                format_args!("process group {group} was killed and is still there; the lock is kept until it is gone");
+            report.problem("unkillable", text);
+        }
+    }
+}
+
+fn unnoticed(how: Struck) -> String {
+    let how = match how {
+        Struck::Absent => "was gone",
+        Struck::Another => "was somebody else's",
+    };
+    format!("lost the lock unnoticed: it {how} when the command had ended; another may have run beside it")
+}
+
+impl LossTold {
+    fn told(&self, measure: Measure) -> String {
+        let why = match (&self.struck, &self.trouble) {
+            (Some((node, Loss::TakenOver)), _) => format!("{node}: somebody else has the key"),
+            (Some((node, Loss::Absent)), _) => {
+                format!("{node}: the key is gone (deleted, or the server came back without it)")
+            }
+            (None, Some(trouble)) => format!("it could not be renewed in time: {trouble}"),
+            (None, None) => "it could not be renewed in time: rlock itself was held up".to_owned(),
+        };
+        let done = match measure {
+            Measure::Signalled => "the command is being stopped",
+            Measure::Killed => "the command was killed",
+            Measure::Ignored => "the command goes on (--on-lost warn) and may not be alone",
+        };
+        format!("lost the lock: {why}; {done}")
+    }
+}

@@ -1,0 +1,326 @@
+//! The command never outlives the lock: rlock or its guard killed or stopped, commands that will not die, and what they
+//! started.
+//!
+//! The witness is independent of rlock: a command writes the boot time every moment while it runs, and its last tick is
+//! compared with what was done to rlock, or with the next holder's first.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use nix::time::{ClockId, clock_gettime};
+use tempfile::TempDir;
+
+use crate::support::{Running, Server, alive, eventually, rlock, signal};
+
+/// Nanoseconds since boot, on the clock that the witness writes.
+fn boot_nanos() -> u128 {
+    Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME).expect("a clock")).as_nanos()
+}
+
+/// A command that says who it is and who its child is, and then ticks in both until it is killed; TERM does not end it.
+struct Witness {
+    rlock: Running,
+    leader: i32,
+    child: i32,
+    ticks: PathBuf,
+    _dir: TempDir,
+}
+
+impl Witness {
+    fn start(node: &str, options: &[&str]) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let ticks = dir.path().join("ticks");
+        let script = "trap '' TERM
+            tick() { while read up rest < /proc/uptime; do echo $up >> \"$0\"; done; }
+            tick & echo child $!; echo leader $$; echo ready; tick";
+        let mut rlock = rlock("job").node(node).args(options).args(["--", "sh", "-c", script]).args([&ticks]).spawn();
+        let child = rlock.wait_for_pid("child");
+        let leader = rlock.wait_for_pid("leader");
+        rlock.wait_for("ready");
+        Self { rlock, leader, child, ticks, _dir: dir }
+    }
+
+    /// The guard: rlock's other child.
+    fn guard(&self) -> i32 {
+        guard_of(self.rlock.pid())
+    }
+
+    fn is_dead(&self) -> bool {
+        !alive(self.leader) && !alive(self.child)
+    }
+
+    /// Waits until both processes are gone; how long that took.
+    fn dies(&self) -> Duration {
+        let begin = Instant::now();
+        eventually("the command is dead", || self.is_dead());
+        begin.elapsed()
+    }
+
+    /// Seconds since boot of the last tick, to a hundredth.
+    fn last_tick(&self) -> f64 {
+        last_line(&self.ticks)
+    }
+}
+
+fn last_line(file: &Path) -> f64 {
+    let text = std::fs::read_to_string(file).expect("ticks");
+    text.lines().rev().find_map(|line| line.parse().ok()).expect("a tick")
+}
+
+fn children(pid: i32) -> Vec<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().map(|word| word.parse().expect("a pid")).collect()
+}
+
+fn guard_of(rlock: i32) -> i32 {
+    let name = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let mut found = None;
+    eventually("there is a guard", || {
+        found = children(rlock).into_iter().find(|pid| name(pid).trim() == "rlock-guard");
+        found.is_some()
+    });
+    found.expect("a guard")
+}
+
+fn local() -> (TempDir, String) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = format!("local:{}", dir.path().display());
+    (dir, node)
+}
+
+/// Run by the next holder with the pid of a process: says `alone` if that can run no more. A zombie cannot.
+const ALONE: &str = "case $(cut -d' ' -f3 /proc/$0/stat 2>/dev/null) in Z|X|'') echo alone;; esac";
+
+#[test]
+fn rlock_killed_means_the_command_is_gone_in_milliseconds() {
+    let server = Server::start();
+    for _ in 0..10 {
+        let witness = Witness::start(&server.url(), &[]);
+        witness.rlock.signal(Signal::SIGKILL);
+        let took = witness.dies();
+        assert!(took < Duration::from_millis(100), "{took:?}");
+        // The lock is left to its lease: nobody got it early.
+        assert_eq!(server.cli(&["EXISTS", "job"]), "1");
+        server.cli(&["DEL", "job"]);
+    }
+}
+
+#[test]
+fn a_local_lock_outlasts_a_killed_rlock_until_the_command_is_dead() {
+    let (_dir, node) = local();
+    for _ in 0..10 {
+        let witness = Witness::start(&node, &[]);
+        let next = rlock("job").node(&node).args(["--", "cat", "/proc/uptime"]).spawn();
+        witness.rlock.signal(Signal::SIGKILL);
+        let next = next.finish().code(0);
+        assert!(witness.is_dead());
+        let first: f64 = next.stdout[0].split(' ').next().expect("a number").parse().expect("seconds");
+        assert!(witness.last_tick() <= first, "{} and then {first}", witness.last_tick());
+    }
+}
+
+#[test]
+fn rlock_stopped_past_its_lease_means_the_command_is_gone_by_its_end_and_79_later() {
+    let server = Server::start();
+    let witness = Witness::start(&server.url(), &["--ttl", "900ms"]);
+    let renewed = boot_nanos();
+    witness.rlock.signal(Signal::SIGSTOP);
+    witness.dies();
+    assert!(
+        Duration::from_nanos(u64::try_from(boot_nanos() - renewed).expect("a short time")) < Duration::from_millis(900)
+    );
+    // By now the lock is another's.
+    eventually("the lease is over", || server.cli(&["EXISTS", "job"]) == "0");
+    server.cli(&["SET", "job", "another's"]);
+    witness.rlock.signal(Signal::SIGCONT);
+    witness.rlock.finish().code(79).mentions(&["lost the lock"]);
+    assert_eq!(server.cli(&["GET", "job"]), "another's");
+}
+
+#[test]
+fn a_guard_that_is_killed_or_stopped_is_replaced_and_the_new_one_does_its_work() {
+    let server = Server::start();
+    let witness = Witness::start(&server.url(), &[]);
+    for how in [Signal::SIGKILL, Signal::SIGSTOP, Signal::SIGKILL] {
+        let old = witness.guard();
+        signal(old, how);
+        eventually("there is another guard", || {
+            children(witness.rlock.pid()).len() == 2 && guard_of(witness.rlock.pid()) != old
+        });
+        assert!(!alive(old));
+        assert!(!witness.is_dead());
+    }
+    witness.rlock.signal(Signal::SIGKILL);
+    let took = witness.dies();
+    assert!(took < Duration::from_millis(100), "{took:?}");
+}
+
+#[test]
+fn rlock_and_its_guard_killed_at_once_take_the_command_with_them() {
+    let server = Server::start();
+    for _ in 0..10 {
+        let mut job = rlock("job").on(&server).args(["--", "sh", "-c", "echo self $$; exec sleep 60"]).spawn();
+        let command = job.wait_for_pid("self");
+        let guard = guard_of(job.pid());
+        // Stopped first, so that neither acts on the other's end.
+        signal(guard, Signal::SIGSTOP);
+        signal(job.pid(), Signal::SIGSTOP);
+        signal(guard, Signal::SIGKILL);
+        signal(job.pid(), Signal::SIGKILL);
+        eventually("the command is dead", || !alive(command));
+        server.cli(&["DEL", "job"]);
+    }
+}
+
+#[test]
+fn the_guard_ignores_what_it_can_and_has_a_session_and_no_descriptor_of_ours() {
+    let server = Server::start();
+    let witness = Witness::start(&server.url(), &[]);
+    let guard = witness.guard();
+    for which in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGTSTP, Signal::SIGUSR1] {
+        signal(guard, which);
+    }
+    assert!(alive(guard));
+    let stat = std::fs::read_to_string(format!("/proc/{guard}/stat")).expect("its state");
+    let fields: Vec<&str> = stat.rsplit(") ").next().expect("fields").split(' ').collect();
+    assert_eq!((fields[2], fields[3]), (guard.to_string().as_str(), guard.to_string().as_str()));
+    let open = std::fs::read_dir(format!("/proc/{guard}/fd")).expect("descriptors").flatten();
+    let open: Vec<String> = open
+        .map(|fd| std::fs::read_link(fd.path()).unwrap_or_default().to_string_lossy().into_owned())
+        .filter(|target| !target.starts_with("pipe:") && !target.contains("timerfd"))
+        .collect();
+    assert_eq!(open, [""; 0]);
+}
+
+#[test]
+fn a_frozen_tree_that_thaws_past_its_lease_runs_for_a_moment_only() {
+    let server = Server::start();
+    for _ in 0..5 {
+        let witness = Witness::start(&server.url(), &["--ttl", "900ms"]);
+        let all = [witness.rlock.pid(), witness.guard(), witness.leader, witness.child];
+        for pid in all {
+            signal(pid, Signal::SIGSTOP);
+        }
+        eventually("the lease is over", || server.cli(&["EXISTS", "job"]) == "0");
+        let thawed = boot_nanos();
+        for pid in all.into_iter().rev() {
+            signal(pid, Signal::SIGCONT);
+        }
+        witness.dies();
+        let ran = Duration::from_nanos(u64::try_from(boot_nanos() - thawed).expect("a short time"));
+        assert!(ran < Duration::from_millis(100), "ran {ran:?} after the thaw");
+        witness.rlock.finish().code(79);
+    }
+}
+
+#[test]
+fn a_command_under_a_nested_rlock_dies_with_the_outer_lock() {
+    let server = Server::start();
+    for by in ["loss", "death"] {
+        let script = format!(
+            "{} run --key inner --ttl 20s -- sh -c 'trap \"\" TERM; echo inner $$; sleep 60 & wait; sleep 60' & wait; sleep 60",
+            env!("CARGO_BIN_EXE_rlock")
+        );
+        let mut job = rlock("outer").on(&server).args(["--ttl", "3s", "--kill-after", "100ms", "-c", &script]).spawn();
+        let inner = job.wait_for_pid("inner");
+        if by == "loss" {
+            server.cli(&["SET", "outer", "another's"]);
+            job.finish().code(79);
+            assert!(!alive(inner), "confirmed dead before rlock ended");
+        } else {
+            job.signal(Signal::SIGKILL);
+            eventually("the inner command is dead", || !alive(inner));
+        }
+        server.cli(&["DEL", "outer", "inner"]);
+    }
+}
+
+#[test]
+fn contained_daemons_end_before_the_lock_passes_on_and_others_go_on() {
+    let server = Server::start();
+    let daemon = "setsid sh -c 'trap \"echo asked >> $0\" TERM; echo daemon $$; exec >/dev/null 2>&1; while :; do sleep 0.01; done' \"$0\" & sleep 0.05; true";
+    let start = |options: &[&str], asked: &Path| {
+        let job = rlock("job").on(&server).args(["--kill-after", "300ms"]).args(options);
+        job.args(["--", "sh", "-c", daemon]).args([asked]).spawn()
+    };
+    let dir = tempfile::tempdir().expect("a directory");
+    let asked = dir.path().join("asked");
+
+    let mut job = start(&[], &asked);
+    let free = job.wait_for_pid("daemon");
+    job.finish().code(0).silent();
+    assert!(alive(free), "without --contain a daemon goes on");
+    signal(free, Signal::SIGKILL);
+    assert!(!asked.exists());
+
+    let mut job = start(&["--contain"], &asked);
+    let contained = job.wait_for_pid("daemon");
+    let next = rlock("job").on(&server).args(["--", "sh", "-c", ALONE]);
+    let next = next.args([contained.to_string()]).spawn();
+    job.finish().code(0).silent();
+    assert!(!alive(contained));
+    next.finish().code(0).printed(&["alone"]);
+    assert_eq!(std::fs::read_to_string(&asked).expect("it was asked first"), "asked\n");
+}
+
+#[test]
+fn contained_daemons_end_when_rlock_is_killed() {
+    let server = Server::start();
+    let daemon = "setsid sh -c 'echo daemon $$; while :; do sleep 0.01; done' & wait";
+    let mut job = rlock("job").on(&server).args(["--contain", "-c", daemon]).spawn();
+    let contained = job.wait_for_pid("daemon");
+    job.signal(Signal::SIGKILL);
+    eventually("the daemon is dead", || !alive(contained));
+}
+
+#[test]
+fn the_exit_code_of_a_contained_command_is_its_own() {
+    let server = Server::start();
+    rlock("job").on(&server).args(["--contain"]).sh("exit 7").code(7).silent();
+    rlock("job").on(&server).args(["--contain"]).sh("(setsid sleep 60 >/dev/null 2>&1 &) ; exit 3").code(3).silent();
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn a_command_that_runs_too_long_is_stopped_with_124() {
+    let server = Server::start();
+    let late = Duration::from_secs(2);
+    for (words, script) in [
+        (&["--max-run", "0.3"][..], "echo ready; sleep 60"),
+        (&["--max-run", "300ms", "--kill-after", "0.2"], "trap '' TERM; echo ready; sleep 60; sleep 60"),
+        (&["--max-run", "300ms"], "trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done"),
+    ] {
+        let job = rlock("job").on(&server).args(words).hold(script);
+        let finished = job.finish().code(124).mentions(&["job: --max-run is over"]);
+        assert!(finished.took >= Duration::from_millis(300));
+        finished.within(late);
+        assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+    }
+    rlock("job").on(&server).args(["--max-run", "5s"]).sh("exit 3").code(3).silent();
+    rlock("job").on(&server).args(["--max-run", "0"]).sh("exit 3").code(3).silent();
+}
+
+#[test]
+fn the_lock_is_kept_until_a_command_that_ran_too_long_is_dead() {
+    let server = Server::start();
+    let options = ["--ttl", "600ms", "--max-run", "300ms", "--kill-after", "0"];
+    let options = ["--kill-after", "100ms"].iter().chain(&options[..4]);
+    let mut job =
+        rlock("job").on(&server).args(options).args(["-c", "trap '' TERM; echo leader $$; sleep 60; sleep 60"]).spawn();
+    let leader = job.wait_for_pid("leader");
+    let next = rlock("job").on(&server).args(["--", "sh", "-c", ALONE]);
+    next.args([leader.to_string()]).finish().code(0).printed(&["alone"]);
+    job.finish().code(124);
+}
+
+#[test]
+fn a_command_that_somebody_stopped_can_still_be_ended() {
+    let server = Server::start();
+    let mut job = rlock("job").on(&server).args(["-c", "echo leader $$; kill -STOP $$; sleep 60"]).spawn();
+    let leader = job.wait_for_pid("leader");
+    let stopped = || std::fs::read_to_string(format!("/proc/{leader}/stat")).is_ok_and(|stat| stat.contains(") T "));
+    eventually("it is stopped", stopped);
+    job.signal(Signal::SIGTERM);
+    job.finish().code(143).silent();
+}
