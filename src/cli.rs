@@ -246,14 +246,13 @@ fn signal(text: &str) -> Result<Signal, String> {
 /// clap's description of the command line, with variables that are set but empty left out: CI systems set an unset
 /// parameter to nothing.
 pub fn definition() -> clap::Command {
-    let unset_empty = |command: clap::Command| {
+    Cli::command().mut_subcommands(|command| {
         command.mut_args(|arg| {
             let empty = arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
             let arg = arg.hide_env_values(true);
             if empty { arg.env(None::<&'static str>) } else { arg }
         })
-    };
-    unset_empty(Cli::command()).mut_subcommands(unset_empty)
+    })
 }
 
 /// What was typed, and of which options the environment spoke rather than the user.

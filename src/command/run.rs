@@ -12,7 +12,7 @@ use crate::cli::{RunArgs, Sources};
 use crate::exit::{Failure, Outcome};
 use crate::job::found::Found;
 use crate::job::group::{self, Contain, Family};
-use crate::job::guard::{Guard, Orders};
+use crate::job::guard::Guard;
 use crate::job::policy::Policy;
 use crate::job::signals::Signals;
 use crate::job::spawn::Leader;
@@ -29,16 +29,18 @@ use crate::settings::{LockSettings, Place, RunSettings};
 pub fn run(args: RunArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let settings = RunSettings::new(args, sources)?;
     let found = Found::take()?;
+    // Before there are threads, connections, and more memory than need be copied.
+    let guard = Guard::start()?;
     write_from_the_background();
     prctl::set_name(group::NAME)?;
     let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
-    let result = runtime.block_on(run_async(&settings, &found));
+    let result = runtime.block_on(run_async(&settings, &found, guard));
     // A name look-up that hangs must not keep us.
     runtime.shutdown_background();
     result
 }
 
-async fn run_async(settings: &RunSettings, found: &Found) -> anyhow::Result<Outcome> {
+async fn run_async(settings: &RunSettings, found: &Found, guard: Guard) -> anyhow::Result<Outcome> {
     let mut signals = Signals::catch(found)?;
     let nodes = open(&settings.lock)?;
     let holding = match wait::for_lock(&nodes, settings, &mut signals).await? {
@@ -50,7 +52,7 @@ async fn run_async(settings: &RunSettings, found: &Found) -> anyhow::Result<Outc
         report_release(&settings.lock.report, &holding.release().await);
         return Ok(wait::ended_by(caught));
     }
-    match start(settings, found, &holding, signals) {
+    match start(settings, found, &holding, signals, guard) {
         Ok(job) => job.supervise(&settings.lock, holding).await,
         Err(error) => {
             report_release(&settings.lock.report, &holding.release().await);
@@ -69,7 +71,13 @@ fn open(settings: &LockSettings) -> Result<Nodes, Failure> {
     Ok(Rc::new([node]))
 }
 
-fn start(settings: &RunSettings, found: &Found, holding: &Holding, signals: Signals) -> io::Result<Job> {
+fn start(
+    settings: &RunSettings,
+    found: &Found,
+    holding: &Holding,
+    signals: Signals,
+    mut guard: Guard,
+) -> io::Result<Job> {
     signals.catch_for_command()?;
     let contain = settings.policy.contain;
     if contain {
@@ -77,11 +85,12 @@ fn start(settings: &RunSettings, found: &Found, holding: &Holding, signals: Sign
         prctl::set_child_subreaper(true)?;
     }
     let policy = Policy::new(settings.policy, holding.deadline(), crate::clock::now());
-    let token = holding.token().to_string();
-    let orders = Orders { contain: contain.then(|| token.clone()), lock: holding.descriptor() };
-    let guard = Guard::start(orders)?;
+    let token = holding.token();
+    // It may have been killed or stopped while we waited.
+    guard.ensure()?;
+    guard.prepare(contain.then(|| token.as_uuid()), holding.descriptor())?;
     let mut environment = settings.environment.clone();
-    environment.push(("RLOCK_TOKEN", token.into()));
+    environment.push(("RLOCK_TOKEN", token.to_string().into()));
     environment.push(("RLOCK_FENCE", holding.fence().to_string().into()));
     match Leader::start(&settings.argv, &environment, found, &guard, policy.last_call()) {
         Ok(leader) => {

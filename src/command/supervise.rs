@@ -13,7 +13,7 @@ use crate::exit::{Failure, Outcome};
 use crate::job::group::Family;
 use crate::job::guard::Guard;
 use crate::job::policy::{Action, Event, Measure, Policy};
-use crate::job::signals::{Caught, Signals, stop_ourselves};
+use crate::job::signals::{Caught, Signals};
 use crate::job::spawn::Leader;
 use crate::job::terminal::Terminal;
 use crate::lock::duration;
@@ -154,7 +154,9 @@ impl Job {
             self.family.set_guard(self.guard.pid());
             report.step("guard", "the guard was killed or stopped; another is in its place");
         }
-        self.leader.bury_orphans(self.guard.pid());
+        if self.family.adopts_orphans() {
+            self.leader.bury_orphans(self.guard.pid());
+        }
         let foreground = self.terminal.foreground(self.family.group());
         Ok(match (self.leader.ending(), self.leader.stop()) {
             (Some(ending), _) => Some(Event::Ended(ending, foreground)),
@@ -172,10 +174,8 @@ impl Job {
             for action in actions {
                 match action {
                     Action::Finish => return Ok(true),
-                    Action::Suspend | Action::SuspendJob => {
-                        self.suspend(action);
-                        events.push(Event::Resumed);
-                    }
+                    Action::Suspend(signal) => events.push(self.suspend(signal, false)),
+                    Action::SuspendJob(signal) => events.push(self.suspend(signal, true)),
                     _ => self.act(action, report),
                 }
             }
@@ -204,18 +204,15 @@ impl Job {
             Action::SayLost(measure) => report.problem("lost", self.loss.told(measure)),
             Action::SayTimeIsUp => report.problem("max-run", "--max-run is over; the command is being stopped"),
             // Not for here: `handle` sees to them.
-            Action::Suspend | Action::SuspendJob | Action::Finish => {}
+            Action::Suspend(_) | Action::SuspendJob(_) | Action::Finish => {}
         }
     }
 
-    /// Returns when somebody has continued rlock.
-    fn suspend(&mut self, how: Action) {
-        if how == Action::SuspendJob {
-            self.terminal.take_back(self.family.group());
-            let _ = killpg(getpgrp(), Signal::SIGTSTP);
-            self.signals.forget(Signal::SIGTSTP);
-        }
-        stop_ourselves();
+    /// Returns when somebody has continued rlock, or at once if nobody could.
+    fn suspend(&mut self, signal: Signal, whole_job: bool) -> Event {
+        self.terminal.take_back(self.family.group());
+        let continued = self.signals.stop(signal, whole_job);
+        Event::Resumed(self.terminal.foreground(self.family.group()), continued)
     }
 
     fn complain_of_survivors(&mut self, report: &Reporter) {

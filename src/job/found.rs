@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, sigprocmask};
 
 /// Taken before `main`.
 static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
@@ -37,6 +37,21 @@ fn is_ignored(signal: i32) -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
+/// All that rlock, or Rust's runtime, gives another disposition.
+const CHANGED: [Signal; 11] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGWINCH,
+    Signal::SIGTSTP,
+    Signal::SIGCONT,
+    Signal::SIGCHLD,
+    Signal::SIGPIPE,
+];
+
 /// What was found.
 #[derive(Clone, Debug)]
 pub struct Found {
@@ -56,7 +71,7 @@ impl Found {
         };
         let closed =
             (0..).zip(&CLOSED).filter(|(_, closed)| closed.load(Ordering::Relaxed)).map(|(fd, _)| fd).collect();
-        Ok(Self { mask, ignored: Signal::iterator().filter(before_main).collect(), closed })
+        Ok(Self { mask, ignored: CHANGED.into_iter().filter(before_main).collect(), closed })
     }
 
     /// Whether `signal` was ignored; then it stays so, for rlock and for the command.
@@ -64,20 +79,18 @@ impl Found {
         self.ignored.contains(&signal)
     }
 
-    /// Puts back what was found. For a child between fork and exec: no allocation, only async-signal-safe calls.
+    /// Puts back what was found. For a child before exec: no allocation, only async-signal-safe calls.
     pub fn put_back(&self) -> io::Result<()> {
-        // The standard library has set SIGPIPE to its default, and exec undoes handlers.
-        for signal in [Signal::SIGPIPE, Signal::SIGCHLD] {
-            if self.ignored(signal) {
-                // SAFETY: ignoring a signal is async-signal-safe and runs no code of ours.
-                unsafe { libc::signal(signal as i32, libc::SIG_IGN) };
-            }
+        for signal in CHANGED {
+            let action = if self.ignored(signal) { SigHandler::SigIgn } else { SigHandler::SigDfl };
+            // SAFETY: no handler is installed; rlock's go, before the mask would let them run here.
+            unsafe { nix::sys::signal::signal(signal, action) }?;
         }
         for fd in &self.closed {
             // SAFETY: the runtime opened /dev/null here for rlock; in the child nothing uses it.
             unsafe { libc::close(*fd) };
         }
-        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.mask), None)?;
+        self.mask.thread_set_mask()?;
         Ok(())
     }
 }

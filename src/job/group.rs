@@ -60,6 +60,11 @@ impl Family {
         self.group
     }
 
+    /// Whether processes that lose their parent become rlock's children.
+    pub fn adopts_orphans(&self) -> bool {
+        matches!(self.contain, Contain::Below { .. })
+    }
+
     /// A guard has taken the place of another.
     pub fn set_guard(&mut self, pid: Pid) {
         if let Contain::Below { guard, .. } = &mut self.contain {

@@ -1,22 +1,25 @@
 //! The guard: a small process that kills the command when rlock no longer can.
 //!
-//! It is a fork of rlock in a session of its own, and holds the read end of a pipe. Each record in the pipe says which
-//! group to kill and when at the latest. The end of the pipe is the end of rlock (SIGKILL, OOM); a time that comes
-//! without a newer record means that rlock stalls (SIGSTOP). Either way the command's group is killed; a `local` lock,
-//! whose descriptor the guard shares, lasts until the group is gone.
+//! It is a fork of rlock in a session of its own, made before rlock has much memory to copy, and holds one end of a
+//! socket. Each message says which group to kill and when at the latest. The end of the socket is the end of rlock
+//! (SIGKILL, OOM); a time that comes without a newer message means that rlock stalls (SIGSTOP). Either way the command's
+//! group is killed; a `local` lock, whose descriptor the guard is sent, lasts until the group is gone.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigHandler, Signal, kill, signal};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, recvmsg, sendmsg,
+    socketpair,
+};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
-use nix::unistd::{ForkResult, Pid, fork, pipe2, setsid};
+use nix::unistd::{ForkResult, Pid, fork, setsid};
+use uuid::Uuid;
 
 use super::group::{Contain, Family, GUARD_NAME};
 use crate::clock;
@@ -25,28 +28,37 @@ use crate::lock::instant::Instant;
 /// Pause between two looks at a group that is dying.
 const LOOKS: Duration = Duration::from_millis(1);
 
-/// What the pipe carries: fixed in size and below `PIPE_BUF`, so that records are whole.
+/// What a message carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Record {
+struct Order {
+    /// The command's group; 0 while there is none.
     group: Pid,
+    /// When it must be dead.
     kill_at: Instant,
+    /// The token by which `--contain` finds what left the group, once rlock is gone.
+    contain: Option<Uuid>,
 }
 
-const RECORD: usize = 12;
+/// Group, time, token (nil for none).
+const ORDER: usize = 4 + 8 + 16;
 
-impl Record {
-    fn to_bytes(self) -> [u8; RECORD] {
-        let mut bytes = [0; RECORD];
+impl Order {
+    fn to_bytes(self) -> [u8; ORDER] {
+        let mut bytes = [0; ORDER];
         bytes[..4].copy_from_slice(&self.group.as_raw().to_ne_bytes());
-        bytes[4..].copy_from_slice(&self.kill_at.as_nanos().to_ne_bytes());
+        bytes[4..12].copy_from_slice(&self.kill_at.as_nanos().to_ne_bytes());
+        bytes[12..].copy_from_slice(self.contain.unwrap_or(Uuid::nil()).as_bytes());
         bytes
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (group, kill_at) = bytes.split_at_checked(4)?;
+        let (group, rest) = bytes.split_first_chunk()?;
+        let (kill_at, token) = rest.split_first_chunk()?;
+        let token = Uuid::from_slice(token).ok()?;
         Some(Self {
-            group: Pid::from_raw(i32::from_ne_bytes(group.try_into().ok()?)),
-            kill_at: Instant::from_nanos(u64::from_ne_bytes(kill_at.try_into().ok()?)),
+            group: Pid::from_raw(i32::from_ne_bytes(*group)),
+            kill_at: Instant::from_nanos(u64::from_ne_bytes(*kill_at)),
+            contain: (!token.is_nil()).then_some(token),
         })
     }
 }
@@ -55,30 +67,26 @@ impl Record {
 #[derive(Debug)]
 pub struct Guard {
     pid: Pid,
-    pipe: File,
-    told: Option<Record>,
-    orders: Orders,
-}
-
-/// What a guard needs beside its pipe.
-#[derive(Clone, Debug)]
-pub struct Orders {
-    /// The token by which `--contain` finds what left the group, once rlock is gone.
-    pub contain: Option<String>,
+    socket: OwnedFd,
+    order: Order,
     /// The lock itself, where it is a descriptor: the guard keeps it open.
-    pub lock: Option<RawFd>,
+    lock: Option<RawFd>,
 }
 
 impl Guard {
     /// Starts a guard that knows of no command yet.
-    pub fn start(orders: Orders) -> io::Result<Self> {
-        let (read, write) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
+    pub fn start() -> io::Result<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         // SAFETY: the child runs `watch`, which never returns and uses, beside system calls, the allocator only. rlock
         // has one thread but for name look-ups in tokio's pool, and glibc makes the allocator usable in the child of a
         // threaded process; nothing here touches what a look-up may have locked.
         match unsafe { fork() }? {
-            ForkResult::Child => watch(read, &orders),
-            ForkResult::Parent { child } => Ok(Self { pid: child, pipe: File::from(write), told: None, orders }),
+            ForkResult::Child => watch(&theirs),
+            ForkResult::Parent { child } => {
+                let order = Order { group: Pid::from_raw(0), kill_at: Instant::NEVER, contain: None };
+                Ok(Self { pid: child, socket: ours, order, lock: None })
+            }
         }
     }
 
@@ -87,19 +95,45 @@ impl Guard {
         self.pid
     }
 
-    /// The pipe, for [`announce`].
-    pub fn descriptor(&self) -> RawFd {
-        self.pipe.as_raw_fd()
+    /// A command is about to be started: what its guard will need of the lock.
+    pub fn prepare(&mut self, contain: Option<Uuid>, lock: Option<RawFd>) -> io::Result<()> {
+        self.order.contain = contain;
+        self.lock = lock;
+        self.send()
+    }
+
+    /// For the command's own process, before it execs: tells the guard which group it is, to be dead at `kill_at`, so that
+    /// there is no moment in which the command runs and its guard does not know it. Allocates nothing.
+    pub fn announce(&self, kill_at: Instant) -> io::Result<()> {
+        let order = Order { group: nix::unistd::getpid(), kill_at, ..self.order };
+        let bytes = order.to_bytes();
+        let sent = nix::sys::socket::send(self.socket.as_raw_fd(), &bytes, MsgFlags::MSG_NOSIGNAL)?;
+        if sent == ORDER { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EIO)) }
     }
 
     /// The command leads `group` and must be dead at `kill_at`. If the guard can't be told, another takes its place.
     pub fn tell(&mut self, group: Pid, kill_at: Instant) -> io::Result<()> {
-        let record = Record { group, kill_at };
-        if self.told == Some(record) {
+        let order = Order { group, kill_at, ..self.order };
+        if self.order == order {
             return Ok(());
         }
-        self.told = Some(record);
-        if self.pipe.write_all(&record.to_bytes()).is_ok() { Ok(()) } else { self.replace() }
+        self.order = order;
+        if self.send().is_ok() { Ok(()) } else { self.replace() }
+    }
+
+    fn send(&self) -> io::Result<()> {
+        let bytes = self.order.to_bytes();
+        let lock = self.lock.map(|fd| [fd]);
+        let rights = lock.as_ref().map(|fds| ControlMessage::ScmRights(fds));
+        // The lock is sent with each message: the guard keeps the first and closes the others, which are the same.
+        let sent = sendmsg::<UnixAddr>(
+            self.socket.as_raw_fd(),
+            &[IoSlice::new(&bytes)],
+            rights.as_slice(),
+            MsgFlags::MSG_NOSIGNAL,
+            None,
+        )?;
+        if sent == ORDER { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
     /// Sees to it that there is a guard that can act: one that died or was stopped is replaced. True if it was.
@@ -113,71 +147,97 @@ impl Guard {
     }
 
     fn replace(&mut self) -> io::Result<()> {
-        let mut next = Self::start(self.orders.clone())?;
-        if let Some(record) = self.told {
-            next.pipe.write_all(&record.to_bytes())?;
-            next.told = Some(record);
-        }
-        std::mem::replace(self, next).dismiss();
+        let mut next = Self::start()?;
+        (next.order, next.lock) = (self.order, self.lock);
+        next.send()?;
+        let old = std::mem::replace(self, next);
+        let pid = old.pid;
+        old.dismiss();
+        // Its zombie would be ours for as long as the command runs.
+        let _ = waitpid(pid, None);
         Ok(())
     }
 
     /// Ends the guard, which does nothing more: the command is dead, or free to go on.
     pub fn dismiss(self) {
-        // SIGKILL also reaches a guard that was stopped. The pipe is closed after it, so its end is not mistaken.
+        // SIGKILL also reaches a guard that was stopped, and from then on it runs no instruction more: that the socket is
+        // closed behind it is seen by nobody.
         let _ = kill(self.pid, Signal::SIGKILL);
-        let _ = waitpid(self.pid, None);
     }
-}
-
-/// Tells the guard, from the command's own process between fork and exec, which group it is: there is no moment in
-/// which the command runs and its guard does not know it. Allocates nothing.
-pub fn announce(descriptor: RawFd, kill_at: Instant) -> io::Result<()> {
-    let bytes = Record { group: nix::unistd::getpid(), kill_at }.to_bytes();
-    // SAFETY: writes from an array that lives through the call, to a descriptor that this process inherited.
-    let written = unsafe { libc::write(descriptor, bytes.as_ptr().cast(), RECORD) };
-    if usize::try_from(written) == Ok(RECORD) { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// The guard's life.
-fn watch(pipe: OwnedFd, orders: &Orders) -> ! {
+fn watch(socket: &OwnedFd) -> ! {
     let _ = setsid();
     let _ = nix::sys::prctl::set_name(c"rlock-guard");
     debug_assert_eq!(GUARD_NAME, "rlock-guard");
-    for which in Signal::iterator() {
-        // SAFETY: no handler of ours is installed, and those inherited from rlock go.
-        let _ = unsafe { signal(which, SigHandler::SigIgn) };
-    }
-    close_all_but(pipe.as_raw_fd(), orders.lock);
-    let mut pipe = File::from(pipe);
-    let mut family: Option<Family> = None;
-    let mut kill_at = Instant::NEVER;
+    // Blocked, no signal but SIGKILL and SIGSTOP does anything, nor do the handlers that were inherited from rlock.
+    let _ = SigSet::all().thread_set_mask();
+    close_all_but(socket.as_raw_fd());
     let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC);
+    let mut state = State { family: None, kill_at: Instant::NEVER, lock: None };
     loop {
-        let ended = wait(&pipe, timer.as_ref().ok(), kill_at).is_err();
-        // The time is taken before the pipe is read: a record that comes between the two moves the time away, and is
-        // not overruled by a clock that was looked at later.
+        let cannot_wait = wait(socket.as_fd(), timer.as_ref().ok(), state.kill_at).is_err();
+        // The time is taken before the messages are read: one that comes between the two moves the time away, and is not
+        // overruled by a clock that was looked at later.
         let now = clock::now();
-        let (latest, ended) = match drain(&mut pipe) {
-            Ok(latest) => (latest, ended),
-            Err(latest) => (latest, true),
-        };
-        if let Some(record) = latest {
-            kill_at = record.kill_at;
-            if family.as_ref().is_none_or(|known| known.group() != record.group) {
-                let contain = orders.contain.clone().map_or(Contain::No, Contain::Marked);
-                family = Some(Family::new(record.group, contain));
-            }
-        }
-        if ended || now >= kill_at {
-            kill_at = Instant::NEVER;
-            family.as_mut().map(end);
+        let ended = !state.read(socket) || cannot_wait;
+        if ended || now >= state.kill_at {
+            state.kill_at = Instant::NEVER;
+            state.family.as_mut().map(end);
         }
         if ended {
             // SAFETY: ends the process at once; nothing of rlock's that was copied by the fork is to be run or flushed.
             unsafe { libc::_exit(0) };
         }
     }
+}
+
+/// What a guard knows.
+struct State {
+    family: Option<Family>,
+    kill_at: Instant,
+    /// Held, not used.
+    lock: Option<OwnedFd>,
+}
+
+impl State {
+    /// Reads all messages that are there; false if rlock has gone.
+    fn read(&mut self, socket: &OwnedFd) -> bool {
+        loop {
+            match receive(socket.as_raw_fd()) {
+                Ok(Some((order, lock))) => self.obey(order, lock),
+                Err(nix::Error::EAGAIN) => return true,
+                Err(nix::Error::EINTR) => {}
+                Ok(None) | Err(_) => return false,
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order, lock: Option<OwnedFd>) {
+        self.kill_at = order.kill_at;
+        self.lock = self.lock.take().or(lock);
+        let known = self.family.as_ref().is_some_and(|family| family.group() == order.group);
+        if !known && order.group.as_raw() != 0 {
+            let contain = order.contain.map_or(Contain::No, |token| Contain::Marked(token.to_string()));
+            self.family = Some(Family::new(order.group, contain));
+        }
+    }
+}
+
+/// One message, and the descriptor that came with it; `None` if rlock has closed the socket.
+fn receive(socket: RawFd) -> nix::Result<Option<(Order, Option<OwnedFd>)>> {
+    let mut bytes = [0; ORDER];
+    let mut space = nix::cmsg_space!(RawFd);
+    let mut slices = [IoSliceMut::new(&mut bytes)];
+    let message = recvmsg::<UnixAddr>(socket, &mut slices, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
+    let lock = message.cmsgs()?.find_map(|part| match part {
+        // SAFETY: the kernel made this descriptor for us with this very message; nobody else knows of it.
+        ControlMessageOwned::ScmRights(fds) => fds.first().map(|fd| unsafe { OwnedFd::from_raw_fd(*fd) }),
+        _ => None,
+    });
+    let count = message.bytes;
+    Ok(Order::from_bytes(&bytes[..count]).map(|order| (order, lock)))
 }
 
 /// Kills the family, and returns when it is gone.
@@ -188,9 +248,9 @@ fn end(family: &mut Family) {
     }
 }
 
-/// Returns when the pipe has something to say or `at` has come.
-fn wait(pipe: &File, timer: Option<&TimerFd>, at: Instant) -> nix::Result<()> {
-    let mut fds = vec![PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
+/// Returns when the socket has something to say or `at` has come.
+fn wait(socket: BorrowedFd<'_>, timer: Option<&TimerFd>, at: Instant) -> nix::Result<()> {
+    let mut fds = vec![PollFd::new(socket, PollFlags::POLLIN)];
     if let Some(timer) = timer.filter(|_| at != Instant::NEVER) {
         let since_boot = Duration::from_nanos(at.as_nanos().max(1));
         timer.set(Expiration::OneShot(TimeSpec::from_duration(since_boot)), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
@@ -202,31 +262,10 @@ fn wait(pipe: &File, timer: Option<&TimerFd>, at: Instant) -> nix::Result<()> {
     }
 }
 
-/// The latest record; an error if rlock has closed the pipe.
-fn drain(pipe: &mut File) -> Result<Option<Record>, Option<Record>> {
-    let mut latest = None;
-    loop {
-        let mut bytes = [0; RECORD];
-        match pipe.read(&mut bytes) {
-            Ok(0) => return Err(latest),
-            Ok(count) => latest = Record::from_bytes(&bytes[..count]).or(latest),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(latest),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return Err(latest),
-        }
-    }
-}
-
 /// Closes what belongs to rlock: its output, whose readers wait for the end of it, and its connections.
-fn close_all_but(pipe: RawFd, lock: Option<RawFd>) {
-    let mut kept = [pipe, lock.unwrap_or(pipe)];
-    kept.sort_unstable();
-    let mut first = 0;
-    for fd in kept {
-        close_range(first, fd - 1);
-        first = fd + 1;
-    }
-    close_range(first, RawFd::MAX);
+fn close_all_but(socket: RawFd) {
+    close_range(0, socket - 1);
+    close_range(socket + 1, RawFd::MAX);
 }
 
 fn close_range(first: RawFd, last: RawFd) {
@@ -249,9 +288,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_read_back() {
-        let record = Record { group: Pid::from_raw(4711), kill_at: Instant::from_nanos(1 << 60) };
-        assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
-        assert_eq!(Record::from_bytes(&[0; 11]), None);
+    fn an_order_is_read_back() {
+        for contain in [None, Some(Uuid::new_v4())] {
+            let order = Order { group: Pid::from_raw(4711), kill_at: Instant::from_nanos(1 << 60), contain };
+            assert_eq!(Order::from_bytes(&order.to_bytes()), Some(order));
+        }
+        assert_eq!(Order::from_bytes(&[0; ORDER - 1]), None);
+        assert_eq!(Order::from_bytes(&[]), None);
     }
 }

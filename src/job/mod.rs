@@ -2,6 +2,7 @@
 //!
 //! [`policy`] decides and is pure; the other files do as they are told.
 
+pub mod exec;
 pub mod found;
 pub mod group;
 pub mod guard;

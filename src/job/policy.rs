@@ -28,8 +28,9 @@ pub enum Event {
     Caught(Caught),
     /// The command's first process was stopped by this signal, when the terminal was this one's.
     Stopped(Signal, Foreground),
-    /// rlock had stopped itself and goes on.
-    Resumed,
+    /// rlock, told to stop itself, goes on: continued by somebody, or never stopped, since the kernel stops no job that
+    /// nobody could continue. The terminal is this one's now.
+    Resumed(Foreground, Continued),
     /// The command's first process has ended, when the terminal was this one's.
     Ended(Ending, Foreground),
     /// [`Policy::wake_at`] has come, or may have.
@@ -49,10 +50,10 @@ pub enum Action {
     Kill,
     /// Give the command the terminal.
     GiveTerminal,
-    /// Take the terminal back, and stop the job that rlock is part of, as the terminal stopped the command.
-    SuspendJob,
-    /// Stop rlock alone: the terminal, or the shell, has stopped the rest of its job.
-    Suspend,
+    /// Take the terminal back, and stop the job that rlock is part of, as the command was stopped.
+    SuspendJob(Signal),
+    /// Stop rlock alone, as the command was: the terminal, or the shell, has stopped the rest of its job.
+    Suspend(Signal),
     /// Let the command go on.
     Continue,
     /// Interrupt the job that rlock is part of, as the terminal did the command.
@@ -63,6 +64,15 @@ pub enum Action {
     SayTimeIsUp,
     /// Give the lock back; nothing more will be done.
     Finish,
+}
+
+/// How rlock came to go on after it was told to stop itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Continued {
+    /// Somebody continued it.
+    BySomebody,
+    /// It never stopped: in a job without a shell above it (`ssh -t`) the kernel discards the signal.
+    NeverStopped,
 }
 
 /// What is done about a loss, for the message.
@@ -201,7 +211,7 @@ impl Policy {
             Event::Unshielded => self.unshielded(),
             Event::Caught(caught) => self.caught(caught),
             Event::Stopped(signal, foreground) => self.stopped(signal, foreground),
-            Event::Resumed => self.resumed(),
+            Event::Resumed(foreground, continued) => self.resumed(foreground, continued),
             Event::Ended(ending, foreground) => self.ended(ending, foreground, now),
             Event::Gone => self.gone(),
         }
@@ -271,25 +281,35 @@ impl Policy {
             (Foreground::Commands, Phase::Running | Phase::Stopping { .. }) if wants_terminal => vec![Action::Continue],
             (Foreground::Anothers, Phase::Running) if wants_terminal => {
                 self.phase = Phase::Suspended { gives_terminal: true };
-                vec![Action::Suspend]
+                vec![Action::SuspendJob(signal)]
             }
-            (Foreground::Commands, Phase::Running) if signal == Signal::SIGTSTP => {
+            // With SIGSTOP too, as some editors stop themselves: nobody else can use the terminal until we give it up.
+            (Foreground::Commands, Phase::Running) => {
                 self.phase = Phase::Suspended { gives_terminal: true };
-                vec![Action::SuspendJob]
+                vec![Action::SuspendJob(signal)]
             }
             (Foreground::Ours | Foreground::Anothers, Phase::Running) if signal == Signal::SIGTSTP => {
                 self.phase = Phase::Suspended { gives_terminal: false };
-                vec![Action::Suspend]
+                vec![Action::Suspend(signal)]
             }
             // Stopped by somebody's kill(1), or without a terminal on which anybody could say `fg`: we go on.
             _ => vec![],
         }
     }
 
-    fn resumed(&mut self) -> Vec<Action> {
+    fn resumed(&mut self, foreground: Foreground, continued: Continued) -> Vec<Action> {
         let Phase::Suspended { gives_terminal } = self.phase else { return vec![] };
         self.phase = Phase::Running;
-        if gives_terminal { vec![Action::GiveTerminal, Action::Continue] } else { vec![Action::Continue] }
+        match (foreground, gives_terminal) {
+            (Foreground::Ours, true) => vec![Action::GiveTerminal, Action::Continue],
+            // Stopped for want of a terminal that nobody could ever give it: without us its read would fail (EIO), with
+            // us it would stop again at once. What the kernel does to stopped jobs that are left alone (setpgid(2)).
+            (Foreground::Anothers, true) if continued == Continued::NeverStopped => {
+                vec![Action::SendAndContinue(Signal::SIGHUP)]
+            }
+            // In the background (`bg`) the terminal stays where it is.
+            _ => vec![Action::Continue],
+        }
     }
 
     fn tick(&mut self, now: Instant) -> Vec<Action> {
@@ -609,13 +629,14 @@ mod tests {
             (Signal::SIGTTIN, Ours, give),
             (Signal::SIGTTOU, Ours, give),
             (Signal::SIGTTIN, Commands, &[Action::Continue]),
-            (Signal::SIGTTIN, Anothers, &[Action::Suspend]),
+            (Signal::SIGTTIN, Anothers, &[Action::SuspendJob(Signal::SIGTTIN)]),
             (Signal::SIGTTOU, Nobodys, &[]),
-            (Signal::SIGTSTP, Ours, &[Action::Suspend]),
-            (Signal::SIGTSTP, Commands, &[Action::SuspendJob]),
-            (Signal::SIGTSTP, Anothers, &[Action::Suspend]),
+            (Signal::SIGTSTP, Ours, &[Action::Suspend(Signal::SIGTSTP)]),
+            (Signal::SIGTSTP, Commands, &[Action::SuspendJob(Signal::SIGTSTP)]),
+            (Signal::SIGTSTP, Anothers, &[Action::Suspend(Signal::SIGTSTP)]),
             (Signal::SIGTSTP, Nobodys, &[]),
             (Signal::SIGSTOP, Ours, &[]),
+            (Signal::SIGSTOP, Commands, &[Action::SuspendJob(Signal::SIGSTOP)]),
         ] {
             let mut p = policy(OnLost::Kill);
             assert_eq!(p.on(Event::Stopped(signal, foreground), at(1)), actions, "{signal} {foreground:?}");
@@ -624,18 +645,26 @@ mod tests {
 
     #[test]
     fn the_lease_is_looked_at_before_a_suspended_command_goes_on() {
-        for (stop, foreground, in_time) in [
-            (Signal::SIGTSTP, Foreground::Commands, &[Action::GiveTerminal, Action::Continue][..]),
-            (Signal::SIGTSTP, Foreground::Ours, &[Action::Continue]),
-            (Signal::SIGTTIN, Foreground::Anothers, &[Action::GiveTerminal, Action::Continue]),
+        use Foreground::{Anothers, Commands, Ours};
+        let give = &[Action::GiveTerminal, Action::Continue][..];
+        let hang_up = &[Action::SendAndContinue(Signal::SIGHUP)][..];
+        for (stop, foreground, then, continued, in_time) in [
+            (Signal::SIGTSTP, Commands, Ours, Continued::BySomebody, give),
+            (Signal::SIGTSTP, Commands, Ours, Continued::NeverStopped, give),
+            (Signal::SIGTSTP, Commands, Anothers, Continued::BySomebody, &[Action::Continue]),
+            (Signal::SIGTSTP, Ours, Ours, Continued::BySomebody, &[Action::Continue]),
+            (Signal::SIGTSTP, Ours, Ours, Continued::NeverStopped, &[Action::Continue]),
+            (Signal::SIGTTIN, Anothers, Ours, Continued::BySomebody, give),
+            (Signal::SIGTTIN, Anothers, Anothers, Continued::BySomebody, &[Action::Continue]),
+            (Signal::SIGTTIN, Anothers, Anothers, Continued::NeverStopped, hang_up),
         ] {
             let suspended = || {
                 let mut p = policy(OnLost::Kill);
                 p.on(Event::Stopped(stop, foreground), at(1));
                 p
             };
-            assert_eq!(suspended().on(Event::Resumed, at(2)), in_time);
-            let late = suspended().on(Event::Resumed, deadline());
+            assert_eq!(suspended().on(Event::Resumed(then, continued), at(2)), in_time);
+            let late = suspended().on(Event::Resumed(then, continued), deadline());
             assert_eq!(late, [KILL, Action::SayLost(Measure::Killed)]);
         }
     }
@@ -682,13 +711,14 @@ mod tests {
             Event::Unshielded,
             caught(Signal::SIGINT, true),
             caught(Signal::SIGTERM, false),
-            Event::Resumed,
             Event::Tick,
             Event::Gone,
         ];
         for foreground in [Foreground::Ours, Foreground::Commands, Foreground::Anothers, Foreground::Nobodys] {
             all.push(Event::Stopped(Signal::SIGTSTP, foreground));
             all.push(Event::Stopped(Signal::SIGTTIN, foreground));
+            all.push(Event::Resumed(foreground, Continued::BySomebody));
+            all.push(Event::Resumed(foreground, Continued::NeverStopped));
             all.push(Event::Ended(Ending::Exited(0), foreground));
             all.push(Event::Ended(Ending::Killed(2), foreground));
         }

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::unix::net::UnixStream;
 
-use nix::sys::signal::{SigHandler, SigSet, Signal, raise, signal};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, killpg, raise, sigaction, signal};
+use nix::unistd::getpgrp;
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
@@ -12,6 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::found::Found;
+use super::policy::Continued;
 
 /// What is passed on to the command, and ends a wait. `rlock` itself goes on until the command has ended.
 const PASSED_ON: [Signal; 6] =
@@ -83,10 +85,33 @@ impl Signals {
         self.come.pop_front()
     }
 
-    /// Forgets a signal that was for the job as a whole, and by which we were reached too.
-    pub fn forget(&mut self, signal: Signal) {
-        let others: Vec<Caught> = std::iter::from_fn(|| self.come_already()).filter(|c| c.signal != signal).collect();
-        self.come.extend(others);
+    /// Stops rlock, or with `whole_job` all that the shell sees as one job with it, by `which`'s default action, so
+    /// that the shell, or an rlock around this one, sees the stop that it would have seen of the command. Returns how
+    /// rlock came to go on.
+    pub fn stop(&mut self, which: Signal, whole_job: bool) -> Continued {
+        self.forget(Signal::SIGCONT);
+        let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+        // SAFETY: the default action needs no handler; what was in force is put back below. SIGSTOP has only the one.
+        let before = unsafe { sigaction(which, &default) };
+        let mut mask = SigSet::empty();
+        mask.add(which);
+        let blocked = mask.thread_swap_mask(SigmaskHow::SIG_UNBLOCK);
+        // Delivered, and we stopped and continued, when this returns (kill(2)).
+        let _ = if whole_job { killpg(getpgrp(), which) } else { raise(which) };
+        let _ = blocked.map(|mask| mask.thread_set_mask());
+        // SAFETY: this was in force before.
+        let _ = before.map(|action| unsafe { sigaction(which, &action) });
+        // What stops a process discards a SIGCONT that is pending, and only a SIGCONT ends the stop (signal(7)).
+        let stopped = self.forget(Signal::SIGCONT) || self.found.ignored(Signal::SIGCONT);
+        if stopped { Continued::BySomebody } else { Continued::NeverStopped }
+    }
+
+    /// Whether `signal` has come; it is not spoken of again.
+    fn forget(&mut self, signal: Signal) -> bool {
+        let all: Vec<Caught> = std::iter::from_fn(|| self.come_already()).collect();
+        let count = all.len();
+        self.come.extend(all.into_iter().filter(|caught| caught.signal != signal));
+        self.come.len() < count
     }
 
     /// A signal that ends a wait and has come already.
@@ -103,9 +128,4 @@ pub fn die_of(which: Signal) {
     let _ = unsafe { signal(which, SigHandler::SigDfl) };
     let _ = SigSet::empty().thread_set_mask();
     let _ = raise(which);
-}
-
-/// Stops rlock until somebody continues it.
-pub fn stop_ourselves() {
-    let _ = raise(Signal::SIGSTOP);
 }

@@ -2,16 +2,15 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use nix::unistd::{Pid, getppid};
+use nix::unistd::{Pid, getppid, setpgid};
 
+use super::exec::Image;
 use super::found::Found;
-use super::guard::{self, Guard};
+use super::guard::Guard;
 use crate::lock::instant::Instant;
 
 /// How the command's first process ended.
@@ -39,25 +38,22 @@ impl Leader {
         guard: &Guard,
         kill_at: Instant,
     ) -> io::Result<Self> {
-        let (program, arguments) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-        let mut command = Command::new(program);
-        command.args(arguments).envs(environment.iter().map(|(name, value)| (name, value))).process_group(0);
-        let (found, pipe, rlock) = (found.clone(), guard.descriptor(), nix::unistd::getpid());
-        // SAFETY: between fork and exec there are system calls only, and nothing is allocated.
-        unsafe {
-            command.pre_exec(move || {
-                // For the case that rlock and its guard are killed at once. It fires at the end of the thread that
-                // forks, which is rlock's first and lasts as long as rlock; rlock may have died before it was set.
-                prctl::set_pdeathsig(Signal::SIGKILL)?;
-                if getppid() != rlock {
-                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
-                }
-                guard::announce(pipe, kill_at)?;
-                found.put_back()
-            })
+        let image = Image::new(argv, environment)?;
+        let rlock = nix::unistd::getpid();
+        let prepare = || {
+            setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
+            // For the case that rlock and its guard are killed at once. It fires at the end of the thread that forks,
+            // which is rlock's first and lasts as long as rlock; rlock may have died before it was set.
+            prctl::set_pdeathsig(Signal::SIGKILL)?;
+            if getppid() != rlock {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            guard.announce(kill_at)?;
+            found.put_back()
         };
-        let pid = command.spawn()?.id();
-        Ok(Self { pid: Pid::from_raw(pid.cast_signed()) })
+        // SAFETY: all of that is system calls, and nothing is allocated: an error of the system is a number.
+        let pid = unsafe { image.start(prepare) }?;
+        Ok(Self { pid })
     }
 
     /// The process group's id, which is the leader's pid.

@@ -19,6 +19,13 @@ impl Token {
     }
 }
 
+impl Token {
+    /// The bare number.
+    pub fn as_uuid(self) -> Uuid {
+        self.0
+    }
+}
+
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.hyphenated().fmt(f)

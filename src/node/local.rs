@@ -117,12 +117,15 @@ impl LocalNode {
     fn look(&self, token: Token) -> io::Result<Option<Struck>> {
         match self.held.borrow().as_ref().filter(|held| held.token == token) {
             None => Ok(Some(Struck::Absent)),
-            Some(held) if is_at(&held.file, &held.path)? => {
-                // Cleaners of /tmp go by age (systemd-tmpfiles: 10 days).
-                let _ = held.file.set_modified(SystemTime::now());
-                Ok(None)
-            }
+            Some(held) if is_at(&held.file, &held.path)? => Ok(None),
             Some(held) => Ok(Some(if held.path.symlink_metadata().is_ok() { Struck::Another } else { Struck::Absent })),
+        }
+    }
+
+    /// Cleaners of /tmp go by age (systemd-tmpfiles: 10 days).
+    fn touch(&self) {
+        if let Some(held) = self.held.borrow().as_ref() {
+            let _ = held.file.set_modified(SystemTime::now());
         }
     }
 
@@ -150,7 +153,10 @@ impl Node for LocalNode {
 
     fn renew(&self, claim: &Claim, _fence: Fence, _anew: bool) -> Pending<Renewal> {
         let renewal = match self.look(claim.token) {
-            Ok(None) => Renewal::Renewed(Instant::NEVER),
+            Ok(None) => {
+                self.touch();
+                Renewal::Renewed(Instant::NEVER)
+            }
             Ok(Some(struck)) => Renewal::Lost(struck),
             Err(error) => Renewal::Failed(self.fault(&error)),
         };

@@ -255,3 +255,25 @@ fn a_full_disk_and_a_closed_stderr_change_nothing_for_the_command() {
         assert_eq!(server.cli(&["EXISTS", "job"]), "0");
     }
 }
+
+#[test]
+fn a_nested_run_of_the_same_lock_runs_at_once_under_the_outer_one() {
+    let server = Server::start();
+    for node in [server.url(), "local:/tmp/rlock-suite-nested".to_owned()] {
+        let inner = format!("{} run --key job -- sh -c 'echo $RLOCK_TOKEN; exit 3'", env!("CARGO_BIN_EXE_rlock"));
+        let script = format!("echo $RLOCK_TOKEN; {inner}; echo $?; {inner}");
+        let finished = rlock("job").node(&node).args(["-c", &script]).finish().code(3).silent();
+        let [outer, first, code, second] = finished.stdout.as_slice() else { panic!("{:?}", finished.stdout) };
+        assert!(outer == first && outer == second && code == "3", "{:?}", finished.stdout);
+
+        // Of another key, with another prefix, or with variables that lie, it is a run like any other.
+        let tried = format!(
+            "export RLOCK_KEY RLOCK_TOKEN; R='{} run -n -q'
+             $R -k other -- echo other; $R -k job --prefix p: -- echo prefix
+             RLOCK_TOKEN=5ae7c1be-3e1a-4a44-8c5a-0d3b6b3cbb4f; $R -k job -- echo lie; echo $?",
+            env!("CARGO_BIN_EXE_rlock")
+        );
+        rlock("job").node(&node).args(["-c", &tried]).finish().code(0).printed(&["other", "prefix", "75"]);
+    }
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Finished, Running, Server, alive, rlock};
+use crate::support::{Finished, Running, Server, alive, eventually, rlock};
 
 const TTL: Duration = Duration::from_secs(3);
 
@@ -81,13 +81,14 @@ fn a_server_that_stopped_answering_costs_the_command_its_life_within_the_lease()
     let job = stubborn(&server, &["--ttl", "3s"]);
     let begin = Instant::now();
     server.freeze();
-    let finished = job.lost();
+    eventually("the command is dead", || !job.processes.iter().any(|pid| alive(*pid)));
     let took = begin.elapsed();
     assert!(took < TTL, "{took:?}");
+    let finished = job.lost();
     finished.mentions(&["could not be renewed in time", "no answer within", "being stopped"]);
     server.thaw();
     // The release was written before rlock ended.
-    crate::support::eventually("the key is gone", || server.cli(&["EXISTS", "job"]) == "0");
+    eventually("the key is gone", || server.cli(&["EXISTS", "job"]) == "0");
 }
 
 #[test]

@@ -16,4 +16,5 @@ mod local;
 mod lost;
 mod network;
 mod signals;
+mod terminal;
 mod usage;

@@ -2,11 +2,13 @@
 
 mod certificates;
 mod processes;
+mod pty;
 mod rlock;
 mod server;
 
 pub(crate) use certificates::Certificates;
-pub(crate) use processes::{alive, eventually, signal};
+pub(crate) use processes::{alive, eventually, parent, signal, state};
+pub(crate) use pty::Session;
 pub(crate) use rlock::{Finished, Running, rlock, rlock_words};
 pub(crate) use server::Server;
 

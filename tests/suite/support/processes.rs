@@ -9,8 +9,23 @@ use super::LIMIT;
 
 /// Whether `pid` can still run; a zombie cannot.
 pub(crate) fn alive(pid: i32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| !matches!(stat.rsplit(") ").next().and_then(|rest| rest.chars().next()), Some('Z' | 'X')))
+    state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
+/// The letter that proc(5) has for what `pid` is doing: T for stopped.
+pub(crate) fn state(pid: i32) -> Option<char> {
+    stat(pid).first().and_then(|field| field.chars().next())
+}
+
+/// The process that waits for `pid`.
+pub(crate) fn parent(pid: i32) -> i32 {
+    stat(pid).get(1).and_then(|field| field.parse().ok()).unwrap_or_else(|| panic!("{pid} is gone"))
+}
+
+/// `/proc/PID/stat` from the third field on: state, parent, group, session. Empty if there is no such process.
+pub(crate) fn stat(pid: i32) -> Vec<String> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    text.rsplit_once(") ").map(|(_, rest)| rest.split(' ').map(str::to_owned).collect()).unwrap_or_default()
 }
 
 /// Sends `which` to `pid`.

@@ -1,0 +1,139 @@
+//! From rlock to the command: a new process, prepared by a few system calls, and its image.
+//!
+//! The child shares rlock's memory until it execs, and rlock stands still until then (`CLONE_VM | CLONE_VFORK`, as
+//! `posix_spawn` does it): no page tables are copied and no page of either is written twice. `posix_spawn` itself cannot
+//! set a parent-death signal. What runs in the child allocates nothing, and every signal is blocked until no handler of
+//! rlock's is left that could run there.
+
+use std::env;
+use std::ffi::{CString, OsStr, OsString, c_char};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::ptr;
+
+use nix::sched::{CloneFlags, clone};
+use nix::sys::signal::SigSet;
+use nix::unistd::Pid;
+
+/// Where commands are looked for without a PATH (execvp(3)).
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// More than the few frames that run there need.
+const STACK: usize = 64 * 1024;
+
+/// What execve(2) wants, ready before there is a child that must not allocate.
+pub struct Image {
+    /// Where the program may be, in the order of PATH.
+    places: Vec<CString>,
+    argv: Vector,
+    environment: Vector,
+    /// `/bin/sh PLACE ARGS…`, for a script without `#!`, as execvp(3) runs it.
+    script: Vector,
+}
+
+/// Strings, and the pointers to them that C wants, the last one null.
+struct Vector {
+    _strings: Vec<CString>,
+    pointers: Vec<*const c_char>,
+}
+
+impl Vector {
+    fn new(words: impl IntoIterator<Item = OsString>) -> io::Result<Self> {
+        let strings = words.into_iter().map(|word| c_string(&word)).collect::<io::Result<Vec<_>>>()?;
+        let pointers = strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect();
+        Ok(Self { _strings: strings, pointers })
+    }
+}
+
+fn c_string(text: &OsStr) -> io::Result<CString> {
+    CString::new(text.as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+impl Image {
+    /// `argv` with `added` to rlock's own environment.
+    pub fn new(argv: &[OsString], added: &[(&str, OsString)]) -> io::Result<Self> {
+        let (program, arguments) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let kept = env::vars_os().filter(|(name, _)| !added.iter().any(|(other, _)| name == other));
+        let new = added.iter().map(|(name, value)| (OsString::from(name), value.clone()));
+        let environment = kept.chain(new).map(|(name, value)| [name, value].join(OsStr::new("=")));
+        let script = ["/bin/sh", "the place"].into_iter().map(OsString::from).chain(arguments.iter().cloned());
+        Ok(Self {
+            places: places(program)?,
+            argv: Vector::new(argv.iter().cloned())?,
+            environment: Vector::new(environment)?,
+            script: Vector::new(script)?,
+        })
+    }
+
+    /// Starts it in a new process, after `prepare` has run there. Returns once it has been exec'd, or could not be.
+    ///
+    /// # Safety
+    /// `prepare` runs in rlock's own memory: it may make system calls, and must neither allocate nor panic.
+    pub unsafe fn start(mut self, mut prepare: impl FnMut() -> io::Result<()>) -> io::Result<Pid> {
+        let mut failure = 0;
+        let failed = &raw mut failure;
+        let mut before = SigSet::empty();
+        nix::sys::signal::sigprocmask(
+            nix::sys::signal::SigmaskHow::SIG_SETMASK,
+            Some(&SigSet::all()),
+            Some(&mut before),
+        )?;
+        let child = Box::new(|| {
+            let error = match prepare() {
+                Ok(()) => self.exec(),
+                Err(error) => error.raw_os_error().unwrap_or(libc::EINVAL),
+            };
+            // SAFETY: rlock stands still, and reads this only when the child is gone.
+            unsafe { *failed = error };
+            1
+        });
+        let mut stack = vec![0; STACK];
+        // SAFETY: the child has a stack of its own, and with CLONE_VFORK nothing that it uses is freed or changed
+        // before it has exec'd or ended.
+        let started =
+            unsafe { clone(child, &mut stack, CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK, Some(libc::SIGCHLD)) };
+        before.thread_set_mask()?;
+        let pid = started?;
+        if failure == 0 {
+            return Ok(pid);
+        }
+        let _ = nix::sys::wait::waitpid(pid, None);
+        Err(io::Error::from_raw_os_error(failure))
+    }
+
+    /// Becomes the program; what hindered it, if that fails. The rules are execvp(3)'s.
+    fn exec(&mut self) -> i32 {
+        let mut forbidden = false;
+        for place in &self.places {
+            match execve(place.as_ptr(), &self.argv, &self.environment) {
+                libc::ENOEXEC => {
+                    self.script.pointers[1] = place.as_ptr();
+                    return execve(self.script.pointers[0], &self.script, &self.environment);
+                }
+                libc::EACCES => forbidden = true,
+                libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {}
+                other => return other,
+            }
+        }
+        if forbidden { libc::EACCES } else { libc::ENOENT }
+    }
+}
+
+fn execve(path: *const c_char, argv: &Vector, environment: &Vector) -> i32 {
+    // SAFETY: all three point to strings, the latter two in arrays that end with null, and all outlive the call.
+    unsafe { libc::execve(path, argv.pointers.as_ptr(), environment.pointers.as_ptr()) };
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)
+}
+
+fn places(program: &OsStr) -> io::Result<Vec<CString>> {
+    if program.as_bytes().contains(&b'/') {
+        return Ok(vec![c_string(program)?]);
+    }
+    let path = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    env::split_paths(&path)
+        // An empty entry is the current directory, which `./` says to execve too.
+        .map(|dir| if dir.as_os_str().is_empty() { Path::new(".").join(program) } else { dir.join(program) })
+        .map(|place| CString::new(place.into_os_string().into_vec()).map_err(|_| io::ErrorKind::InvalidInput.into()))
+        .collect()
+}
