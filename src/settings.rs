@@ -12,8 +12,10 @@ use crate::exit::{Failure, Outcome};
 use crate::job::policy;
 use crate::lock::details::{LONGEST_NOTE, encoded_length};
 use crate::lock::duration;
+use crate::lock::fence::Fence;
 use crate::lock::key::Key;
 use crate::lock::schedule::{Schedule, Wishes};
+use crate::lock::token::Token;
 use crate::node::address::{Address, Endpoint, Secret, without_password};
 use crate::node::link::Access;
 use crate::node::tls::Trust;
@@ -50,6 +52,8 @@ pub struct LockSettings {
     pub note: Option<String>,
     /// Says what happens.
     pub report: Reporter,
+    /// The lock of this name that an rlock above us holds, if its variables tell the truth.
+    pub outer: Option<(Token, Fence)>,
     /// Whether nobody chose the node: then an unreachable one is perhaps not meant at all.
     pub node_is_default: bool,
 }
@@ -107,6 +111,7 @@ impl LockSettings {
             return Err(usage(format!("--note is too long: {LONGEST_NOTE} bytes are stored")));
         }
         let place = place(&args)?;
+        let outer = outer(&args);
         let report = Reporter { key: key.clone(), log: output.log, quiet: output.quiet, verbose: output.verbose };
         Ok(Self {
             key,
@@ -116,9 +121,19 @@ impl LockSettings {
             busy_code: args.busy_code,
             note: args.note,
             report,
+            outer,
             node_is_default: !sources.given("node"),
         })
     }
+}
+
+/// The lock that the command we are part of runs under, if it is the one that is asked for. To be checked with the nodes.
+fn outer(args: &LockArgs) -> Option<(Token, Fence)> {
+    let variable = |name| std::env::var(name).ok();
+    let same = variable("RLOCK_KEY")? == args.key && variable("RLOCK_PREFIX").unwrap_or_default() == args.prefix;
+    let token = variable("RLOCK_TOKEN")?.parse().ok()?;
+    let fence = Fence::new(variable("RLOCK_FENCE")?.parse().ok()?)?;
+    same.then_some((token, fence))
 }
 
 /// `--wait` and `--no-wait` contradict each other only if both were typed; else the typed one beats the variable.

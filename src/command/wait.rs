@@ -15,9 +15,9 @@ use crate::lock::instant::Instant;
 use crate::lock::occupant::{Occupant, Who};
 use crate::lock::token::Token;
 use crate::node::{Claim, Fault, FaultKind};
-use crate::redlock::Nodes;
 use crate::redlock::attempt::{Attempt, Tally};
 use crate::redlock::holding::Holding;
+use crate::redlock::{self, Nodes};
 use crate::settings::{LockSettings, RunSettings, file_name};
 
 /// How long nodes that have never answered are tried.
@@ -40,6 +40,9 @@ enum Last {
 /// Waits for the lock as `--wait` says.
 pub(super) async fn for_lock(nodes: &Nodes, settings: &RunSettings, signals: &mut Signals) -> anyhow::Result<Waited> {
     let lock = &settings.lock;
+    if let Some(holding) = under_an_outer_lock(nodes, settings).await? {
+        return Ok(Waited::Won(Box::new(holding)));
+    }
     let begin = clock::now();
     let gives_up = lock.wait.map_or(Instant::NEVER, |wait| begin + wait);
     let mut alarm = Alarm::new()?;
@@ -86,6 +89,18 @@ pub(super) async fn for_lock(nodes: &Nodes, settings: &RunSettings, signals: &mu
             () = alarm.reached(patience.min(now + last.pause(lock))) => {}
         }
     }
+}
+
+/// A job that locks what it is already under would wait for itself.
+async fn under_an_outer_lock(nodes: &Nodes, settings: &RunSettings) -> anyhow::Result<Option<Holding>> {
+    let lock = &settings.lock;
+    let Some((token, fence)) = lock.outer else { return Ok(None) };
+    if !redlock::is_held_by(nodes, &lock.key, token, lock.schedule.node_timeout()).await {
+        return Ok(None);
+    }
+    lock.report.step("nested", "the rlock that runs us holds it; running under its lock");
+    let claim = Claim { token, ..claim(settings, nodes.len()) };
+    Ok(Some(Holding::borrowed(nodes.clone(), claim, fence)?))
 }
 
 /// The next signal that ends a wait: all that would be passed on to a command.

@@ -114,6 +114,21 @@ impl LocalNode {
         Some(fence)
     }
 
+    /// Whether the file of `key` names `token` and is locked, by whomever: a crashed holder's file may be left over.
+    fn read(&self, key: &Key, token: Token) -> io::Result<Option<Struck>> {
+        let mut file = match File::open(self.dir.join(file_name(key.stored()))) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Struck::Absent)),
+            Err(error) => return Err(error),
+        };
+        let seen = sighting(&mut file)?;
+        match Flock::lock(file, FlockArg::LockSharedNonblock) {
+            Ok(_) => Ok(Some(Struck::Absent)),
+            Err(_) if seen.head.starts_with(format!("{token} ").as_bytes()) => Ok(None),
+            Err(_) => Ok(Some(Struck::Another)),
+        }
+    }
+
     fn look(&self, token: Token) -> io::Result<Option<Struck>> {
         match self.held.borrow().as_ref().filter(|held| held.token == token) {
             None => Ok(Some(Struck::Absent)),
@@ -166,6 +181,11 @@ impl Node for LocalNode {
     fn shield(&self, _claim: &Claim, _fence: Fence) -> Pending<Renewal> {
         // The file is gone and its name free for all: nothing here could cover the time until the command is dead.
         Box::pin(std::future::ready(Renewal::Lost(Struck::Absent)))
+    }
+
+    fn check(&self, key: &Key, token: Token) -> Pending<Result<Option<Struck>, Fault>> {
+        let standing = self.read(key, token).map_err(|error| self.fault(&error));
+        Box::pin(std::future::ready(standing))
     }
 
     fn release(&self, _key: &Key, token: Token) -> Pending<Freed> {

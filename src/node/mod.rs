@@ -40,6 +40,9 @@ pub trait Node {
     /// Sets the key again, with the same token, if there is none: to cover the time until the command is dead.
     fn shield(&self, claim: &Claim, fence: Fence) -> Pending<Renewal>;
 
+    /// Tells whether the key is `token`'s (`None`), or how it is not.
+    fn check(&self, key: &Key, token: Token) -> Pending<Result<Option<Struck>, Fault>>;
+
     /// Deletes the key if it is ours, behind whatever was sent before.
     fn release(&self, key: &Key, token: Token) -> Pending<Freed>;
 

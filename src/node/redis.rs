@@ -37,6 +37,7 @@ macro_rules! script {
 const ACQUIRE: &str = script!("acquire.lua");
 const RENEW: &str = script!("renew.lua");
 const SHIELD: &str = script!("shield.lua");
+const CHECK: &str = script!("check.lua");
 const RELEASE: &str = script!("release.lua");
 
 /// A server.
@@ -208,6 +209,13 @@ impl Node for RedisNode {
         command.arg(claim.token.to_string()).arg(&claim.value).arg(millis(claim.schedule.ttl()));
         command.arg(fence.get()).arg(fence_life(claim));
         renewal(claim, self.ask(command, Route::Usual { sets: true }))
+    }
+
+    fn check(&self, key: &Key, token: Token) -> Pending<Result<Option<Struck>, Fault>> {
+        let mut command = eval(CHECK, &[key.stored()]);
+        command.arg(token.to_string());
+        let reply = self.ask(command, Route::Usual { sets: false });
+        Box::pin(async move { received(reply).await.result.and_then(|value| standing(&value, "ours")) })
     }
 
     fn release(&self, key: &Key, token: Token) -> Pending<Freed> {

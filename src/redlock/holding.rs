@@ -28,6 +28,7 @@ pub struct Holding {
     replies: FuturesUnordered<Pending<(usize, Instant, Renewal)>>,
     alarm: Alarm,
     stage: Stage,
+    borrowed: bool,
 }
 
 /// One node's renewals.
@@ -74,7 +75,28 @@ impl Holding {
         let upkeep =
             nodes.iter().map(|node| Upkeep { due, asked: None, silent: false, broken: node.broken() }).collect();
         let alarm = Alarm::new()?;
-        Ok(Self { nodes, claim, fence, lease, upkeep, replies: FuturesUnordered::new(), alarm, stage: Stage::Keeping })
+        Ok(Self {
+            nodes,
+            claim,
+            fence,
+            lease,
+            upkeep,
+            replies: FuturesUnordered::new(),
+            alarm,
+            stage: Stage::Keeping,
+            borrowed: false,
+        })
+    }
+
+    /// A lock that an rlock above us holds, and keeps, and gives back: under it there is nothing to renew, and if it is
+    /// lost, that rlock kills us and our command with all of its own.
+    pub fn borrowed(nodes: Nodes, claim: Claim, fence: Fence) -> std::io::Result<Self> {
+        let mut lease = Lease::new(Quorum::of(1));
+        lease.extend(0, Instant::NEVER);
+        let mut holding = Self::new(nodes, claim, fence, lease)?;
+        holding.stage = Stage::Over;
+        holding.borrowed = true;
+        Ok(holding)
     }
 
     /// What proves the lock to be ours.
@@ -213,6 +235,9 @@ impl Holding {
 
     /// Gives the lock back: compare-and-delete on every node.
     pub async fn release(self) -> Released {
+        if self.borrowed {
+            return Released::Ours;
+        }
         let all: Vec<usize> = (0..self.nodes.len()).collect();
         release(&self.nodes, &all, &self.claim.key, self.claim.token, self.claim.schedule.node_timeout()).await
     }

@@ -35,6 +35,17 @@ pub enum Released {
     Unconfirmed(Vec<(String, Fault)>),
 }
 
+/// Whether `token` holds the lock, so far as a majority of the nodes says so within `limit`.
+pub async fn is_held_by(nodes: &Nodes, key: &Key, token: Token, limit: Duration) -> bool {
+    let mut replies: FuturesUnordered<_> = nodes.iter().map(|node| node.check(key, token)).collect();
+    let ends = clock::now() + limit;
+    let mut ours = 0;
+    while let Some(Some(standing)) = clock::until(ends, replies.next()).await {
+        ours += usize::from(standing == Ok(None));
+    }
+    ours >= Quorum::of(nodes.len()).needed()
+}
+
 /// Deletes the lock at the nodes `which` if it is `token`'s. Returns when a majority has answered, the others have
 /// had a moment more, and every release is written; at the latest after `limit`.
 async fn release(nodes: &Nodes, which: &[usize], key: &Key, token: Token, limit: Duration) -> Released {
