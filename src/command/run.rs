@@ -92,7 +92,7 @@ fn start(
     let mut environment = settings.environment.clone();
     environment.push(("RLOCK_TOKEN", token.to_string().into()));
     environment.push(("RLOCK_FENCE", holding.fence().to_string().into()));
-    match Leader::start(&settings.argv, &environment, found, &guard, policy.last_call()) {
+    match Leader::start(&settings.argv, &environment, found, &guard, policy.guard_kills_at()) {
         Ok(leader) => {
             let rlock = nix::unistd::getpid();
             let contain = if contain { Contain::Below { rlock, guard: guard.pid() } } else { Contain::No };

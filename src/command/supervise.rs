@@ -24,8 +24,8 @@ use crate::redlock::holding::{Change, Holding};
 use crate::report::Reporter;
 use crate::settings::LockSettings;
 
-/// How often processes that were killed are looked at until they are gone.
-const LOOKS: Duration = Duration::from_millis(2);
+/// How often processes that are to end are looked at until they are gone: often at first, seldom in the end.
+const LOOKS: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(100)];
 
 /// How long killed processes may take to be gone before it is said that rlock is waiting for them.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -40,6 +40,8 @@ pub(super) struct Job {
     terminal: Terminal,
     loss: LossTold,
     killed_at: Option<Instant>,
+    /// Since when only the end of the command's other processes is waited for.
+    looks_since: Option<Instant>,
 }
 
 /// What is known of a loss, for the message.
@@ -52,7 +54,7 @@ struct LossTold {
 impl Job {
     pub(super) fn new(family: Family, leader: Leader, guard: Guard, policy: Policy, signals: Signals) -> Self {
         let (terminal, loss) = (Terminal::open(), LossTold::default());
-        Self { family, leader, guard, policy, signals, terminal, loss, killed_at: None }
+        Self { family, leader, guard, policy, signals, terminal, loss, killed_at: None, looks_since: None }
     }
 
     /// Stays until the command has ended and the lock is given back. After a bug of ours the command is still dead
@@ -64,7 +66,7 @@ impl Job {
         if watched.is_err() {
             self.family.kill();
             while !self.family.kill_living() {
-                std::thread::sleep(LOOKS);
+                std::thread::sleep(LOOKS[0]);
             }
         }
         self.terminal.take_back(self.family.group());
@@ -83,7 +85,7 @@ impl Job {
     async fn watch(&mut self, report: &Reporter, holding: &mut Holding) -> anyhow::Result<()> {
         let mut alarm = Alarm::new()?;
         // It knows already; this is what a guard in its place would have to be told.
-        self.guard.tell(self.family.group(), self.policy.last_call())?;
+        self.guard.tell(self.family.group(), self.policy.guard_kills_at())?;
         report.step("running", format_args!("running, pid {}", self.family.group()));
         loop {
             if let Some(event) = self.next_event(report, holding, &mut alarm).await?
@@ -104,7 +106,7 @@ impl Job {
     ) -> anyhow::Result<Option<Event>> {
         let looks = self.policy.waits_for_the_rest();
         let wake_at = self.policy.wake_at();
-        let wake_at = if looks { wake_at.min(clock::now() + LOOKS) } else { wake_at };
+        let wake_at = if looks { wake_at.min(clock::now() + self.next_look()) } else { wake_at };
         tokio::select! {
             biased;
             () = alarm.reached(wake_at) => {
@@ -114,6 +116,13 @@ impl Job {
             change = holding.next() => Ok(self.changed(change, report)),
             caught = self.signals.next() => self.caught(caught, report),
         }
+    }
+
+    /// An eighth of the time that has been waited already.
+    fn next_look(&mut self) -> Duration {
+        let now = clock::now();
+        let begin = *self.looks_since.get_or_insert(now);
+        (now.since(begin) / 8).clamp(LOOKS[0], LOOKS[1])
     }
 
     /// In the time of grace the rest is only looked at; once killed, whoever appears is killed too.
@@ -170,7 +179,7 @@ impl Job {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
             let actions = self.policy.on(event, clock::now());
-            self.guard.tell(self.family.group(), self.policy.last_call())?;
+            self.guard.tell(self.family.group(), self.policy.guard_kills_at())?;
             for action in actions {
                 match action {
                     Action::Finish => return Ok(true),

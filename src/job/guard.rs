@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, recvmsg, sendmsg,
     socketpair,
@@ -78,10 +78,17 @@ impl Guard {
     pub fn start() -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
+        // From its first moment the guard is deaf, also to what the terminal sends our group before its `setsid`: a Ctrl-Z
+        // there would stop it, and us before we could notice.
+        let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
         // SAFETY: the child runs `watch`, which never returns and uses, beside system calls, the allocator only. rlock
         // has one thread but for name look-ups in tokio's pool, and glibc makes the allocator usable in the child of a
         // threaded process; nothing here touches what a look-up may have locked.
-        match unsafe { fork() }? {
+        let forked = unsafe { fork() };
+        if !matches!(forked, Ok(ForkResult::Child)) {
+            mask.thread_set_mask()?;
+        }
+        match forked? {
             ForkResult::Child => watch(&theirs),
             ForkResult::Parent { child } => {
                 let order = Order { group: Pid::from_raw(0), kill_at: Instant::NEVER, contain: None };
@@ -171,8 +178,8 @@ fn watch(socket: &OwnedFd) -> ! {
     let _ = setsid();
     let _ = nix::sys::prctl::set_name(c"rlock-guard");
     debug_assert_eq!(GUARD_NAME, "rlock-guard");
-    // Blocked, no signal but SIGKILL and SIGSTOP does anything, nor do the handlers that were inherited from rlock.
-    let _ = SigSet::all().thread_set_mask();
+    // All signals are blocked since before the fork, so that none but SIGKILL and SIGSTOP does anything, nor do the
+    // handlers that were inherited from rlock.
     close_all_but(socket.as_raw_fd());
     let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC);
     let mut state = State { family: None, kill_at: Instant::NEVER, lock: None };

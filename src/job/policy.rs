@@ -166,8 +166,16 @@ impl Policy {
         }
     }
 
-    /// When the command must be dead if nothing more is heard of the lease; what the guard is told.
-    pub fn last_call(&self) -> Instant {
+    /// What the guard is told: when to kill the command if rlock does not.
+    pub fn guard_kills_at(&self) -> Instant {
+        match self.phase {
+            Phase::Stopping { .. } => self.wake_at(),
+            _ => self.last_call(),
+        }
+    }
+
+    /// When the command must be dead if nothing more is heard of the lease.
+    fn last_call(&self) -> Instant {
         match self.wishes.on_lost {
             OnLost::Kill => self.wishes.schedule.kill_at(self.deadline),
             OnLost::Warn => Instant::NEVER,
@@ -533,6 +541,7 @@ mod tests {
             let mut p = policy(OnLost::Kill);
             assert_eq!(p.on(Event::Lost(Loss::Absent), at(1000)), [TERM, Action::SayLost(Measure::Signalled)]);
             assert_eq!(p.wake_at(), at(1000) + schedule().node_timeout());
+            assert_eq!(p.guard_kills_at(), p.wake_at(), "the guard sees to it if rlock stalls now");
             p
         };
         let mut shielded = lost();

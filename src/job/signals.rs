@@ -8,11 +8,12 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signa
 use nix::unistd::getpgrp;
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithOrigin;
-use signal_hook::low_level::siginfo::Cause;
+use signal_hook::low_level::siginfo::{Cause, Origin, Process};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::found::Found;
+use super::group::NAME;
 use super::policy::Continued;
 
 /// What is passed on to the command, and ends a wait. `rlock` itself goes on until the command has ended.
@@ -29,6 +30,15 @@ pub struct Caught {
     pub signal: Signal,
     /// Sent by the kernel, which for these means: by a key on the terminal, to the whole foreground job.
     pub from_terminal: bool,
+}
+
+/// Sent by the kernel, or by an rlock above us that passes on what its terminal sent: what it passes on from others comes
+/// to the same, since it exits with 128+n if we die of it.
+fn is_from_terminal(origin: &Origin) -> bool {
+    let sent_by_rlock = |process: &Process| {
+        std::fs::read(format!("/proc/{}/comm", process.pid)).is_ok_and(|name| name.trim_ascii() == NAME.to_bytes())
+    };
+    origin.cause == Cause::Kernel || origin.process.as_ref().is_some_and(sent_by_rlock)
 }
 
 /// The signals that have come.
@@ -79,7 +89,7 @@ impl Signals {
         if self.come.is_empty() {
             self.come.extend(self.delivery.pending().filter_map(|origin| {
                 let signal = Signal::try_from(origin.signal).ok()?;
-                Some(Caught { signal, from_terminal: origin.cause == Cause::Kernel })
+                Some(Caught { signal, from_terminal: is_from_terminal(&origin) })
             }));
         }
         self.come.pop_front()

@@ -105,6 +105,11 @@ impl Schedule {
         (sent + self.ttl).before(self.drift)
     }
 
+    /// When to renew a lease that lasts until `deadline`: a third of the TTL after its request was sent.
+    pub fn renew_at(&self, deadline: Instant) -> Instant {
+        deadline.before(self.ttl.saturating_sub(self.drift + self.renew_every()))
+    }
+
     /// The last moment for the first signal, so that SIGKILL still comes in time for a lease that ends at `deadline`.
     pub fn signal_at(&self, deadline: Instant) -> Instant {
         deadline.before(self.margin + self.grace)
@@ -196,6 +201,7 @@ mod tests {
         assert_eq!(s.retry(), Duration::from_millis(250));
         let d = s.tenure(Instant::from_nanos(0));
         assert_eq!(d, Instant::from_nanos(29_698_000_000));
+        assert_eq!(s.renew_at(d), Instant::from_nanos(10_000_000_000));
         assert_eq!(d.since(s.kill_at(d)), Duration::from_millis(500));
         assert_eq!(d.since(s.signal_at(d)), Duration::from_millis(5_500));
     }

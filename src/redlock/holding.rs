@@ -71,7 +71,9 @@ pub enum Change {
 
 impl Holding {
     pub(super) fn new(nodes: Nodes, claim: Claim, fence: Fence, lease: Lease) -> std::io::Result<Self> {
-        let due = clock::now() + claim.schedule.renew_every();
+        // Counted from the request, as the lease is; a lease without an end is looked at in the same rhythm.
+        let later = clock::now() + claim.schedule.renew_every();
+        let due = lease.deadline().map_or(later, |deadline| claim.schedule.renew_at(deadline).min(later));
         let upkeep =
             nodes.iter().map(|node| Upkeep { due, asked: None, silent: false, broken: node.broken() }).collect();
         let alarm = Alarm::new()?;
