@@ -12,7 +12,6 @@ use crate::exit::{Failure, Outcome};
 use crate::job::policy;
 use crate::lock::details::{LONGEST_NOTE, encoded_length};
 use crate::lock::duration;
-use crate::lock::fence::Fence;
 use crate::lock::key::Key;
 use crate::lock::schedule::{Schedule, Wishes};
 use crate::lock::token::Token;
@@ -53,7 +52,7 @@ pub struct LockSettings {
     /// Says what happens.
     pub report: Reporter,
     /// The lock of this name that an rlock above us holds, if its variables tell the truth.
-    pub outer: Option<(Token, Fence)>,
+    pub outer: Option<Token>,
     /// Whether nobody chose the node: then an unreachable one is perhaps not meant at all.
     pub node_is_default: bool,
 }
@@ -128,12 +127,11 @@ impl LockSettings {
 }
 
 /// The lock that the command we are part of runs under, if it is the one that is asked for. To be checked with the nodes.
-fn outer(args: &LockArgs) -> Option<(Token, Fence)> {
+fn outer(args: &LockArgs) -> Option<Token> {
     let variable = |name| std::env::var(name).ok();
     let same = variable("RLOCK_KEY")? == args.key && variable("RLOCK_PREFIX").unwrap_or_default() == args.prefix;
     let token = variable("RLOCK_TOKEN")?.parse().ok()?;
-    let fence = Fence::new(variable("RLOCK_FENCE")?.parse().ok()?)?;
-    same.then_some((token, fence))
+    same.then_some(token)
 }
 
 /// `--wait` and `--no-wait` contradict each other only if both were typed; else the typed one beats the variable.

@@ -10,18 +10,19 @@ use super::supervise::Job;
 use super::wait::{self, Waited};
 use crate::cli::{RunArgs, Sources};
 use crate::exit::{Failure, Outcome};
+use crate::job::exec::Image;
 use crate::job::found::Found;
 use crate::job::group::{self, Contain, Family};
 use crate::job::guard::Guard;
 use crate::job::policy::Policy;
 use crate::job::signals::Signals;
-use crate::job::spawn::Leader;
+use crate::job::spawn::{Leader, TOO_LATE};
 use crate::job::terminal::write_from_the_background;
 use crate::node::Node;
 use crate::node::local::LocalNode;
 use crate::node::redis::RedisNode;
 use crate::redlock::holding::Holding;
-use crate::redlock::{Nodes, Released};
+use crate::redlock::{self, Nodes, Released};
 use crate::report::Reporter;
 use crate::settings::{LockSettings, Place, RunSettings};
 
@@ -30,7 +31,7 @@ pub fn run(args: RunArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let settings = RunSettings::new(args, sources)?;
     let found = Found::take()?;
     // Before there are threads, connections, and more memory than need be copied.
-    let guard = Guard::start()?;
+    let guard = Guard::start().map_err(|error| cannot_guard(&settings, &error))?;
     write_from_the_background();
     prctl::set_name(group::NAME)?;
     let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
@@ -43,6 +44,10 @@ pub fn run(args: RunArgs, sources: &Sources) -> anyhow::Result<Outcome> {
 async fn run_async(settings: &RunSettings, found: &Found, guard: Guard) -> anyhow::Result<Outcome> {
     let mut signals = Signals::catch(found)?;
     let nodes = open(&settings.lock)?;
+    if is_under_an_outer_lock(&nodes, &settings.lock).await {
+        guard.bury();
+        return Err(become_the_command(settings, found).into());
+    }
     let holding = match wait::for_lock(&nodes, settings, &mut signals).await? {
         Waited::Won(holding) => *holding,
         Waited::Over(outcome) => return Ok(outcome),
@@ -56,7 +61,7 @@ async fn run_async(settings: &RunSettings, found: &Found, guard: Guard) -> anyho
         Ok(job) => job.supervise(&settings.lock, holding).await,
         Err(error) => {
             report_release(&settings.lock.report, &holding.release().await);
-            Err(cannot_start(settings, &error).into())
+            Err(cannot_start(settings, &error, "; the lock is released").into())
         }
     }
 }
@@ -84,18 +89,28 @@ fn start(
         // Processes whose parent ends become our children, and so are found however they changed group or session.
         prctl::set_child_subreaper(true)?;
     }
+    group::can_look()?;
+    let before = if contain { group::own_children() } else { Vec::new() };
     let policy = Policy::new(settings.policy, holding.deadline(), crate::clock::now());
     let token = holding.token();
-    // It may have been killed or stopped while we waited.
-    guard.ensure()?;
-    guard.prepare(contain.then(|| token.as_uuid()), holding.descriptor())?;
     let mut environment = settings.environment.clone();
     environment.push(("RLOCK_TOKEN", token.to_string().into()));
     environment.push(("RLOCK_FENCE", holding.fence().to_string().into()));
-    match Leader::start(&settings.argv, &environment, found, &guard, policy.guard_kills_at()) {
+    let mut start = || {
+        // It may have been killed or stopped while we waited.
+        guard.ensure()?;
+        guard.prepare(contain.then(|| token.as_uuid()), holding.descriptor())?;
+        Leader::start(&settings.argv, &environment, found, &guard, policy.guard_kills_at())
+    };
+    let started = match start() {
+        // Or in this very moment.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => start(),
+        other => other,
+    };
+    match started {
         Ok(leader) => {
             let rlock = nix::unistd::getpid();
-            let contain = if contain { Contain::Below { rlock, guard: guard.pid() } } else { Contain::No };
+            let contain = if contain { Contain::Below { rlock, guard: guard.pid(), before } } else { Contain::No };
             Ok(Job::new(Family::new(leader.group(), contain), leader, guard, policy, signals))
         }
         Err(error) => {
@@ -105,14 +120,44 @@ fn start(
     }
 }
 
-fn cannot_start(settings: &RunSettings, error: &io::Error) -> Failure {
+/// Whether the command that we are part of runs under this very lock: it would wait for itself. The token is checked with
+/// the nodes, so that variables that lie change nothing.
+async fn is_under_an_outer_lock(nodes: &Nodes, lock: &LockSettings) -> bool {
+    match lock.outer {
+        Some(token) => redlock::is_held_by(nodes, &lock.key, token, lock.schedule.node_timeout()).await,
+        None => false,
+    }
+}
+
+/// The outer rlock keeps the lock, and its command's processes from outliving it; there is nothing to do beside that, so
+/// no rlock stays between the two. Returns if the command cannot be executed.
+fn become_the_command(settings: &RunSettings, found: &Found) -> Failure {
+    let key = &settings.lock.key;
+    if settings.policy.max_run.is_some() || settings.policy.contain {
+        let message = format!("{key}: the rlock that runs us holds it: give --max-run and --contain to that one");
+        return Failure::new(Outcome::Usage, message);
+    }
+    settings.lock.report.step("nested", "the rlock that runs us holds it; running under its lock");
+    let replaced = Image::new(&settings.argv, &[]).map(|image| image.replace_us(found));
+    cannot_start(settings, &replaced.unwrap_or_else(|error| error), "")
+}
+
+fn cannot_guard(settings: &RunSettings, error: &io::Error) -> Failure {
+    let message = format!("{}: cannot start the guard: {error}; nothing was run", settings.lock.key);
+    Failure::new(Outcome::CannotExecute, message)
+}
+
+/// `end` says what became of the lock.
+fn cannot_start(settings: &RunSettings, error: &io::Error, end: &str) -> Failure {
     let command = crate::escape::text(&settings.argv[0].to_string_lossy());
     let key = &settings.lock.key;
-    if error.kind() == io::ErrorKind::NotFound {
-        return Failure::new(Outcome::NotFound, format!("{key}: {command}: not found; the lock is released"));
-    }
-    let hint = if error.raw_os_error() == Some(libc::ENOEXEC) { " (does the script begin with #!?)" } else { "" };
-    Failure::new(Outcome::CannotExecute, format!("{key}: {command}: {error}{hint}; the lock is released"))
+    let (outcome, why) = match error.raw_os_error() {
+        Some(libc::ENOENT) => (Outcome::NotFound, "not found".to_owned()),
+        Some(libc::ENOEXEC) => (Outcome::CannotExecute, format!("{error} (does the script begin with #!?)")),
+        Some(TOO_LATE) => (Outcome::Lost, "the lease was over before it could be started".to_owned()),
+        _ => (Outcome::CannotExecute, error.to_string()),
+    };
+    Failure::new(outcome, format!("{key}: {command}: {why}{end}"))
 }
 
 /// Says what became of a release; silent if all is well.

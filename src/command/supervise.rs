@@ -85,7 +85,7 @@ impl Job {
     async fn watch(&mut self, report: &Reporter, holding: &mut Holding) -> anyhow::Result<()> {
         let mut alarm = Alarm::new()?;
         // It knows already; this is what a guard in its place would have to be told.
-        self.guard.tell(self.family.group(), self.policy.guard_kills_at())?;
+        self.tell_guard()?;
         report.step("running", format_args!("running, pid {}", self.family.group()));
         loop {
             if let Some(event) = self.next_event(report, holding, &mut alarm).await?
@@ -104,14 +104,17 @@ impl Job {
         holding: &mut Holding,
         alarm: &mut Alarm,
     ) -> anyhow::Result<Option<Event>> {
-        let looks = self.policy.waits_for_the_rest();
+        let looks = self.policy.waits_for_the_end();
         let wake_at = self.policy.wake_at();
         let wake_at = if looks { wake_at.min(clock::now() + self.next_look()) } else { wake_at };
         tokio::select! {
             biased;
             () = alarm.reached(wake_at) => {
-                self.complain_of_survivors(report);
-                Ok(Some(if looks && self.rest_is_gone() { Event::Gone } else { Event::Tick }))
+                let gone = looks && self.all_are_gone();
+                if !gone {
+                    self.complain_of_survivors(report);
+                }
+                Ok(Some(if gone { Event::Gone } else { Event::Tick }))
             }
             change = holding.next() => Ok(self.changed(change, report)),
             caught = self.signals.next() => self.caught(caught, report),
@@ -126,7 +129,7 @@ impl Job {
     }
 
     /// In the time of grace the rest is only looked at; once killed, whoever appears is killed too.
-    fn rest_is_gone(&mut self) -> bool {
+    fn all_are_gone(&mut self) -> bool {
         if self.killed_at.is_some() { self.family.kill_living() } else { self.family.is_gone() }
     }
 
@@ -159,7 +162,7 @@ impl Job {
             }
             return Ok(Some(Event::Caught(caught)));
         }
-        if self.guard.ensure()? {
+        if self.guard.ensure().map_err(|error| unguarded(&error))? {
             self.family.set_guard(self.guard.pid());
             report.step("guard", "the guard was killed or stopped; another is in its place");
         }
@@ -179,7 +182,7 @@ impl Job {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
             let actions = self.policy.on(event, clock::now());
-            self.guard.tell(self.family.group(), self.policy.guard_kills_at())?;
+            self.tell_guard()?;
             for action in actions {
                 match action {
                     Action::Finish => return Ok(true),
@@ -190,6 +193,16 @@ impl Job {
             }
         }
         Ok(false)
+    }
+
+    fn tell_guard(&mut self) -> anyhow::Result<()> {
+        if self.policy.leaves_the_rest() {
+            self.guard.stand_down();
+            return Ok(());
+        }
+        let told = self.guard.tell(self.family.group(), self.policy.guard_kills_at());
+        self.family.set_guard(self.guard.pid());
+        told.map_err(|error| unguarded(&error))
     }
 
     fn act(&mut self, action: Action, report: &Reporter) {
@@ -233,6 +246,11 @@ impl Job {
             report.problem("unkillable", text);
         }
     }
+}
+
+fn unguarded(error: &std::io::Error) -> anyhow::Error {
+    let message = format!("the guard has gone and another cannot be started ({error}); the command was killed");
+    Failure::new(Outcome::Lost, message).into()
 }
 
 fn unnoticed(how: Struck) -> String {

@@ -15,9 +15,9 @@ use crate::lock::instant::Instant;
 use crate::lock::occupant::{Occupant, Who};
 use crate::lock::token::Token;
 use crate::node::{Claim, Fault, FaultKind};
+use crate::redlock::Nodes;
 use crate::redlock::attempt::{Attempt, Tally};
 use crate::redlock::holding::Holding;
-use crate::redlock::{self, Nodes};
 use crate::settings::{LockSettings, RunSettings, file_name};
 
 /// How long nodes that have never answered are tried.
@@ -40,17 +40,15 @@ enum Last {
 /// Waits for the lock as `--wait` says.
 pub(super) async fn for_lock(nodes: &Nodes, settings: &RunSettings, signals: &mut Signals) -> anyhow::Result<Waited> {
     let lock = &settings.lock;
-    if let Some(holding) = under_an_outer_lock(nodes, settings).await? {
-        return Ok(Waited::Won(Box::new(holding)));
-    }
     let begin = clock::now();
     let gives_up = lock.wait.map_or(Instant::NEVER, |wait| begin + wait);
     let mut alarm = Alarm::new()?;
     let mut answered = false;
     let mut told = Told::default();
     let mut last = None;
+    let mut silence = false;
     loop {
-        let mut attempt = Attempt::start(nodes, claim(settings, nodes.len()));
+        let mut attempt = Attempt::start(nodes, claim(settings, nodes.len()), silence)?;
         // The first attempt may take its full time, so that --no-wait works over a slow line too.
         let cut = gives_up.max(begin + lock.schedule.node_timeout());
         let (tally, complete) = tokio::select! {
@@ -65,7 +63,7 @@ pub(super) async fn for_lock(nodes: &Nodes, settings: &RunSettings, signals: &mu
         let found = match tally {
             Tally::Won(fence) => {
                 lock.report.step("acquired", format_args!("acquired, fence {fence}, after {}", since(begin)));
-                return Ok(Waited::Won(Box::new(attempt.hold(fence)?)));
+                return Ok(Waited::Won(Box::new(attempt.hold(fence))));
             }
             Tally::Busy(occupant) => {
                 answered = true;
@@ -73,6 +71,7 @@ pub(super) async fn for_lock(nodes: &Nodes, settings: &RunSettings, signals: &mu
             }
             Tally::Unreachable(faults) => Last::Unreachable(faults),
         };
+        silence = attempt.met_silence();
         attempt.give_up().await;
         found.refuse_if_final(lock)?;
         // An attempt that was cut short says less than the one before it.
@@ -89,18 +88,6 @@ pub(super) async fn for_lock(nodes: &Nodes, settings: &RunSettings, signals: &mu
             () = alarm.reached(patience.min(now + last.pause(lock))) => {}
         }
     }
-}
-
-/// A job that locks what it is already under would wait for itself.
-async fn under_an_outer_lock(nodes: &Nodes, settings: &RunSettings) -> anyhow::Result<Option<Holding>> {
-    let lock = &settings.lock;
-    let Some((token, fence)) = lock.outer else { return Ok(None) };
-    if !redlock::is_held_by(nodes, &lock.key, token, lock.schedule.node_timeout()).await {
-        return Ok(None);
-    }
-    lock.report.step("nested", "the rlock that runs us holds it; running under its lock");
-    let claim = Claim { token, ..claim(settings, nodes.len()) };
-    Ok(Some(Holding::borrowed(nodes.clone(), claim, fence)?))
 }
 
 /// The next signal that ends a wait: all that would be passed on to a command.

@@ -16,6 +16,8 @@ use nix::sched::{CloneFlags, clone};
 use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
 
+use super::found::Found;
+
 /// Where commands are looked for without a PATH (execvp(3)).
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
@@ -100,6 +102,14 @@ impl Image {
         }
         let _ = nix::sys::wait::waitpid(pid, None);
         Err(io::Error::from_raw_os_error(failure))
+    }
+
+    /// Becomes the program in this very process, once `found` is put back; what hindered it, if that fails.
+    pub fn replace_us(mut self, found: &Found) -> io::Error {
+        match found.put_back() {
+            Ok(()) => io::Error::from_raw_os_error(self.exec()),
+            Err(error) => error,
+        }
     }
 
     /// Becomes the program; what hindered it, if that fails. The rules are execvp(3)'s.

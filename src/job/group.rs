@@ -5,9 +5,10 @@
 //! end of other people's children.
 
 use std::collections::HashMap;
+use std::io;
 
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgid};
 
 /// The name that every rlock gives itself, by which an outer one knows it.
 pub const NAME: &std::ffi::CStr = c"rlock";
@@ -27,12 +28,14 @@ pub struct Family {
 pub enum Contain {
     /// They are not: without `--contain` they may go on.
     No,
-    /// They are below this rlock, which adopts orphans (`PR_SET_CHILD_SUBREAPER`), save for its guard.
+    /// They are below this rlock, which adopts orphans (`PR_SET_CHILD_SUBREAPER`).
     Below {
         /// rlock.
         rlock: Pid,
         /// Its guard.
         guard: Pid,
+        /// Children that it had before: whoever exec'd rlock had started them.
+        before: Vec<Pid>,
     },
     /// rlock is dead and its orphans are init's: they are known by the token in their environment.
     Marked(String),
@@ -75,47 +78,56 @@ impl Family {
     /// Sends `signal` to the command's group; rlocks nested in it pass it on by themselves. With `--contain` those who
     /// left the group get it too.
     pub fn send(&self, signal: Signal) {
-        // ESRCH: nobody is left. EPERM: who is left has become somebody else (setuid) and cannot be reached.
-        let _ = killpg(self.group, signal);
+        self.send_to_group(signal);
         if !matches!(self.contain, Contain::No) {
-            let all = processes();
-            all.iter().filter(|p| p.group != self.group && self.contains(&all, p)).for_each(|p| {
+            let Ok(all) = Processes::look() else { return };
+            let left = |p: &&Process| p.group != self.group && p.pid != self.group && self.contains(&all, p);
+            all.list.iter().filter(left).filter(|p| !self.is_below_a_nested_rlock(&all, p)).for_each(|p| {
                 let _ = kill(p.pid, signal);
             });
+        }
+    }
+
+    fn send_to_group(&self, signal: Signal) {
+        // ESRCH: nobody is left. EPERM: who is left has become somebody else (setuid) and cannot be reached.
+        let _ = killpg(self.group, signal);
+        // Its zombie is kept, so that the number is still the leader's, whatever group that has joined.
+        if getpgid(Some(self.group)).is_ok_and(|group| group != self.group) {
+            let _ = kill(self.group, signal);
         }
     }
 
     /// Kills them all: stopped first, so that nothing runs on while /proc is read, and read before the kill, since the
     /// death of a nested rlock cuts the thread by which its command is found.
     pub fn kill(&mut self) {
-        let _ = killpg(self.group, Signal::SIGSTOP);
+        self.send_to_group(Signal::SIGSTOP);
         self.kill_living();
-        let _ = killpg(self.group, Signal::SIGKILL);
+        self.send_to_group(Signal::SIGKILL);
     }
 
-    /// Kills who is still there. True if nobody is.
+    /// Kills who is still there. True if nobody is; not if that cannot be seen.
     pub fn kill_living(&mut self) -> bool {
-        let living = self.look();
-        for process in &living {
-            let _ = kill(process.pid, Signal::SIGKILL);
+        let Ok(living) = self.look() else {
+            self.send_to_group(Signal::SIGKILL);
+            return false;
+        };
+        for pid in &living {
+            let _ = kill(*pid, Signal::SIGKILL);
         }
         living.is_empty()
     }
 
-    /// Whether no process of the family can run any more.
+    /// Whether no process of the family can run any more; not if that cannot be seen.
     pub fn is_gone(&mut self) -> bool {
-        self.look().is_empty()
+        self.look().is_ok_and(|living| living.is_empty())
     }
 
     /// Who lives. Learns of nested groups, and forgets those that are empty, whose number may soon be another's.
-    fn look(&mut self) -> Vec<Process> {
-        let all = processes();
-        self.nested.retain(|group| all.iter().any(|p| p.group == *group && !p.dead));
-        let mut known = self.nested.len() + 1;
-        while known != 0 {
-            known = self.learn(&all);
-        }
-        all.iter().filter(|p| !p.dead && self.has(&all, p)).cloned().collect()
+    fn look(&mut self) -> io::Result<Vec<Pid>> {
+        let all = Processes::look()?;
+        self.nested.retain(|group| all.list.iter().any(|p| p.group == *group && !p.dead));
+        while self.learn(&all.list) != 0 {}
+        Ok(all.list.iter().filter(|p| !p.dead && self.has(&all, p)).map(|p| p.pid).collect())
     }
 
     /// Adds the groups led by children of the rlocks among us; their number, so that those within those follow.
@@ -123,7 +135,8 @@ impl Family {
         let name = NAME.to_string_lossy();
         let is_ours = |p: &Process| p.name == name && self.in_groups(p);
         let rlocks: Vec<Pid> = all.iter().filter(|p| is_ours(p)).map(|p| p.pid).collect();
-        let led = |p: &&Process| p.pid == p.group && rlocks.contains(&p.parent) && p.name != GUARD_NAME;
+        let led =
+            |p: &&Process| p.pid == p.group && rlocks.contains(&p.parent) && p.name.as_bytes() != GUARD_NAME.to_bytes();
         let new: Vec<Pid> = all.iter().filter(led).map(|p| p.group).filter(|g| !self.is_known(*g)).collect();
         self.nested.extend(&new);
         new.len()
@@ -137,28 +150,36 @@ impl Family {
         self.is_known(process.group)
     }
 
-    fn has(&self, all: &[Process], process: &Process) -> bool {
-        self.in_groups(process) || self.contains(all, process)
+    fn has(&self, all: &Processes, process: &Process) -> bool {
+        // The leader may have joined another group.
+        process.pid == self.group || self.in_groups(process) || self.contains(all, process)
     }
 
-    fn contains(&self, all: &[Process], process: &Process) -> bool {
+    fn contains(&self, all: &Processes, process: &Process) -> bool {
         match &self.contain {
             Contain::No => false,
-            Contain::Below { rlock, guard } => process.pid != *guard && is_below(all, process, *rlock),
+            Contain::Below { rlock, guard, before } => {
+                let line = all.line_of(process);
+                line.contains(rlock)
+                    && process.pid != *rlock
+                    && !line.iter().take_while(|pid| *pid != rlock).any(|pid| pid == guard || before.contains(pid))
+            }
             Contain::Marked(token) => is_marked(process.pid, token),
         }
+    }
+
+    /// An rlock in the command passes signals on to its own; they are not to come twice.
+    fn is_below_a_nested_rlock(&self, all: &Processes, process: &Process) -> bool {
+        let name = NAME.to_string_lossy();
+        let Contain::Below { rlock, .. } = &self.contain else { return false };
+        let line = all.line_of(process);
+        let between = line.iter().skip(1).take_while(|pid| *pid != rlock);
+        between.filter_map(|pid| all.get(*pid)).any(|p| p.name == name && !p.dead)
     }
 }
 
 /// The guard's name, which is how an outer rlock knows that it is no command.
-pub const GUARD_NAME: &str = "rlock-guard";
-
-fn is_below(all: &[Process], process: &Process, ancestor: Pid) -> bool {
-    let parents: HashMap<Pid, Pid> = all.iter().map(|p| (p.pid, p.parent)).collect();
-    // A snapshot of /proc is not one moment's, so a circle is possible in theory; no chain is longer than the table.
-    let mut line = std::iter::successors(parents.get(&process.pid), |pid| parents.get(pid)).take(parents.len());
-    line.any(|pid| *pid == ancestor)
-}
+pub const GUARD_NAME: &std::ffi::CStr = c"rlock-guard";
 
 fn is_marked(pid: Pid, token: &str) -> bool {
     let wanted = format!("RLOCK_TOKEN={token}");
@@ -166,14 +187,65 @@ fn is_marked(pid: Pid, token: &str) -> bool {
         .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes()))
 }
 
-fn processes() -> Vec<Process> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    entries
-        .flatten()
-        .filter(|entry| entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit))
-        .filter_map(|entry| std::fs::read(entry.path().join("stat")).ok())
-        .filter_map(|stat| process(&stat))
-        .collect()
+/// All processes, as /proc shows them.
+struct Processes {
+    list: Vec<Process>,
+    places: HashMap<Pid, usize>,
+}
+
+impl Processes {
+    fn new(list: Vec<Process>) -> Self {
+        let places = list.iter().enumerate().map(|(place, p)| (p.pid, place)).collect();
+        Self { list, places }
+    }
+
+    /// Reads /proc. What cannot be read is an error, since it may be somebody of ours; who is gone meanwhile is gone.
+    fn look() -> io::Result<Self> {
+        let mut list = Vec::new();
+        for entry in std::fs::read_dir("/proc")? {
+            let entry = entry?;
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()).map(Pid::from_raw) else {
+                continue;
+            };
+            match std::fs::read(entry.path().join("stat")) {
+                Ok(stat) => list.extend(process(&stat)),
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // Another user's, with hidepid=1: its group is all that is known of it.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => list.extend(hidden(pid)),
+                Err(error) => return Err(error),
+            }
+        }
+        if list.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(Self::new(list)) }
+    }
+
+    fn get(&self, pid: Pid) -> Option<&Process> {
+        self.places.get(&pid).map(|place| &self.list[*place])
+    }
+
+    /// The process, its parent, and so on.
+    fn line_of(&self, process: &Process) -> Vec<Pid> {
+        let parent = |pid: &Pid| self.get(*pid).map(|p| p.parent);
+        // What is read is not one moment's, so a circle is possible in theory; no line is longer than the table.
+        std::iter::successors(Some(process.pid), parent).take(self.list.len() + 1).collect()
+    }
+}
+
+fn hidden(pid: Pid) -> Option<Process> {
+    let group = getpgid(Some(pid)).ok()?;
+    Some(Process { pid, parent: Pid::from_raw(0), group, name: String::new(), dead: false })
+}
+
+/// Whether the end of processes can be seen here at all, with the descriptors that we have left.
+pub fn can_look() -> io::Result<()> {
+    let _directory = std::fs::read_dir("/proc")?;
+    std::fs::read("/proc/self/stat").map(drop)
+}
+
+/// The children of this process.
+pub fn own_children() -> Vec<Pid> {
+    let text = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+    text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).map(Pid::from_raw).collect()
 }
 
 /// Reads `/proc/PID/stat` (proc(5)): `pid (name) state ppid pgrp …`, where the name may contain anything.
@@ -181,16 +253,16 @@ fn process(stat: &[u8]) -> Option<Process> {
     let text = String::from_utf8_lossy(stat);
     let (pid, rest) = text.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
-    let mut fields = rest.split(' ');
-    let state = fields.next()?;
-    let mut number = || fields.next()?.parse().ok().map(Pid::from_raw);
-    let (parent, group) = (number()?, number()?);
+    let fields: Vec<&str> = rest.split(' ').collect();
+    let number = |place: usize| fields.get(place)?.parse().ok();
+    // A first thread that has exited looks like a zombie while others of its process run; `num_threads` is field 20.
+    let threads = number(17).unwrap_or(1);
     Some(Process {
         pid: Pid::from_raw(pid.parse().ok()?),
-        parent,
-        group,
+        parent: Pid::from_raw(number(1)?),
+        group: Pid::from_raw(number(2)?),
         name: name.to_owned(),
-        dead: matches!(state, "Z" | "X"),
+        dead: matches!(*fields.first()?, "Z" | "X") && threads <= 1,
     })
 }
 
@@ -212,6 +284,8 @@ mod tests {
         assert_eq!(read("7 (sleep) S 1 42 42 0"), entry(7, 1, 42, "sleep"));
         assert_eq!(read("7 (a) Z 1 43 b) D 1 42 42 0"), entry(7, 1, 42, "a) Z 1 43 b"));
         assert!(read("7 (x) Z 1 42 42 0").dead);
+        assert!(read("7 (x) Z 1 42 42 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0").dead);
+        assert!(!read("7 (x) Z 1 42 42 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0").dead, "another thread runs");
         assert_eq!(process(b""), None);
         assert_eq!(process(b"7 (x"), None);
     }
@@ -221,7 +295,7 @@ mod tests {
         let all = [
             entry(10, 1, 10, "sh"),
             entry(11, 10, 10, "rlock"),
-            entry(12, 11, 12, GUARD_NAME),
+            entry(12, 11, 12, "rlock-guard"),
             entry(13, 11, 13, "sh"),
             entry(14, 13, 13, "rlock"),
             entry(15, 14, 15, "sleep"),
@@ -235,17 +309,31 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_an_rlock_is_contained_but_for_its_guard() {
-        let all = [
+    fn what_is_below_an_rlock_is_contained_but_for_its_guard_and_what_was_there_before() {
+        let all = Processes::new(vec![
             entry(5, 1, 5, "rlock"),
-            entry(6, 5, 6, GUARD_NAME),
+            entry(6, 5, 6, "rlock-guard"),
+            entry(7, 5, 7, "before"),
+            entry(8, 7, 7, "its child"),
             entry(10, 5, 10, "sh"),
             entry(11, 10, 11, "setsid"),
             entry(12, 5, 12, "adopted"),
             entry(13, 1, 13, "other"),
-        ];
-        let family = Family::new(pid(10), Contain::Below { rlock: pid(5), guard: pid(6) });
-        let contained: Vec<i32> = all.iter().filter(|p| family.has(&all, p)).map(|p| p.pid.as_raw()).collect();
-        assert_eq!(contained, [10, 11, 12]);
+            entry(14, 10, 10, "rlock"),
+            entry(15, 14, 15, "nested"),
+        ]);
+        let contain = Contain::Below { rlock: pid(5), guard: pid(6), before: vec![pid(7)] };
+        let family = Family::new(pid(10), contain);
+        let such = |wanted: &dyn Fn(&Process) -> bool| -> Vec<i32> {
+            all.list.iter().filter(|p| wanted(p)).map(|p| p.pid.as_raw()).collect()
+        };
+        assert_eq!(such(&|p| family.has(&all, p)), [10, 11, 12, 14, 15]);
+        assert_eq!(such(&|p| family.is_below_a_nested_rlock(&all, p)), [15]);
+    }
+
+    #[test]
+    fn a_leader_that_joined_another_group_still_belongs() {
+        let all = Processes::new(vec![entry(10, 1, 3, "sh")]);
+        assert!(Family::new(pid(10), Contain::No).has(&all, &all.list[0]));
     }
 }

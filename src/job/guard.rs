@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, recvmsg, sendmsg,
@@ -25,8 +26,8 @@ use super::group::{Contain, Family, GUARD_NAME};
 use crate::clock;
 use crate::lock::instant::Instant;
 
-/// Pause between two looks at a group that is dying.
-const LOOKS: Duration = Duration::from_millis(1);
+/// Pauses between two looks at processes that are dying: the first, and the longest.
+const LOOKS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
 
 /// What a message carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,6 +129,13 @@ impl Guard {
         if self.send().is_ok() { Ok(()) } else { self.replace() }
     }
 
+    /// The command has ended by itself: what it has left in the background is free to go on, whatever becomes of rlock.
+    pub fn stand_down(&mut self) {
+        self.order = Order { group: Pid::from_raw(0), kill_at: Instant::NEVER, ..self.order };
+        // A guard that cannot be told is dead, or will be as soon as we are done.
+        let _ = self.send();
+    }
+
     fn send(&self) -> io::Result<()> {
         let bytes = self.order.to_bytes();
         let lock = self.lock.map(|fd| [fd]);
@@ -145,7 +153,8 @@ impl Guard {
 
     /// Sees to it that there is a guard that can act: one that died or was stopped is replaced. True if it was.
     pub fn ensure(&mut self) -> io::Result<bool> {
-        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
+        // Its zombie stays until it is replaced: the number by which it is killed is nobody else's.
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         if matches!(waitid(Id::Pid(self.pid), flags), Ok(WaitStatus::StillAlive)) {
             return Ok(false);
         }
@@ -153,16 +162,20 @@ impl Guard {
         Ok(true)
     }
 
-    fn replace(&mut self) -> io::Result<()> {
+    /// Another guard in the place of this one.
+    pub fn replace(&mut self) -> io::Result<()> {
         let mut next = Self::start()?;
         (next.order, next.lock) = (self.order, self.lock);
         next.send()?;
-        let old = std::mem::replace(self, next);
-        let pid = old.pid;
-        old.dismiss();
-        // Its zombie would be ours for as long as the command runs.
-        let _ = waitpid(pid, None);
+        std::mem::replace(self, next).bury();
         Ok(())
+    }
+
+    /// Ends the guard and waits for that, so that no zombie is left to whatever this process will be.
+    pub fn bury(self) {
+        let pid = self.pid;
+        self.dismiss();
+        let _ = waitpid(pid, None);
     }
 
     /// Ends the guard, which does nothing more: the command is dead, or free to go on.
@@ -176,8 +189,9 @@ impl Guard {
 /// The guard's life.
 fn watch(socket: &OwnedFd) -> ! {
     let _ = setsid();
-    let _ = nix::sys::prctl::set_name(c"rlock-guard");
-    debug_assert_eq!(GUARD_NAME, "rlock-guard");
+    let _ = prctl::set_name(GUARD_NAME);
+    // A guard that was stopped is woken by rlock's death, on which it acts. The signal comes to nothing else.
+    let _ = prctl::set_pdeathsig(Signal::SIGCONT);
     // All signals are blocked since before the fork, so that none but SIGKILL and SIGSTOP does anything, nor do the
     // handlers that were inherited from rlock.
     close_all_but(socket.as_raw_fd());
@@ -224,6 +238,9 @@ impl State {
     fn obey(&mut self, order: Order, lock: Option<OwnedFd>) {
         self.kill_at = order.kill_at;
         self.lock = self.lock.take().or(lock);
+        if order.group.as_raw() == 0 {
+            self.family = None;
+        }
         let known = self.family.as_ref().is_some_and(|family| family.group() == order.group);
         if !known && order.group.as_raw() != 0 {
             let contain = order.contain.map_or(Contain::No, |token| Contain::Marked(token.to_string()));
@@ -250,8 +267,10 @@ fn receive(socket: RawFd) -> nix::Result<Option<(Order, Option<OwnedFd>)>> {
 /// Kills the family, and returns when it is gone.
 fn end(family: &mut Family) {
     family.kill();
+    let mut pause = LOOKS[0];
     while !family.kill_living() {
-        std::thread::sleep(LOOKS);
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LOOKS[1]);
     }
 }
 

@@ -140,6 +140,10 @@ pub struct Policy {
     ending: Option<Ending>,
     /// The terminal interrupted rlock with this.
     interrupted: Option<Signal>,
+    /// It was sent the first signal, or SIGKILL.
+    stopped: bool,
+    /// It was passed a SIGTSTP that nothing has taken back yet.
+    halted: bool,
 }
 
 impl Policy {
@@ -154,6 +158,8 @@ impl Policy {
             timed_out: false,
             ending: None,
             interrupted: None,
+            stopped: false,
+            halted: false,
         }
     }
 
@@ -191,9 +197,18 @@ impl Policy {
         }
     }
 
-    /// Whether only the end of the command's other processes is waited for: [`Event::Gone`] comes next.
-    pub fn waits_for_the_rest(&self) -> bool {
-        matches!(self.phase, Phase::Stopping { .. } | Phase::Killed) && self.ending.is_some()
+    /// Whether the end of all the command's processes is looked out for, and [`Event::Gone`] told.
+    pub fn waits_for_the_end(&self) -> bool {
+        match self.phase {
+            Phase::Killed => true,
+            Phase::Stopping { .. } => self.ending.is_some(),
+            _ => false,
+        }
+    }
+
+    /// Whether the command ended by itself and what it left may go on.
+    pub fn leaves_the_rest(&self) -> bool {
+        self.phase == Phase::Over && !self.stopped
     }
 
     /// What to do now that `event` has happened.
@@ -266,9 +281,15 @@ impl Policy {
     fn caught(&mut self, caught: Caught) -> Vec<Action> {
         let Caught { signal, from_terminal } = caught;
         match signal {
-            // Continued by somebody: if we had stopped ourselves, `Resumed` has said so already.
+            // Continued by somebody: if we had stopped ourselves, `Resumed` has said so already. Without a terminal we had
+            // not, and who stopped the command through us lets it go on through us.
+            Signal::SIGCONT if std::mem::take(&mut self.halted) => vec![Action::Continue],
             Signal::SIGCONT => vec![],
-            Signal::SIGTSTP | Signal::SIGWINCH | Signal::SIGUSR1 | Signal::SIGUSR2 => vec![Action::Send(signal)],
+            Signal::SIGTSTP => {
+                self.halted = true;
+                vec![Action::Send(signal)]
+            }
+            Signal::SIGWINCH | Signal::SIGUSR1 | Signal::SIGUSR2 => vec![Action::Send(signal)],
             _ => {
                 if from_terminal {
                     self.interrupted = Some(signal);
@@ -307,6 +328,7 @@ impl Policy {
 
     fn resumed(&mut self, foreground: Foreground, continued: Continued) -> Vec<Action> {
         let Phase::Suspended { gives_terminal } = self.phase else { return vec![] };
+        self.halted = false;
         self.phase = Phase::Running;
         match (foreground, gives_terminal) {
             (Foreground::Ours, true) => vec![Action::GiveTerminal, Action::Continue],
@@ -379,7 +401,7 @@ impl Policy {
     }
 
     fn gone(&mut self) -> Vec<Action> {
-        if self.waits_for_the_rest() { self.finish() } else { vec![] }
+        if self.waits_for_the_end() && self.ending.is_some() { self.finish() } else { vec![] }
     }
 
     fn warn(&mut self) -> Vec<Action> {
@@ -391,6 +413,7 @@ impl Policy {
 
     fn stop(&mut self, now: Instant, kill_at: Instant) -> Vec<Action> {
         self.phase = Phase::Stopping { kill_at, signalled: now };
+        self.stopped = true;
         vec![Action::SendAndContinue(self.wishes.first_signal)]
     }
 
@@ -402,6 +425,7 @@ impl Policy {
 
     fn kill(&mut self) -> Vec<Action> {
         self.phase = Phase::Killed;
+        self.stopped = true;
         vec![Action::Kill]
     }
 
@@ -501,7 +525,7 @@ mod tests {
         assert_eq!(p.wake_at(), kill);
         assert_eq!(p.on(Event::Tick, kill), [KILL]);
         assert_eq!(p.on(ended(Ending::Killed(9)), kill), []);
-        assert!(p.waits_for_the_rest());
+        assert!(p.waits_for_the_end());
         assert_eq!(p.on(Event::Gone, kill), [Action::Finish]);
         assert_eq!(p.outcome(true), Outcome::Lost);
     }
@@ -704,7 +728,7 @@ mod tests {
     fn a_contained_command_leaves_nothing_and_keeps_its_code() {
         let mut p = Policy::new(Wishes { contain: true, ..wishes(OnLost::Kill) }, deadline(), at(0));
         assert_eq!(p.on(ended(Ending::Exited(3)), at(1000)), [TERM]);
-        assert!(p.waits_for_the_rest());
+        assert!(p.waits_for_the_end());
         assert_eq!(p.on(Event::Tick, at(1000) + schedule().grace()), [KILL]);
         assert_eq!(p.on(Event::Gone, at(7000)), [Action::Finish]);
         assert_eq!(p.outcome(true), Outcome::Exited(3));
@@ -753,7 +777,7 @@ mod tests {
         if kill_wanted && now >= before.last_call() && !matches!(event, Event::Extended(_)) {
             let goes_on = |action: &Action| matches!(action, Action::Continue | Action::SendAndContinue(_));
             assert!(
-                !actions.iter().any(goes_on) || before.waits_for_the_rest(),
+                !actions.iter().any(goes_on) || before.waits_for_the_end(),
                 "not continued past its time: {}",
                 context()
             );

@@ -11,7 +11,11 @@ use nix::unistd::{Pid, getppid, setpgid};
 use super::exec::Image;
 use super::found::Found;
 use super::guard::Guard;
+use crate::clock;
 use crate::lock::instant::Instant;
+
+/// The lease was over before the command could be started.
+pub const TOO_LATE: i32 = libc::ETIMEDOUT;
 
 /// How the command's first process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +53,9 @@ impl Leader {
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }
             guard.announce(kill_at)?;
-            found.put_back()
+            found.put_back()?;
+            // The machine may have stood still since the lock was won.
+            if clock::now() >= kill_at { Err(io::Error::from_raw_os_error(TOO_LATE)) } else { Ok(()) }
         };
         // SAFETY: all of that is system calls, and nothing is allocated: an error of the system is a number.
         let pid = unsafe { image.start(prepare) }?;

@@ -37,6 +37,8 @@ pub enum Who {
     Holder(Token, Details),
     /// Another client's value, described for people. It is respected and never touched.
     Foreign(String),
+    /// A process of this machine that has not said who it is.
+    Unnamed,
 }
 
 impl From<Sighting> for Occupant {
@@ -66,16 +68,6 @@ fn describe(seen: &Sighting) -> String {
     }
 }
 
-impl Occupant {
-    /// The number of nodes that the holder uses, if it is one of ours.
-    pub fn nodes(&self) -> Option<usize> {
-        match &self.who {
-            Who::Holder(_, details) => Some(details.n),
-            Who::Foreign(_) => None,
-        }
-    }
-}
-
 /// `held by deploy@web1, pid 4711, running backup.sh (note); free in 12s 300ms at the latest`.
 impl fmt::Display for Occupant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,11 +79,12 @@ impl fmt::Display for Occupant {
                     write!(f, " ({})", escape::text(note))?;
                 }
             }
+            Who::Unnamed => f.write_str("held by a process that has not said who it is")?,
             Who::Foreign(what) => write!(f, "held by a client that is not rlock: {what}")?,
         }
         match self.ttl {
             Some(ttl) => write!(f, "; its lease ends in {} unless renewed", duration::show_rounded(ttl)),
-            None if matches!(self.who, Who::Holder(..)) => Ok(()),
+            None if !matches!(self.who, Who::Foreign(_)) => Ok(()),
             None => write!(f, "; it has no TTL and will never go away by itself"),
         }
     }

@@ -70,7 +70,7 @@ impl Schedule {
 
     /// Drift, one renewal interval, two failing exchanges, the grace and the kill margin.
     fn needed(&self) -> Duration {
-        [self.drift, self.renew_every(), self.node_timeout * 2, self.retry * 2, self.grace, self.margin]
+        [self.drift, self.renew_every(), self.node_timeout.saturating_mul(2), self.retry * 2, self.grace, self.margin]
             .into_iter()
             .fold(Duration::ZERO, Duration::saturating_add)
     }
@@ -181,7 +181,7 @@ fn shortest_fitting(wishes: Wishes) -> Option<Duration> {
 
 fn millis_up(span: Duration) -> Duration {
     let whole = Duration::from_secs(span.as_secs()) + Duration::from_millis(u64::from(span.subsec_millis()));
-    if whole == span { span } else { whole + Duration::from_millis(1) }
+    if whole == span { span } else { whole.saturating_add(Duration::from_millis(1)) }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 use crate::lock::lease::Struck;
-use crate::lock::occupant::Sighting;
+use crate::lock::occupant::{Occupant, Sighting, Who};
 use crate::lock::token::Token;
 
 /// Where a user's locks are, the same for cron and for a login: `TMPDIR` and `XDG_RUNTIME_DIR` differ between the two.
@@ -70,7 +70,7 @@ impl LocalNode {
             let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
                 Ok(file) => file,
                 Err((mut file, nix::Error::EWOULDBLOCK)) => {
-                    return Ok(Vote::Held(Box::new(sighting(&mut file)?.into())));
+                    return Ok(Vote::Held(Box::new(occupant(&mut file)?)));
                 }
                 Err((_, error)) => return Err(error.into()),
             };
@@ -78,12 +78,12 @@ impl LocalNode {
             if !is_at(&file, &path)? {
                 continue;
             }
+            // Who holds it is told for people's sake, and first; on a full disk the lock still stands.
+            let _ = file.set_len(0).and_then(|()| file.write_all(claim.value.as_bytes()));
             let Some(fence) = self.next_fence(claim.fence_hint) else {
                 let why = format!("the fence counter {} has reached 2^52", shown(&self.dir.join(FENCES)));
                 return Ok(Vote::Failed(Fault::new(FaultKind::Unfit, why)));
             };
-            // Who holds it is told for people's sake; on a full disk the lock still stands.
-            let _ = file.set_len(0).and_then(|()| file.write_all(claim.value.as_bytes()));
             *self.held.borrow_mut() = Some(Held { file, path, token: claim.token });
             return Ok(Vote::Granted { until: Instant::NEVER, fence });
         }
@@ -116,7 +116,9 @@ impl LocalNode {
 
     /// Whether the file of `key` names `token` and is locked, by whomever: a crashed holder's file may be left over.
     fn read(&self, key: &Key, token: Token) -> io::Result<Option<Struck>> {
-        let mut file = match File::open(self.dir.join(file_name(key.stored()))) {
+        let path = self.dir.join(file_name(key.stored()));
+        let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
+        let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Struck::Absent)),
             Err(error) => return Err(error),
@@ -161,7 +163,7 @@ impl Node for LocalNode {
         &self.name
     }
 
-    fn acquire(&self, claim: &Claim) -> Pending<Vote> {
+    fn acquire(&self, claim: &Claim, _anew: bool) -> Pending<Vote> {
         let vote = self.take(claim).unwrap_or_else(|error| Vote::Failed(self.fault(&error)));
         Box::pin(std::future::ready(vote))
     }
@@ -235,6 +237,15 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Whoever has the file locked. It ends with its process, so it is nobody's for ever, whatever is written there.
+fn occupant(file: &mut File) -> io::Result<Occupant> {
+    let occupant = Occupant::from(sighting(file)?);
+    Ok(match occupant.who {
+        Who::Foreign(_) => Occupant { who: Who::Unnamed, ..occupant },
+        Who::Holder(..) | Who::Unnamed => occupant,
+    })
 }
 
 fn sighting(file: &mut File) -> io::Result<Sighting> {

@@ -31,8 +31,8 @@ pub trait Node {
     /// The node's name in messages: its address without user and password.
     fn name(&self) -> &str;
 
-    /// Sets the key if there is none.
-    fn acquire(&self, ask: &Claim) -> Pending<Vote>;
+    /// Sets the key if there is none. `anew`: the last exchange got no answer, so do not queue behind it.
+    fn acquire(&self, claim: &Claim, anew: bool) -> Pending<Vote>;
 
     /// Extends the key if it is ours. `anew`: the last exchange got no answer, so do not queue behind it.
     fn renew(&self, claim: &Claim, fence: Fence, anew: bool) -> Pending<Renewal>;

@@ -60,6 +60,8 @@ struct Links {
 struct Request {
     command: Cmd,
     route: Route,
+    /// Whether it may set the key.
+    sets: bool,
     answer: oneshot::Sender<Reply>,
 }
 
@@ -67,11 +69,17 @@ struct Request {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Route {
     /// The newest that works, else a new one.
-    Usual { sets: bool },
+    Usual,
     /// A new one: the newest has not answered.
     Anew,
     /// Behind every request that may still set a key, and on the newest.
     Behind,
+}
+
+impl Route {
+    fn usual_or(anew: bool) -> Self {
+        if anew { Self::Anew } else { Self::Usual }
+    }
 }
 
 /// A reply, and when its request was about to be sent.
@@ -90,11 +98,11 @@ impl RedisNode {
         Self { name, limit, requests, links }
     }
 
-    fn ask(&self, command: Cmd, route: Route) -> oneshot::Receiver<Reply> {
+    fn ask(&self, command: Cmd, route: Route, sets: bool) -> oneshot::Receiver<Reply> {
         let (answer, reply) = oneshot::channel();
         self.links.waiting.fetch_add(1, Ordering::Relaxed);
         // The task ends with the runtime only; an answer that never comes is an unknown one.
-        let _ = self.requests.send(Request { command, route, answer });
+        let _ = self.requests.send(Request { command, route, sets, answer });
         reply
     }
 
@@ -125,7 +133,7 @@ impl Worker {
     }
 
     async fn serve(&self, request: Request) {
-        let Request { command, route, answer } = request;
+        let Request { command, route, sets, answer } = request;
         let command = Arc::new(command);
         if route == Route::Behind {
             let behind =
@@ -135,7 +143,7 @@ impl Worker {
             }
         }
         match self.link(route).await {
-            Ok(link) => send(link, command, matches!(route, Route::Usual { sets: true }), Some(answer)).await,
+            Ok(link) => send(link, command, sets, Some(answer)).await,
             Err(fault) => {
                 let _ = answer.send(Reply { sent: clock::now(), result: Err(fault) });
             }
@@ -182,10 +190,10 @@ impl Node for RedisNode {
         &self.name
     }
 
-    fn acquire(&self, claim: &Claim) -> Pending<Vote> {
+    fn acquire(&self, claim: &Claim, anew: bool) -> Pending<Vote> {
         let mut command = eval(ACQUIRE, &[claim.key.stored(), &claim.key.derived("fence")]);
         command.arg(&claim.value).arg(millis(claim.schedule.ttl())).arg(claim.fence_hint).arg(fence_life(claim));
-        let reply = self.ask(command, Route::Usual { sets: true });
+        let reply = self.ask(command, Route::usual_or(anew), true);
         let schedule = claim.schedule;
         Box::pin(async move {
             let Reply { sent, result } = received(reply).await;
@@ -200,28 +208,27 @@ impl Node for RedisNode {
     fn renew(&self, claim: &Claim, fence: Fence, anew: bool) -> Pending<Renewal> {
         let mut command = eval(RENEW, &[claim.key.stored(), &claim.key.derived("fence")]);
         command.arg(claim.token.to_string()).arg(millis(claim.schedule.ttl())).arg(fence.get()).arg(fence_life(claim));
-        let route = if anew { Route::Anew } else { Route::Usual { sets: false } };
-        renewal(claim, self.ask(command, route))
+        renewal(claim, self.ask(command, Route::usual_or(anew), false))
     }
 
     fn shield(&self, claim: &Claim, fence: Fence) -> Pending<Renewal> {
         let mut command = eval(SHIELD, &[claim.key.stored(), &claim.key.derived("fence")]);
         command.arg(claim.token.to_string()).arg(&claim.value).arg(millis(claim.schedule.ttl()));
         command.arg(fence.get()).arg(fence_life(claim));
-        renewal(claim, self.ask(command, Route::Usual { sets: true }))
+        renewal(claim, self.ask(command, Route::Usual, true))
     }
 
     fn check(&self, key: &Key, token: Token) -> Pending<Result<Option<Struck>, Fault>> {
         let mut command = eval(CHECK, &[key.stored()]);
         command.arg(token.to_string());
-        let reply = self.ask(command, Route::Usual { sets: false });
+        let reply = self.ask(command, Route::Usual, false);
         Box::pin(async move { received(reply).await.result.and_then(|value| standing(&value, "ours")) })
     }
 
     fn release(&self, key: &Key, token: Token) -> Pending<Freed> {
         let mut command = eval(RELEASE, &[key.stored()]);
         command.arg(token.to_string());
-        let reply = self.ask(command, Route::Behind);
+        let reply = self.ask(command, Route::Behind, false);
         Box::pin(async move {
             match received(reply).await.result.and_then(|value| standing(&value, "released")) {
                 Ok(None) => Freed::Released,

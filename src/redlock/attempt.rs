@@ -5,7 +5,7 @@ use futures_util::stream::FuturesUnordered;
 
 use super::holding::Holding;
 use super::{Nodes, release};
-use crate::clock;
+use crate::clock::{self, Alarm};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::lease::Lease;
@@ -23,6 +23,8 @@ pub struct Attempt {
     /// What each node has said so far.
     said: Vec<Option<Said>>,
     ends: Instant,
+    /// For the holding that may come of it: once the lock is won, nothing must be able to fail.
+    alarm: Alarm,
 }
 
 /// A vote, as far as it matters later.
@@ -44,15 +46,17 @@ pub enum Tally {
 }
 
 impl Attempt {
-    /// Asks all nodes at once, with a limit of one node timeout for all.
-    pub fn start(nodes: &Nodes, claim: Claim) -> Self {
+    /// Asks all nodes at once, with a limit of one node timeout for all. `anew`: the last attempt got no answer in time, so
+    /// do not queue behind it.
+    pub fn start(nodes: &Nodes, claim: Claim, anew: bool) -> std::io::Result<Self> {
+        let alarm = Alarm::new()?;
         let ends = clock::now() + claim.schedule.node_timeout();
         let quorum = Quorum::of(nodes.len());
         let ask = |index: usize| -> Pending<(usize, Vote)> {
-            let vote = nodes[index].acquire(&claim);
+            let vote = nodes[index].acquire(&claim, anew);
             Box::pin(async move { (index, vote.await) })
         };
-        Self {
+        Ok(Self {
             nodes: nodes.clone(),
             votes: (0..nodes.len()).map(ask).collect(),
             said: nodes.iter().map(|_| None).collect(),
@@ -60,7 +64,8 @@ impl Attempt {
             quorum,
             claim,
             ends,
-        }
+            alarm,
+        })
     }
 
     /// Counts votes until the outcome is certain. May be dropped and called again.
@@ -121,8 +126,13 @@ impl Attempt {
     }
 
     /// Takes the lock that the tally found won.
-    pub fn hold(self, fence: Fence) -> std::io::Result<Holding> {
-        Holding::new(self.nodes, self.claim, fence, self.lease)
+    pub fn hold(self, fence: Fence) -> Holding {
+        Holding::new(self.nodes, self.claim, fence, self.lease, self.alarm)
+    }
+
+    /// Whether a node has not answered in time.
+    pub fn met_silence(&self) -> bool {
+        self.said.iter().any(Option::is_none)
     }
 
     /// Undoes what may have been done: every node that granted, or that may yet, is sent a release behind its SET.

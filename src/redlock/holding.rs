@@ -28,7 +28,8 @@ pub struct Holding {
     replies: FuturesUnordered<Pending<(usize, Instant, Renewal)>>,
     alarm: Alarm,
     stage: Stage,
-    borrowed: bool,
+    /// When the stage was begun: what was asked before says nothing of it.
+    begun: Instant,
 }
 
 /// One node's renewals.
@@ -70,14 +71,13 @@ pub enum Change {
 }
 
 impl Holding {
-    pub(super) fn new(nodes: Nodes, claim: Claim, fence: Fence, lease: Lease) -> std::io::Result<Self> {
+    pub(super) fn new(nodes: Nodes, claim: Claim, fence: Fence, lease: Lease, alarm: Alarm) -> Self {
         // Counted from the request, as the lease is; a lease without an end is looked at in the same rhythm.
         let later = clock::now() + claim.schedule.renew_every();
         let due = lease.deadline().map_or(later, |deadline| claim.schedule.renew_at(deadline).min(later));
         let upkeep =
             nodes.iter().map(|node| Upkeep { due, asked: None, silent: false, broken: node.broken() }).collect();
-        let alarm = Alarm::new()?;
-        Ok(Self {
+        Self {
             nodes,
             claim,
             fence,
@@ -86,19 +86,8 @@ impl Holding {
             replies: FuturesUnordered::new(),
             alarm,
             stage: Stage::Keeping,
-            borrowed: false,
-        })
-    }
-
-    /// A lock that an rlock above us holds, and keeps, and gives back: under it there is nothing to renew, and if it is
-    /// lost, that rlock kills us and our command with all of its own.
-    pub fn borrowed(nodes: Nodes, claim: Claim, fence: Fence) -> std::io::Result<Self> {
-        let mut lease = Lease::new(Quorum::of(1));
-        lease.extend(0, Instant::NEVER);
-        let mut holding = Self::new(nodes, claim, fence, lease)?;
-        holding.stage = Stage::Over;
-        holding.borrowed = true;
-        Ok(holding)
+            begun: Instant::from_nanos(0),
+        }
     }
 
     /// What proves the lock to be ours.
@@ -170,6 +159,9 @@ impl Holding {
     }
 
     fn heard(&mut self, node: usize, asked: Instant, renewal: Renewal) -> Option<Change> {
+        if asked < self.begun {
+            return None;
+        }
         let timely = self.upkeep[node].asked == Some(asked);
         if timely {
             self.upkeep[node].asked = None;
@@ -211,9 +203,9 @@ impl Holding {
 
     /// From here on only the place is held: a lease of its own, whose end says how long the command may take to die.
     fn begin_shield(&mut self) {
-        self.stage = Stage::Shielding;
-        self.lease = Lease::new(Quorum::of(self.nodes.len()));
         let now = clock::now();
+        (self.stage, self.begun) = (Stage::Shielding, now);
+        self.lease = Lease::new(Quorum::of(self.nodes.len()));
         (0..self.nodes.len()).for_each(|node| self.ask(node, now));
     }
 
@@ -237,9 +229,6 @@ impl Holding {
 
     /// Gives the lock back: compare-and-delete on every node.
     pub async fn release(self) -> Released {
-        if self.borrowed {
-            return Released::Ours;
-        }
         let all: Vec<usize> = (0..self.nodes.len()).collect();
         release(&self.nodes, &all, &self.claim.key, self.claim.token, self.claim.schedule.node_timeout()).await
     }

@@ -266,9 +266,12 @@ fn a_nested_run_of_the_same_lock_runs_at_once_under_the_outer_one() {
         let [outer, first, code, second] = finished.stdout.as_slice() else { panic!("{:?}", finished.stdout) };
         assert!(outer == first && outer == second && code == "3", "{:?}", finished.stdout);
 
+        let refused = format!("{} run --key job --max-run 5s -- true", env!("CARGO_BIN_EXE_rlock"));
+        rlock("job").node(&node).args(["-c", &refused]).finish().code(64).said(&["job", "--max-run", "give"]);
+
         // Of another key, with another prefix, or with variables that lie, it is a run like any other.
         let tried = format!(
-            "export RLOCK_KEY RLOCK_TOKEN; R='{} run -n -q'
+            "R='{} run -n -q'
              $R -k other -- echo other; $R -k job --prefix p: -- echo prefix
              RLOCK_TOKEN=5ae7c1be-3e1a-4a44-8c5a-0d3b6b3cbb4f; $R -k job -- echo lie; echo $?",
             env!("CARGO_BIN_EXE_rlock")

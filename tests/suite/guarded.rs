@@ -327,3 +327,81 @@ fn a_command_that_somebody_stopped_can_still_be_ended() {
     job.signal(Signal::SIGTERM);
     job.finish().code(143).silent();
 }
+
+#[test]
+fn a_leader_that_joins_another_group_dies_all_the_same() {
+    let server = Server::start();
+    let script =
+        "$SIG{TERM} = 'IGNORE'; setpgrp(0, getpgrp(getppid())); $| = 1; print \"leader $$\\n\"; sleep 60 while 1";
+    let mut job = rlock("job").on(&server).args(["--ttl", "900ms", "--", "perl", "-e", script]).spawn();
+    let leader = job.wait_for_pid("leader");
+    server.cli(&["SET", "job", "another's"]);
+    job.finish().code(79);
+    assert!(!alive(leader));
+}
+
+#[test]
+fn a_stopped_guard_wakes_when_rlock_is_killed() {
+    let (_dir, node) = local();
+    let witness = Witness::start(&node, &[]);
+    let guard = witness.guard();
+    // rlock is stopped first, so that it does not replace its guard.
+    witness.rlock.signal(Signal::SIGSTOP);
+    signal(guard, Signal::SIGSTOP);
+    witness.rlock.signal(Signal::SIGKILL);
+    let took = witness.dies();
+    assert!(took < MOMENT, "{took:?}");
+    rlock("job").node(&node).command(["true"]).code(0).silent();
+}
+
+#[test]
+fn contain_leaves_children_alone_that_were_there_before() {
+    let server = Server::start();
+    let script = format!(
+        "sleep 60 >/dev/null 2>&1 & echo $!; exec {} run --key job --node {} --contain -- true",
+        env!("CARGO_BIN_EXE_rlock"),
+        server.url()
+    );
+    let output = std::process::Command::new("sh").args(["-c", &script]).output().expect("sh");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let before: i32 = String::from_utf8_lossy(&output.stdout).trim().parse().expect("a pid");
+    assert!(alive(before));
+    signal(before, Signal::SIGKILL);
+}
+
+#[test]
+fn a_signal_comes_once_to_a_contained_command_of_a_nested_rlock() {
+    let server = Server::start();
+    let script = format!(
+        "exec {} run --key inner -- sh -c 'trap \"echo got\" USR1; trap \"echo end; exit 0\" USR2; echo ready; while :; do sleep 0.01; done'",
+        env!("CARGO_BIN_EXE_rlock")
+    );
+    let mut job = rlock("job").on(&server).args(["--contain", "-c", &script]).spawn();
+    job.wait_for("ready");
+    for _ in 0..5 {
+        job.signal(Signal::SIGUSR1);
+        job.wait_for("got");
+    }
+    job.signal(Signal::SIGUSR2);
+    let finished = job.finish().code(0);
+    assert_eq!(finished.stdout.iter().filter(|line| *line == "got").count(), 5);
+}
+
+#[test]
+fn a_command_that_was_halted_through_rlock_goes_on_through_rlock() {
+    let server = Server::start();
+    let mut job = rlock("job")
+        .on(&server)
+        .args(["-c", "echo leader $$; read line; sleep 60"])
+        .stdin(std::process::Stdio::piped())
+        .spawn();
+    let leader = job.wait_for_pid("leader");
+    let state =
+        |wanted: &str| std::fs::read_to_string(format!("/proc/{leader}/stat")).is_ok_and(|stat| stat.contains(wanted));
+    job.signal(Signal::SIGTSTP);
+    eventually("it is stopped", || state(") T "));
+    job.signal(Signal::SIGCONT);
+    eventually("it goes on", || state(") S "));
+    job.signal(Signal::SIGTERM);
+    job.finish().code(143);
+}

@@ -197,3 +197,28 @@ fn an_endless_reply_and_a_drip_cost_no_memory_and_one_timeout() {
         limited.finish().code(69).within(Duration::from_secs(3));
     }
 }
+
+#[test]
+fn a_waiter_leaves_a_connection_that_went_silent() {
+    let server = Server::tcp(&[]);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("redis://{}", listener.local_addr().expect("its address"));
+    let port = server.port();
+    std::thread::spawn(move || {
+        // The first connection is a black hole, as after a firewall has forgotten it; the others lead to the server.
+        let _hole = listener.accept();
+        while let Ok((mut client, _)) = listener.accept() {
+            let mut server = std::net::TcpStream::connect(("127.0.0.1", port)).expect("the server");
+            let (mut from, mut to) = (client.try_clone().expect("it"), server.try_clone().expect("it"));
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            std::thread::spawn(move || std::io::copy(&mut server, &mut client));
+        }
+    });
+    rlock("job")
+        .node(&url)
+        .args(["--ttl", "5s"])
+        .command(["echo", "ran"])
+        .code(0)
+        .printed(&["ran"])
+        .within(Duration::from_secs(5));
+}

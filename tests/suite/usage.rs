@@ -23,6 +23,7 @@ fn bad_input_is_64_or_78_with_one_line_and_no_connection() {
         (64, "--ttl", &["-k", "job", "--ttl", "100ms", "true"]),
         (64, "--ttl", &["-k", "job", "--ttl", "0s", "true"]),
         (64, "--ttl", &["-k", "job", "--ttl", "10y", "true"]),
+        (64, "--ttl", &["-k", "job", "--node-timeout", "500000000000y", "true"]),
         (64, "--kill-after", &["-k", "job", "--kill-after", "1h", "true"]),
         (64, "--wait", &["-k", "job", "--wait=-1", "true"]),
         (64, "--no-wait", &["-k", "job", "--wait", "3", "--no-wait", "true"]),
