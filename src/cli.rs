@@ -49,6 +49,9 @@ pub enum Command {
     /// /proc before it gives the lock back; if rlock was killed, its guard ends whatever has the lock's RLOCK_TOKEN in
     /// its environment.
     ///
+    /// A command that becomes another user (sudo, setuid) can be signalled only if rlock's user may do that; else rlock
+    /// says so and keeps the lock while it can.
+    ///
     /// No lock can cover a machine that stands still past the end of the lease, or a guard and an rlock that are both
     /// stopped: CMD may run for some milliseconds when it wakes. Storage that refuses any RLOCK_FENCE below the highest it
     /// has seen can.
