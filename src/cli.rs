@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use nix::sys::signal::Signal;
 
 use crate::exit::{self, Failure, Outcome};
+use crate::job::seen::OnLost;
 use crate::lock::duration;
 use crate::report::Log;
 
@@ -193,15 +194,6 @@ pub struct RunArgs {
     /// The command and its arguments, passed on as they are
     #[arg(value_name = "CMD", trailing_var_arg = true, required_unless_present = "shell")]
     pub argv: Vec<OsString>,
-}
-
-/// `--on-lost`.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
-pub enum OnLost {
-    /// Stop the command before the lock can pass on
-    Kill,
-    /// Let the command go on and say so
-    Warn,
 }
 
 /// Environment variables that have no flag, in the words of `--help`, the man page and README.

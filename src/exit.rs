@@ -62,9 +62,7 @@ impl Outcome {
             }
         }
     }
-}
 
-impl Outcome {
     /// The signal by which rlock is to end itself instead of exiting.
     pub fn dies_of(self) -> Option<i32> {
         if let Self::Interrupted(signal) = self { Some(signal) } else { None }
@@ -89,7 +87,7 @@ pub const TABLE: &[(&str, &str)] = &[
     (
         "79",
         "the lock was lost and the command was stopped; or it was lost unnoticed and the command had just ended with 0 \
-         (with --on-lost warn always)",
+         (any other code of the command's own is passed on; with --on-lost warn always)",
     ),
     ("124", "--max-run was over"),
     ("126 / 127", "command cannot be executed / not found; the lock is released"),

@@ -29,6 +29,7 @@ use crate::settings::{LockSettings, Place, RunSettings};
 /// Runs the command under the lock.
 pub fn run(args: RunArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let settings = RunSettings::new(args, sources)?;
+    group::can_look().map_err(|error| cannot_look(&error))?;
     let found = Found::take()?;
     // Before there are threads, connections, and more memory than need be copied.
     let guard = Guard::start().map_err(|error| cannot_guard(&settings, &error))?;
@@ -89,7 +90,6 @@ fn start(
         // Processes whose parent ends become our children, and so are found however they changed group or session.
         prctl::set_child_subreaper(true)?;
     }
-    group::can_look()?;
     let before = if contain { group::own_children() } else { Vec::new() };
     let policy = Policy::new(settings.policy, holding.deadline(), crate::clock::now());
     let token = holding.token();
@@ -140,6 +140,12 @@ fn become_the_command(settings: &RunSettings, found: &Found) -> Failure {
     settings.lock.report.step("nested", "the rlock that runs us holds it; running under its lock");
     let replaced = Image::new(&settings.argv, &[]).map(|image| image.replace_us(found));
     cannot_start(settings, &replaced.unwrap_or_else(|error| error), "")
+}
+
+fn cannot_look(error: &io::Error) -> Failure {
+    let message =
+        format!("cannot read /proc ({error}), and so could not see that a command has ended; nothing was run");
+    Failure::new(Outcome::Config, message)
 }
 
 fn cannot_guard(settings: &RunSettings, error: &io::Error) -> Failure {

@@ -3,6 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use anyhow::Context;
 use futures_util::FutureExt;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
@@ -13,7 +14,8 @@ use crate::exit::{Failure, Outcome};
 use crate::job::group::Family;
 use crate::job::guard::Guard;
 use crate::job::policy::{Action, Event, Measure, Policy};
-use crate::job::signals::{Caught, Signals};
+use crate::job::seen::Caught;
+use crate::job::signals::Signals;
 use crate::job::spawn::Leader;
 use crate::job::terminal::Terminal;
 use crate::lock::duration;
@@ -72,7 +74,7 @@ impl Job {
         self.terminal.take_back(self.family.group());
         let freed = holding.release().await;
         self.guard.dismiss();
-        watched?;
+        watched.with_context(|| lock.key.to_string())?;
         match &freed {
             // The loss has been told already.
             _ if !self.policy.was_kept() => {}

@@ -6,7 +6,8 @@ use nix::sys::signal::Signal;
 
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
-use crate::job::signals::{Caught, Signals};
+use crate::job::seen::Caught;
+use crate::job::signals::Signals;
 use crate::lock::backoff;
 use crate::lock::details::Details;
 use crate::lock::duration;

@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::signals::Caught;
-use super::spawn::Ending;
-use super::terminal::Foreground;
-use crate::cli::OnLost;
+use super::seen::{Caught, Ending, Foreground, OnLost};
 use crate::exit::Outcome;
 use crate::lock::instant::Instant;
 use crate::lock::lease::Loss;

@@ -15,6 +15,7 @@ use tokio::io::unix::AsyncFd;
 use super::found::Found;
 use super::group::NAME;
 use super::policy::Continued;
+use super::seen::Caught;
 
 /// What is passed on to the command, and ends a wait. `rlock` itself goes on until the command has ended.
 const PASSED_ON: [Signal; 6] =
@@ -22,15 +23,6 @@ const PASSED_ON: [Signal; 6] =
 
 /// What is of interest only while there is a command.
 const WITH_COMMAND: [Signal; 3] = [Signal::SIGWINCH, Signal::SIGTSTP, Signal::SIGCONT];
-
-/// A signal that came.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Caught {
-    /// Which.
-    pub signal: Signal,
-    /// Sent by the kernel, which for these means: by a key on the terminal, to the whole foreground job.
-    pub from_terminal: bool,
-}
 
 /// Sent by the kernel, or by an rlock above us that passes on what its terminal sent: what it passes on from others comes
 /// to the same, since it exits with 128+n if we die of it.

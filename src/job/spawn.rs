@@ -11,20 +11,12 @@ use nix::unistd::{Pid, getppid, setpgid};
 use super::exec::Image;
 use super::found::Found;
 use super::guard::Guard;
+use super::seen::Ending;
 use crate::clock;
 use crate::lock::instant::Instant;
 
 /// The lease was over before the command could be started.
 pub const TOO_LATE: i32 = libc::ETIMEDOUT;
-
-/// How the command's first process ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ending {
-    /// It exited with this code.
-    Exited(u8),
-    /// This signal ended it.
-    Killed(i32),
-}
 
 /// The command's first process, which leads its group.
 #[derive(Debug)]

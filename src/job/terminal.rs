@@ -10,18 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
-/// Whose the terminal is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Foreground {
-    /// rlock's group's.
-    Ours,
-    /// The command's group's.
-    Commands,
-    /// Another job's: we are in the background.
-    Anothers,
-    /// There is no terminal.
-    Nobodys,
-}
+use super::seen::Foreground;
 
 /// rlock's view of its terminal, if it has one.
 #[derive(Debug)]

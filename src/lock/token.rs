@@ -17,9 +17,7 @@ impl Token {
     pub fn fresh() -> Self {
         Self(Uuid::new_v4())
     }
-}
 
-impl Token {
     /// The bare number.
     pub fn as_uuid(self) -> Uuid {
         self.0

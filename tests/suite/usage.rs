@@ -91,3 +91,15 @@ fn help_names_every_flag_variable_and_exit_code_and_shows_no_value() {
     assert!(!text.contains("a secret note"));
     rlock_words(["--version"]).finish().code(0).printed(&[concat!("rlock ", env!("CARGO_PKG_VERSION"))]);
 }
+
+#[test]
+fn without_proc_nothing_is_run() {
+    let script = format!(
+        "mount -t tmpfs none /proc && {} run --key job --node local:/tmp/rlock-suite-proc -- echo ran",
+        env!("CARGO_BIN_EXE_rlock")
+    );
+    let output = std::process::Command::new("unshare").args(["-rm", "sh", "-c", &script]).output().expect("unshare");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(78), "{said}");
+    assert!(output.stdout.is_empty() && said.contains("/proc"), "{said}");
+}
