@@ -1,0 +1,74 @@
+//! A command line whose wall time is measured, and the times it took.
+
+use std::ffi::OsStr;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+/// What children inherit. Not `RLOCK_*`, which choose what is locked, and not the `LD_LIBRARY_PATH` that cargo sets:
+/// the dynamic loader would search cargo's directories for every library of every contender.
+const INHERITED: [&str; 6] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG"];
+
+/// `program` with nothing of cargo's environment or of rlock's own, stdin empty.
+pub(crate) fn clean(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    let kept = INHERITED.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+    command.env_clear().envs(kept).stdin(Stdio::null());
+    command
+}
+
+/// One that takes part.
+pub(crate) struct Contender {
+    name: &'static str,
+    argv: Vec<String>,
+}
+
+impl Contender {
+    /// `argv` has at least one word.
+    pub(crate) fn new(name: &'static str, argv: Vec<String>) -> Self {
+        Self { name, argv }
+    }
+
+    /// As it is called in the table.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Runs it once: the time from spawn to exit. One that fails has not done its work, and has no time.
+    pub(crate) fn run(&self) -> Result<Duration> {
+        let mut command = clean(&self.argv[0]);
+        command.args(&self.argv[1..]).stdout(Stdio::null()).stderr(Stdio::null());
+        let begin = Instant::now();
+        let status = command.spawn().and_then(|mut child| child.wait());
+        let time = begin.elapsed();
+        let status = status.with_context(|| self.name)?;
+        ensure!(status.success(), "{}: {status}; try it by hand: {}", self.name, self.argv.join(" "));
+        Ok(time)
+    }
+}
+
+/// The times of one contender, in order of size.
+pub(crate) struct Times {
+    pub(crate) name: &'static str,
+    sorted: Vec<Duration>,
+}
+
+impl Times {
+    /// At least one time.
+    pub(crate) fn new(name: &'static str, mut times: Vec<Duration>) -> Self {
+        times.sort_unstable();
+        Self { name, sorted: times }
+    }
+
+    /// The time that `percent` of all runs do not exceed (nearest rank).
+    pub(crate) fn percentile(&self, percent: usize) -> Duration {
+        let rank = (self.sorted.len() * percent).div_ceil(100);
+        self.sorted[rank.saturating_sub(1)]
+    }
+
+    /// Half of all runs took no longer.
+    pub(crate) fn median(&self) -> Duration {
+        self.percentile(50)
+    }
+}

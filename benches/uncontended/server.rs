@@ -1,0 +1,97 @@
+//! A redis-server of our own, which does not outlive us.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::contender::clean;
+
+/// Somebody else may take the port between our look and the server's bind.
+const TRIES: usize = 5;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Killed when dropped, and so on a panic too.
+pub(crate) struct Server {
+    process: Child,
+    port: u16,
+}
+
+impl Server {
+    /// Starts one on a free port of the loopback interface, with nothing stored on disk.
+    pub(crate) fn start(dir: &Path) -> Result<Self> {
+        for _ in 0..TRIES {
+            let mut server = Self::launch(dir)?;
+            if server.comes_up()? {
+                return Ok(server);
+            }
+        }
+        bail!("redis-server did not start in {TRIES} tries")
+    }
+
+    fn launch(dir: &Path) -> Result<Self> {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let process = clean("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
+            .arg(dir)
+            .stdout(Stdio::null())
+            .spawn()
+            .context("redis-server is needed")?;
+        Ok(Self { process, port })
+    }
+
+    /// Whether it answers. `false`: it ended, most likely because the port was taken.
+    fn comes_up(&mut self) -> Result<bool> {
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            if self.process.try_wait()?.is_some() {
+                return Ok(false);
+            }
+            if self.answers() {
+                return Ok(true);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        bail!("redis-server on port {} does not answer", self.port)
+    }
+
+    fn answers(&self) -> bool {
+        let ping = || {
+            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.write_all(b"PING\r\n")?;
+            let mut reply = [0; 7];
+            stream.read_exact(&mut reply)?;
+            std::io::Result::Ok(reply)
+        };
+        ping().is_ok_and(|reply| reply == *b"+PONG\r\n")
+    }
+
+    /// Its process.
+    #[allow(dead_code, reason = "for the other bench")]
+    pub(crate) fn pid(&self) -> i32 {
+        self.process.id().cast_signed()
+    }
+
+    /// The port it listens on.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// As `--node` takes it.
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // One that has ended by itself is no trouble.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
