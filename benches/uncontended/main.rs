@@ -18,6 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use contender::{Contender, Times, clean};
+use rlock::job::guard::Guard;
 use server::Server;
 
 /// The release build: `cargo bench` builds it in the bench profile, which inherits release.
@@ -48,6 +49,8 @@ fn main() -> Result<()> {
     let contenders = contenders(&server, &floor, &local);
     println!("\n{rounds} rounds after {WARM_UP} to warm up, wall time from spawn to exit:\n");
     print!("{}", table::of_times(&measure(&contenders, rounds)?));
+
+    println!("\nGuard, from before its fork until it has been given its order and sent away: {}", guard_cost(rounds)?);
 
     println!("\nWhile holding, two renewals done:\n");
     for node in [server.url(), format!("local:{}", local.display())] {
@@ -117,4 +120,25 @@ fn measure(contenders: &[Contender], rounds: usize) -> Result<Vec<Times>> {
 #[expect(clippy::cast_precision_loss, reason = "nothing here is near 2^52 bytes")]
 fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
+}
+
+/// What the guard adds to a run, in a process of rlock's size: the fork, its order, its end.
+fn guard_cost(rounds: usize) -> Result<String> {
+    let mut times = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        let begin = std::time::Instant::now();
+        let mut guard = Guard::start()?;
+        guard.prepare(None, None)?;
+        times.push(begin.elapsed());
+        let begin = std::time::Instant::now();
+        let pid = guard.pid();
+        guard.dismiss();
+        if let Some(last) = times.last_mut() {
+            *last += begin.elapsed();
+        }
+        nix::sys::wait::waitpid(pid, None)?;
+    }
+    times.sort_unstable();
+    let ms = |time: Duration| format!("{:.3} ms", time.as_secs_f64() * 1e3);
+    Ok(format!("median {}, p90 {}", ms(times[rounds / 2]), ms(times[rounds * 9 / 10])))
 }
