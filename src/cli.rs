@@ -1,6 +1,7 @@
 //! The command line: clap's types and nothing else. What the words mean together is `settings`' business.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::report::Log;
 /// while it runs and gives it back when it ends. While the command can still run, nobody else holds the lock; if that
 /// cannot be kept true, the command is stopped first.
 #[derive(Parser, Debug)]
-#[command(name = "rlock", version, after_long_help = after_help())]
+#[command(name = "rlock", version)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -57,7 +58,6 @@ pub enum Command {
     /// stopped: CMD may run for some milliseconds when it wakes. Storage that refuses any RLOCK_FENCE below the highest it
     /// has seen can.
     #[allow(clippy::doc_markdown)]
-    #[command(after_long_help = after_help())]
     Run(Box<RunArgs>),
     /// Print the completions for a shell
     #[command(hide = true)]
@@ -289,6 +289,9 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> anyhow::Result<Option<Pars
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 // A reader that has gone away has seen enough.
                 let _ = error.print();
+                if error.kind() == ErrorKind::DisplayHelp {
+                    let _ = writeln!(std::io::stdout(), "\n{}", after_help());
+                }
                 return Ok(None);
             }
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {

@@ -31,7 +31,7 @@ pub fn man(subcommand: Option<&str>) -> anyhow::Result<Outcome> {
             }
         },
     };
-    let man = Man::new(page.after_long_help("").after_help(""));
+    let man = Man::new(page);
     let man = man.manual("rlock").source(concat!("rlock ", env!("CARGO_PKG_VERSION")));
     let mut text = Vec::new();
     man.render_title(&mut text)?;

@@ -109,12 +109,13 @@ fn start(
     };
     match started {
         Ok(leader) => {
+            guard.announced(leader.group(), policy.guard_kills_at());
             let rlock = nix::unistd::getpid();
             let contain = if contain { Contain::Below { rlock, guard: guard.pid(), before } } else { Contain::No };
             Ok(Job::new(Family::new(leader.group(), contain), leader, guard, policy, signals))
         }
         Err(error) => {
-            guard.dismiss();
+            guard.bury();
             Err(error)
         }
     }

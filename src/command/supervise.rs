@@ -72,8 +72,11 @@ impl Job {
             }
         }
         self.terminal.take_back(self.family.group());
-        let freed = holding.release().await;
+        // The command is dead, or has ended by itself and what it left is free to go on, whatever becomes of rlock now.
         self.guard.dismiss();
+        let freed = holding.release().await;
+        self.guard.bury();
+        self.leader.bury();
         watched.with_context(|| lock.key.to_string())?;
         match &freed {
             // The loss has been told already.
@@ -86,8 +89,6 @@ impl Job {
 
     async fn watch(&mut self, report: &Reporter, holding: &mut Holding) -> anyhow::Result<()> {
         let mut alarm = Alarm::new()?;
-        // It knows already; this is what a guard in its place would have to be told.
-        self.tell_guard()?;
         report.step("running", format_args!("running, pid {}", self.family.group()));
         loop {
             if let Some(event) = self.next_event(report, holding, &mut alarm).await?
@@ -198,8 +199,7 @@ impl Job {
     }
 
     fn tell_guard(&mut self) -> anyhow::Result<()> {
-        if self.policy.leaves_the_rest() {
-            self.guard.stand_down();
+        if self.policy.is_over() {
             return Ok(());
         }
         let told = self.guard.tell(self.family.group(), self.policy.guard_kills_at());

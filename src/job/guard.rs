@@ -107,7 +107,12 @@ impl Guard {
     pub fn prepare(&mut self, contain: Option<Uuid>, lock: Option<RawFd>) -> io::Result<()> {
         self.order.contain = contain;
         self.lock = lock;
-        self.send()
+        if lock.is_some() { self.send() } else { Ok(()) }
+    }
+
+    /// The command's process has announced itself: what a guard in this one's place would have to be told.
+    pub fn announced(&mut self, group: Pid, kill_at: Instant) {
+        (self.order.group, self.order.kill_at) = (group, kill_at);
     }
 
     /// For the command's own process, before it execs: tells the guard which group it is, to be dead at `kill_at`, so that
@@ -127,13 +132,6 @@ impl Guard {
         }
         self.order = order;
         if self.send().is_ok() { Ok(()) } else { self.replace() }
-    }
-
-    /// The command has ended by itself: what it has left in the background is free to go on, whatever becomes of rlock.
-    pub fn stand_down(&mut self) {
-        self.order = Order { group: Pid::from_raw(0), kill_at: Instant::NEVER, ..self.order };
-        // A guard that cannot be told is dead, or will be as soon as we are done.
-        let _ = self.send();
     }
 
     fn send(&self) -> io::Result<()> {
@@ -171,18 +169,18 @@ impl Guard {
         Ok(())
     }
 
-    /// Ends the guard and waits for that, so that no zombie is left to whatever this process will be.
-    pub fn bury(self) {
-        let pid = self.pid;
-        self.dismiss();
-        let _ = waitpid(pid, None);
-    }
-
-    /// Ends the guard, which does nothing more: the command is dead, or free to go on.
-    pub fn dismiss(self) {
+    /// Ends the guard, which does nothing more: the command is dead, or free to go on. Its zombie waits for
+    /// [`Guard::bury`].
+    pub fn dismiss(&self) {
         // SIGKILL also reaches a guard that was stopped, and from then on it runs no instruction more: that the socket is
         // closed behind it is seen by nobody.
         let _ = kill(self.pid, Signal::SIGKILL);
+    }
+
+    /// Ends the guard, and leaves no zombie.
+    pub fn bury(self) {
+        self.dismiss();
+        let _ = waitpid(self.pid, None);
     }
 }
 
@@ -238,9 +236,6 @@ impl State {
     fn obey(&mut self, order: Order, lock: Option<OwnedFd>) {
         self.kill_at = order.kill_at;
         self.lock = self.lock.take().or(lock);
-        if order.group.as_raw() == 0 {
-            self.family = None;
-        }
         let known = self.family.as_ref().is_some_and(|family| family.group() == order.group);
         if !known && order.group.as_raw() != 0 {
             let contain = order.contain.map_or(Contain::No, |token| Contain::Marked(token.to_string()));

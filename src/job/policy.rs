@@ -137,8 +137,6 @@ pub struct Policy {
     ending: Option<Ending>,
     /// The terminal interrupted rlock with this.
     interrupted: Option<Signal>,
-    /// It was sent the first signal, or SIGKILL.
-    stopped: bool,
     /// It was passed a SIGTSTP that nothing has taken back yet.
     halted: bool,
 }
@@ -155,7 +153,6 @@ impl Policy {
             timed_out: false,
             ending: None,
             interrupted: None,
-            stopped: false,
             halted: false,
         }
     }
@@ -203,9 +200,9 @@ impl Policy {
         }
     }
 
-    /// Whether the command ended by itself and what it left may go on.
-    pub fn leaves_the_rest(&self) -> bool {
-        self.phase == Phase::Over && !self.stopped
+    /// Whether there is nothing left to do.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
     }
 
     /// What to do now that `event` has happened.
@@ -410,7 +407,6 @@ impl Policy {
 
     fn stop(&mut self, now: Instant, kill_at: Instant) -> Vec<Action> {
         self.phase = Phase::Stopping { kill_at, signalled: now };
-        self.stopped = true;
         vec![Action::SendAndContinue(self.wishes.first_signal)]
     }
 
@@ -422,7 +418,6 @@ impl Policy {
 
     fn kill(&mut self) -> Vec<Action> {
         self.phase = Phase::Killed;
-        self.stopped = true;
         vec![Action::Kill]
     }
 

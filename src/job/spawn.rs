@@ -77,6 +77,11 @@ impl Leader {
         }
     }
 
+    /// Leaves no zombie of it.
+    pub fn bury(self) {
+        let _ = nix::sys::wait::waitpid(self.pid, None);
+    }
+
     /// Buries orphans that rlock has adopted for `--contain`, but neither the command nor the guard.
     pub fn bury_orphans(&self, guard: Pid) {
         let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;

@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read, Seek};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -79,7 +79,7 @@ impl LocalNode {
                 continue;
             }
             // Who holds it is told for people's sake, and first; on a full disk the lock still stands.
-            let _ = file.set_len(0).and_then(|()| file.write_all(claim.value.as_bytes()));
+            let _ = write_whole(&mut file, &claim.value);
             let Some(fence) = self.next_fence(claim.fence_hint) else {
                 let why = format!("the fence counter {} has reached 2^52", shown(&self.dir.join(FENCES)));
                 return Ok(Vote::Failed(Fault::new(FaultKind::Unfit, why)));
@@ -227,6 +227,13 @@ fn open(path: &Path) -> io::Result<File> {
         .mode(0o600)
         .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).bits())
         .open(path)
+}
+
+/// Cut only after a longer value: ext4 writes a file to disk on close that was cut first.
+fn write_whole(file: &mut File, value: &str) -> io::Result<()> {
+    let old = file.metadata()?.len();
+    file.write_all_at(value.as_bytes(), 0)?;
+    if old > value.len() as u64 { file.set_len(value.len() as u64) } else { Ok(()) }
 }
 
 /// Whether `file` is what stands at `path` now.

@@ -156,9 +156,11 @@ impl Worker {
         {
             return Ok(newest.clone());
         }
+        // Boxed: opening is rare and its state large, and would be part of every future above it.
         // Nothing was sent yet, so a connection that is slow to open leaves nothing unknown behind.
         let slow = || Err(Fault { kind: FaultKind::Unavailable, ..Fault::timeout(self.limit) });
-        let link = clock::until(clock::now() + self.limit, Link::open(&self.access)).await.unwrap_or_else(slow)?;
+        let link =
+            clock::until(clock::now() + self.limit, Box::pin(Link::open(&self.access))).await.unwrap_or_else(slow)?;
         let mut open = self.links.lock();
         open.retain(|link| !link.is_broken());
         if open.len() >= KEPT_LINKS {
