@@ -11,7 +11,7 @@ use nix::unistd::getpgrp;
 use super::run::report_release;
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
-use crate::job::group::Family;
+use crate::job::group::{Family, LOOKS};
 use crate::job::guard::Guard;
 use crate::job::policy::{Action, Event, Measure, Policy};
 use crate::job::seen::Caught;
@@ -25,9 +25,6 @@ use crate::redlock::Released;
 use crate::redlock::holding::{Change, Holding};
 use crate::report::Reporter;
 use crate::settings::LockSettings;
-
-/// How often processes that are to end are looked at until they are gone: often at first, seldom in the end.
-const LOOKS: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(100)];
 
 /// How long killed processes may take to be gone before it is said that rlock is waiting for them.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -66,10 +63,7 @@ impl Job {
         let watched =
             watched.unwrap_or_else(|_| Err(Failure::new(Outcome::Bug, "the command was stopped after a bug").into()));
         if watched.is_err() {
-            self.family.kill();
-            while !self.family.kill_living() {
-                std::thread::sleep(LOOKS[0]);
-            }
+            self.family.end();
         }
         self.terminal.take_back(self.family.group());
         // The command is dead, or has ended by itself and what it left is free to go on, whatever becomes of rlock now.

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, sigprocmask};
 
+use super::signals::{PASSED_ON, WITH_COMMAND};
+
 /// Taken before `main`.
 static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 static CLOSED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
@@ -38,19 +40,9 @@ fn is_ignored(signal: i32) -> bool {
 }
 
 /// All that rlock, or Rust's runtime, gives another disposition.
-const CHANGED: [Signal; 11] = [
-    Signal::SIGHUP,
-    Signal::SIGINT,
-    Signal::SIGQUIT,
-    Signal::SIGTERM,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGWINCH,
-    Signal::SIGTSTP,
-    Signal::SIGCONT,
-    Signal::SIGCHLD,
-    Signal::SIGPIPE,
-];
+fn changed() -> impl Iterator<Item = Signal> {
+    PASSED_ON.into_iter().chain(WITH_COMMAND).chain([Signal::SIGCHLD, Signal::SIGPIPE])
+}
 
 /// What was found.
 #[derive(Clone, Debug)]
@@ -71,7 +63,7 @@ impl Found {
         };
         let closed =
             (0..).zip(&CLOSED).filter(|(_, closed)| closed.load(Ordering::Relaxed)).map(|(fd, _)| fd).collect();
-        Ok(Self { mask, ignored: CHANGED.into_iter().filter(before_main).collect(), closed })
+        Ok(Self { mask, ignored: changed().filter(before_main).collect(), closed })
     }
 
     /// Whether `signal` was ignored; then it stays so, for rlock and for the command.
@@ -81,7 +73,7 @@ impl Found {
 
     /// Puts back what was found. For a child before exec: no allocation, only async-signal-safe calls.
     pub fn put_back(&self) -> io::Result<()> {
-        for signal in CHANGED {
+        for signal in changed() {
             let action = if self.ignored(signal) { SigHandler::SigIgn } else { SigHandler::SigDfl };
             // SAFETY: no handler is installed; rlock's go, before the mask would let them run here.
             unsafe { nix::sys::signal::signal(signal, action) }?;

@@ -6,12 +6,16 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpgid};
 
 /// The name that every rlock gives itself, by which an outer one knows it.
 pub const NAME: &std::ffi::CStr = c"rlock";
+
+/// Pauses between two looks at processes that are to end: often at first, seldom in the end.
+pub const LOOKS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
 
 /// The processes that must be dead before the lock can pass on.
 #[derive(Clone, Debug)]
@@ -103,6 +107,16 @@ impl Family {
         self.send_to_group(Signal::SIGSTOP);
         self.kill_living();
         self.send_to_group(Signal::SIGKILL);
+    }
+
+    /// Kills them all, and returns when they are gone.
+    pub fn end(&mut self) {
+        self.kill();
+        let mut pause = LOOKS[0];
+        while !self.kill_living() {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LOOKS[1]);
+        }
     }
 
     /// Kills who is still there. True if nobody is; not if that cannot be seen.

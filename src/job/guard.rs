@@ -26,9 +26,6 @@ use super::group::{Contain, Family, GUARD_NAME};
 use crate::clock;
 use crate::lock::instant::Instant;
 
-/// Pauses between two looks at processes that are dying: the first, and the longest.
-const LOOKS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
-
 /// What a message carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Order {
@@ -161,7 +158,7 @@ impl Guard {
     }
 
     /// Another guard in the place of this one.
-    pub fn replace(&mut self) -> io::Result<()> {
+    fn replace(&mut self) -> io::Result<()> {
         let mut next = Self::start()?;
         (next.order, next.lock) = (self.order, self.lock);
         next.send()?;
@@ -203,7 +200,7 @@ fn watch(socket: &OwnedFd) -> ! {
         let ended = !state.read(socket) || cannot_wait;
         if ended || now >= state.kill_at {
             state.kill_at = Instant::NEVER;
-            state.family.as_mut().map(end);
+            state.family.as_mut().map(Family::end);
         }
         if ended {
             // SAFETY: ends the process at once; nothing of rlock's that was copied by the fork is to be run or flushed.
@@ -259,16 +256,6 @@ fn receive(socket: RawFd) -> nix::Result<Option<(Order, Option<OwnedFd>)>> {
     Ok(Order::from_bytes(&bytes[..count]).map(|order| (order, lock)))
 }
 
-/// Kills the family, and returns when it is gone.
-fn end(family: &mut Family) {
-    family.kill();
-    let mut pause = LOOKS[0];
-    while !family.kill_living() {
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(LOOKS[1]);
-    }
-}
-
 /// Returns when the socket has something to say or `at` has come.
 fn wait(socket: BorrowedFd<'_>, timer: Option<&TimerFd>, at: Instant) -> nix::Result<()> {
     let mut fds = vec![PollFd::new(socket, PollFlags::POLLIN)];
@@ -299,7 +286,7 @@ fn close_range(first: RawFd, last: RawFd) {
         // Before Linux 5.9, or refused by a seccomp filter.
         (first..=last.min(4096)).for_each(|fd| {
             // SAFETY: as above.
-            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+            unsafe { libc::close(fd) };
         });
     }
 }

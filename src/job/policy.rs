@@ -207,12 +207,15 @@ impl Policy {
 
     /// What to do now that `event` has happened.
     pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
+        if self.is_over() {
+            return vec![];
+        }
         // The clock comes first: whatever else has happened, a command whose time is over is not left or let run on.
         let mut actions = match event {
             Event::Extended(_) | Event::Ended(..) | Event::Gone => vec![],
             _ => self.tick(now),
         };
-        if !matches!(self.phase, Phase::Killed | Phase::Over) || matches!(event, Event::Ended(..) | Event::Gone) {
+        if self.phase != Phase::Killed || matches!(event, Event::Ended(..) | Event::Gone) {
             actions.extend(self.own(event, now));
         }
         actions
@@ -220,7 +223,6 @@ impl Policy {
 
     fn own(&mut self, event: Event, now: Instant) -> Vec<Action> {
         match event {
-            _ if self.phase == Phase::Over => vec![],
             Event::Tick => vec![],
             Event::Extended(deadline) => self.extended(deadline),
             Event::Lost(loss) => self.lose(loss, now),

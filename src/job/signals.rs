@@ -18,11 +18,11 @@ use super::policy::Continued;
 use super::seen::Caught;
 
 /// What is passed on to the command, and ends a wait. `rlock` itself goes on until the command has ended.
-const PASSED_ON: [Signal; 6] =
+pub(super) const PASSED_ON: [Signal; 6] =
     [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2];
 
 /// What is of interest only while there is a command.
-const WITH_COMMAND: [Signal; 3] = [Signal::SIGWINCH, Signal::SIGTSTP, Signal::SIGCONT];
+pub(super) const WITH_COMMAND: [Signal; 3] = [Signal::SIGWINCH, Signal::SIGTSTP, Signal::SIGCONT];
 
 /// Sent by the kernel, or by an rlock above us that passes on what its terminal sent: what it passes on from others comes
 /// to the same, since it exits with 128+n if we die of it.
@@ -81,7 +81,8 @@ impl Signals {
         if self.come.is_empty() {
             self.come.extend(self.delivery.pending().filter_map(|origin| {
                 let signal = Signal::try_from(origin.signal).ok()?;
-                Some(Caught { signal, from_terminal: is_from_terminal(&origin) })
+                // Of a child's end nobody asks that, and it is part of every run.
+                Some(Caught { signal, from_terminal: signal != Signal::SIGCHLD && is_from_terminal(&origin) })
             }));
         }
         self.come.pop_front()
