@@ -34,7 +34,7 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
         'rlock;run' {
             [CompletionResult]::new('-k', '-k', [CompletionResultType]::ParameterName, 'The lock''s name; the Redis key is exactly this, so every other SET NX client is excluded too')
             [CompletionResult]::new('--key', '--key', [CompletionResultType]::ParameterName, 'The lock''s name; the Redis key is exactly this, so every other SET NX client is excluded too')
-            [CompletionResult]::new('--node', '--node', [CompletionResultType]::ParameterName, 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N], or local (flock on this machine), local:/dir. A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file')
+            [CompletionResult]::new('--node', '--node', [CompletionResultType]::ParameterName, 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N], or local (flock on this machine), local:/dir. Repeated or separated by commas: the lock is held by a majority of 2 to 9 independent servers (Redlock). A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file')
             [CompletionResult]::new('--ttl', '--ttl', [CompletionResultType]::ParameterName, 'Lease length: the lock passes on this long after its holder''s last renewal, at the latest')
             [CompletionResult]::new('-w', '-w', [CompletionResultType]::ParameterName, 'Give up waiting after this; bare seconds are taken too. Not given: wait for ever, as flock does')
             [CompletionResult]::new('--wait', '--wait', [CompletionResultType]::ParameterName, 'Give up waiting after this; bare seconds are taken too. Not given: wait for ever, as flock does')
@@ -43,6 +43,7 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Put before every key')
             [CompletionResult]::new('--node-timeout', '--node-timeout', [CompletionResultType]::ParameterName, 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least 50ms, at most 1s]')
             [CompletionResult]::new('--drift', '--drift', [CompletionResultType]::ParameterName, 'Clock-rate error allowed for, as a fraction of the TTL')
+            [CompletionResult]::new('--restart-guard', '--restart-guard', [CompletionResultType]::ParameterName, 'A server that restarted a shorter time ago than this has perhaps forgotten locks and grants none; auto: 30s, or the longest TTL met for the key if that is more, with several nodes, and off with one. Where hosts use different TTLs for a key, give all of them the longest')
             [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust this issuer (a PEM file) for rediss:// instead of the system''s')
             [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'Read the password from the first line of this file, which must not be readable by others')
             [CompletionResult]::new('--note', '--note', [CompletionResultType]::ParameterName, 'Shown to those who ask who holds the lock (a CI job''s URL)')

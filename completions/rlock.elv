@@ -30,7 +30,7 @@ set edit:completion:arg-completer[rlock] = {|@words|
         &'rlock;run'= {
             cand -k 'The lock''s name; the Redis key is exactly this, so every other SET NX client is excluded too'
             cand --key 'The lock''s name; the Redis key is exactly this, so every other SET NX client is excluded too'
-            cand --node 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N], or local (flock on this machine), local:/dir. A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file'
+            cand --node 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N], or local (flock on this machine), local:/dir. Repeated or separated by commas: the lock is held by a majority of 2 to 9 independent servers (Redlock). A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file'
             cand --ttl 'Lease length: the lock passes on this long after its holder''s last renewal, at the latest'
             cand -w 'Give up waiting after this; bare seconds are taken too. Not given: wait for ever, as flock does'
             cand --wait 'Give up waiting after this; bare seconds are taken too. Not given: wait for ever, as flock does'
@@ -39,6 +39,7 @@ set edit:completion:arg-completer[rlock] = {|@words|
             cand --prefix 'Put before every key'
             cand --node-timeout 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least 50ms, at most 1s]'
             cand --drift 'Clock-rate error allowed for, as a fraction of the TTL'
+            cand --restart-guard 'A server that restarted a shorter time ago than this has perhaps forgotten locks and grants none; auto: 30s, or the longest TTL met for the key if that is more, with several nodes, and off with one. Where hosts use different TTLs for a key, give all of them the longest'
             cand --ca 'Trust this issuer (a PEM file) for rediss:// instead of the system''s'
             cand --password-file 'Read the password from the first line of this file, which must not be readable by others'
             cand --note 'Shown to those who ask who holds the lock (a CI job''s URL)'

@@ -31,13 +31,14 @@ complete -c rlock -n "__fish_rlock_needs_command" -f -a "completions" -d 'Print 
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "man" -d 'Print a man page: rlock\'s, or a subcommand\'s'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s k -l key -d 'The lock\'s name; the Redis key is exactly this, so every other SET NX client is excluded too' -r
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N], or local (flock on this machine), local:/dir. A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N], or local (flock on this machine), local:/dir. Repeated or separated by commas: the lock is held by a majority of 2 to 9 independent servers (Redlock). A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l ttl -d 'Lease length: the lock passes on this long after its holder\'s last renewal, at the latest' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s w -l wait -d 'Give up waiting after this; bare seconds are taken too. Not given: wait for ever, as flock does' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s E -l busy-code -d 'Exit code when the lock is busy, 0 to 255' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l prefix -d 'Put before every key' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least 50ms, at most 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l drift -d 'Clock-rate error allowed for, as a fraction of the TTL' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l restart-guard -d 'A server that restarted a shorter time ago than this has perhaps forgotten locks and grants none; auto: 30s, or the longest TTL met for the key if that is more, with several nodes, and off with one. Where hosts use different TTLs for a key, give all of them the longest' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l password-file -d 'Read the password from the first line of this file, which must not be readable by others' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l note -d 'Shown to those who ask who holds the lock (a CI job\'s URL)' -r

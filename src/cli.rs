@@ -14,6 +14,7 @@ use nix::sys::signal::Signal;
 use crate::exit::{self, Failure, Outcome};
 use crate::job::seen::OnLost;
 use crate::lock::duration;
+use crate::lock::restart::{self, RestartGuard};
 use crate::report::Log;
 
 /// Runs a command under a lock that no other host can hold at the same time.
@@ -84,10 +85,12 @@ pub struct LockArgs {
     pub key: String,
 
     /// Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N],
-    /// or local (flock on this machine), local:/dir. A password in a URL stands in ps: prefer RLOCK_PASSWORD,
-    /// REDISCLI_AUTH or --password-file
+    /// or local (flock on this machine), local:/dir. Repeated or separated by commas: the lock is held by a majority of 2
+    /// to 9 independent servers (Redlock). A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or
+    /// --password-file
     #[arg(long, alias = "nodes", value_name = "URL", env = "RLOCK_NODE", default_value = "redis://127.0.0.1:6379")]
-    pub node: String,
+    #[arg(value_delimiter = ',')]
+    pub node: Vec<String>,
 
     /// Lease length: the lock passes on this long after its holder's last renewal, at the latest
     #[arg(long, value_name = "DUR", env = "RLOCK_TTL", default_value = "30s", value_parser = duration::parse, allow_negative_numbers = true)]
@@ -116,6 +119,13 @@ pub struct LockArgs {
     /// Clock-rate error allowed for, as a fraction of the TTL
     #[arg(long, value_name = "RATE", env = "RLOCK_DRIFT", default_value = "0.01", value_parser = rate, allow_negative_numbers = true)]
     pub drift: f64,
+
+    /// A server that restarted a shorter time ago than this has perhaps forgotten locks and grants none; auto: 30s, or
+    /// the longest TTL met for the key if that is more, with several nodes, and off with one. Where hosts use different
+    /// TTLs for a key, give all of them the longest
+    #[arg(long, value_name = "auto|off|DUR", env = "RLOCK_RESTART_GUARD", default_value = "auto", value_parser = restart::parse)]
+    #[arg(allow_negative_numbers = true)]
+    pub restart_guard: RestartGuard,
 
     /// Trust this issuer (a PEM file) for rediss:// instead of the system's
     #[arg(long, value_name = "FILE", env = "RLOCK_CA")]

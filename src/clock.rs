@@ -15,6 +15,10 @@ use crate::lock::instant::Instant;
 
 /// Now, on the boot-time clock.
 pub fn now() -> Instant {
+    #[cfg(test)]
+    if let Some(now) = virtual_time::now() {
+        return now;
+    }
     // The clock exists since Linux 2.6.39 and the call has no other way to fail; were it to, a time that never comes
     // ends every lease at once, which is the safe side.
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
@@ -64,6 +68,10 @@ impl Alarm {
         if at == Instant::NEVER {
             return std::future::pending().await;
         }
+        #[cfg(test)]
+        if virtual_time::now().is_some() {
+            return virtual_time::reached(at).await;
+        }
         while now() < at {
             if self.set(at).is_err() {
                 // Without an alarm the only safe reading is that the time has come.
@@ -100,5 +108,46 @@ pub async fn until<F: Future>(at: Instant, future: F) -> Option<F::Output> {
         biased;
         output = future => Some(output),
         () = alarm.reached(at) => None,
+    }
+}
+
+/// Time for tests of what waits: tokio's paused clock, which jumps to the next alarm when nothing else is left to do.
+#[cfg(test)]
+pub(crate) mod virtual_time {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    use crate::lock::instant::Instant;
+
+    thread_local! {
+        static BEGIN: Cell<Option<tokio::time::Instant>> = const { Cell::new(None) };
+    }
+
+    /// Where the virtual clock starts: not at zero, so that a time before it can be named.
+    const ORIGIN: Duration = Duration::from_secs(1000);
+
+    /// Runs `test` on a clock of its own, which only its own waiting moves.
+    pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            BEGIN.set(Some(tokio::time::Instant::now()));
+            let result = tokio::task::LocalSet::new().run_until(test).await;
+            BEGIN.set(None);
+            result
+        })
+    }
+
+    pub(super) fn now() -> Option<Instant> {
+        Some(Instant::from_nanos(0) + ORIGIN + BEGIN.get()?.elapsed())
+    }
+
+    pub(super) async fn reached(at: Instant) {
+        if let Some(now) = now() {
+            // tokio's timers count in whole milliseconds, and would fire up to one too late or too early.
+            tokio::time::sleep(at.since(now)).await;
+            while self::now().is_some_and(|now| now < at) {
+                tokio::time::advance(Duration::from_micros(1)).await;
+            }
+        }
     }
 }

@@ -13,15 +13,19 @@ use crate::job::policy;
 use crate::lock::details::{LONGEST_NOTE, encoded_length};
 use crate::lock::duration;
 use crate::lock::key::Key;
+use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, Wishes};
 use crate::lock::token::Token;
-use crate::node::address::{Address, Endpoint, Secret, without_password};
+use crate::node::address::{Address, Endpoint, Secret, Server};
 use crate::node::link::Access;
 use crate::node::tls::Trust;
 use crate::report::Reporter;
 
 /// The longest first line of a `--password-file` that is read.
 const LONGEST_PASSWORD: u64 = 64 * 1024;
+
+/// The most nodes that are accepted.
+const MOST_NODES: usize = 9;
 
 /// All that `rlock run` needs to know.
 pub struct RunSettings {
@@ -41,6 +45,8 @@ pub struct LockSettings {
     pub key: Key,
     /// Where it lives.
     pub place: Place,
+    /// `--restart-guard`.
+    pub restart_guard: RestartGuard,
     /// The lease's schedule.
     pub schedule: Schedule,
     /// `None`: wait for ever.
@@ -57,10 +63,10 @@ pub struct LockSettings {
     pub node_is_default: bool,
 }
 
-/// A node, ready to be opened.
+/// The nodes, ready to be opened.
 pub enum Place {
-    /// A server.
-    Server(Box<Access>),
+    /// One server, or several independent ones.
+    Servers(Vec<Access>),
     /// A directory of this machine; `None` is the user's own.
     Local(Option<std::path::PathBuf>),
 }
@@ -115,6 +121,7 @@ impl LockSettings {
         Ok(Self {
             key,
             place,
+            restart_guard: args.restart_guard,
             schedule,
             wait: wait(&args, sources)?,
             busy_code: args.busy_code,
@@ -148,23 +155,38 @@ fn wait(args: &LockArgs, sources: &Sources) -> Result<Option<Duration>, Failure>
 }
 
 fn place(args: &LockArgs) -> Result<Place, Failure> {
-    let node = args.node.trim();
-    if let Some((first, _)) = node.split_once(',') {
-        let shown = without_password(first);
-        return Err(usage(format!("--node names several nodes ({shown}, …); this version of rlock takes one")));
-    }
-    match Address::parse(node).map_err(config)? {
-        Address::Local(dir) => Ok(Place::Local(dir)),
-        Address::Server(server) => {
-            let tls = matches!(server.endpoint, Endpoint::Tcp { tls: true, .. });
-            let trust = if tls { Some(Trust::new(args.ca.as_deref()).map_err(config)?) } else { None };
-            let password = match &server.password {
-                Some(password) => Some(password.clone()),
-                None => password(args.password_file.as_deref())?,
-            };
-            Ok(Place::Server(Box::new(Access { server, password, trust })))
+    let mut servers: Vec<Server> = Vec::new();
+    for address in addresses(args)? {
+        match address {
+            Address::Local(dir) if args.node.len() == 1 => return Ok(Place::Local(dir)),
+            Address::Local(_) => return Err(usage("--node local is a lock on this machine alone: give no other node")),
+            Address::Server(server) if servers.iter().any(|other| other.endpoint == server.endpoint) => {
+                return Err(config(format!("--node names {server} twice: nodes must be independent")));
+            }
+            Address::Server(server) => servers.push(server),
         }
     }
+    if servers.len() > MOST_NODES {
+        let count = servers.len();
+        return Err(usage(format!("--node names {count} nodes; {MOST_NODES} are enough to survive the loss of four")));
+    }
+    let tls = |server: &Server| matches!(server.endpoint, Endpoint::Tcp { tls: true, .. });
+    let trust = if servers.iter().any(tls) { Some(Trust::new(args.ca.as_deref()).map_err(config)?) } else { None };
+    let common = if servers.iter().any(|server| server.password.is_none()) {
+        password(args.password_file.as_deref())?
+    } else {
+        None
+    };
+    let access = |server: Server| Access {
+        password: server.password.clone().or_else(|| common.clone()),
+        trust: trust.clone().filter(|_| tls(&server)),
+        server,
+    };
+    Ok(Place::Servers(servers.into_iter().map(access).collect()))
+}
+
+fn addresses(args: &LockArgs) -> Result<Vec<Address>, Failure> {
+    args.node.iter().map(|node| Address::parse(node.trim()).map_err(config)).collect()
 }
 
 /// The password that the URL does not have: of `--password-file`, `RLOCK_PASSWORD`, `REDISCLI_AUTH`, in that order.
@@ -212,7 +234,8 @@ fn environment(args: &LockArgs, sources: &Sources) -> Vec<(&'static str, OsStrin
     ];
     if sources.typed("node") || !sources.given("node") {
         // An address that cannot be read ends the run before there is a command.
-        set.extend(Address::parse(args.node.trim()).ok().map(|address| ("RLOCK_NODE", address.without_secret())));
+        let shown: Vec<OsString> = addresses(args).unwrap_or_default().iter().map(Address::without_secret).collect();
+        set.push(("RLOCK_NODE", shown.join(OsStr::new(","))));
     }
     for (name, id, file) in
         [("RLOCK_CA", "ca", &args.ca), ("RLOCK_PASSWORD_FILE", "password_file", &args.password_file)]

@@ -68,13 +68,19 @@ async fn run_async(settings: &RunSettings, found: &Found, guard: Guard) -> anyho
 }
 
 fn open(settings: &LockSettings) -> Result<Nodes, Failure> {
-    let node: Box<dyn Node> = match &settings.place {
-        Place::Server(access) => Box::new(RedisNode::new((**access).clone(), settings.schedule.node_timeout())),
-        Place::Local(dir) => {
-            Box::new(LocalNode::open(dir.as_deref()).map_err(|why| Failure::new(Outcome::Config, why))?)
+    match &settings.place {
+        Place::Servers(servers) => {
+            let limit = settings.schedule.node_timeout();
+            Ok(servers
+                .iter()
+                .map(|access| -> Box<dyn Node> { Box::new(RedisNode::new(access.clone(), limit)) })
+                .collect())
         }
-    };
-    Ok(Rc::new([node]))
+        Place::Local(dir) => {
+            let node = LocalNode::open(dir.as_deref()).map_err(|why| Failure::new(Outcome::Config, why))?;
+            Ok(Rc::new([Box::new(node)]))
+        }
+    }
 }
 
 fn start(

@@ -37,23 +37,16 @@ pub(super) struct Job {
     policy: Policy,
     signals: Signals,
     terminal: Terminal,
-    loss: LossTold,
+    loss: Option<Loss>,
     killed_at: Option<Instant>,
     /// Since when only the end of the command's other processes is waited for.
     looks_since: Option<Instant>,
 }
 
-/// What is known of a loss, for the message.
-#[derive(Default)]
-struct LossTold {
-    struck: Option<(String, Loss)>,
-    trouble: Option<String>,
-}
-
 impl Job {
     pub(super) fn new(family: Family, leader: Leader, guard: Guard, policy: Policy, signals: Signals) -> Self {
-        let (terminal, loss) = (Terminal::open(), LossTold::default());
-        Self { family, leader, guard, policy, signals, terminal, loss, killed_at: None, looks_since: None }
+        let terminal = Terminal::open();
+        Self { family, leader, guard, policy, signals, terminal, loss: None, killed_at: None, looks_since: None }
     }
 
     /// Stays until the command has ended and the lock is given back. After a bug of ours the command is still dead
@@ -86,7 +79,7 @@ impl Job {
         report.step("running", format_args!("running, pid {}", self.family.group()));
         loop {
             if let Some(event) = self.next_event(report, holding, &mut alarm).await?
-                && self.handle(event, report)?
+                && self.handle(event, holding, report)?
             {
                 return Ok(());
             }
@@ -135,16 +128,14 @@ impl Job {
             Change::Extended(until) => {
                 let left = duration::show_rounded(until.since(clock::now()));
                 report.step("renewed", format_args!("renewed for {left}"));
-                self.loss.trouble = None;
                 Some(Event::Extended(until))
             }
             Change::Trouble(node, fault) => {
                 report.step("trouble", format_args!("{node}: {fault}; trying again"));
-                self.loss.trouble = Some(format!("{node}: {fault}"));
                 None
             }
-            Change::Lost(node, how) => {
-                self.loss.struck = Some((node, how));
+            Change::Lost(how) => {
+                self.loss = Some(how);
                 Some(Event::Lost(how))
             }
             Change::Shielded(until) => Some(Event::Shielded(until)),
@@ -175,7 +166,7 @@ impl Job {
     }
 
     /// True if nothing more is to be done.
-    fn handle(&mut self, event: Event, report: &Reporter) -> anyhow::Result<bool> {
+    fn handle(&mut self, event: Event, holding: &Holding, report: &Reporter) -> anyhow::Result<bool> {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
             let actions = self.policy.on(event, clock::now());
@@ -185,7 +176,7 @@ impl Job {
                     Action::Finish => return Ok(true),
                     Action::Suspend(signal) => events.push(self.suspend(signal, false)),
                     Action::SuspendJob(signal) => events.push(self.suspend(signal, true)),
-                    _ => self.act(action, report),
+                    _ => self.act(action, holding, report),
                 }
             }
         }
@@ -201,7 +192,7 @@ impl Job {
         told.map_err(|error| unguarded(&error))
     }
 
-    fn act(&mut self, action: Action, report: &Reporter) {
+    fn act(&mut self, action: Action, holding: &Holding, report: &Reporter) {
         match action {
             Action::Send(signal) => self.family.send(signal),
             Action::SendAndContinue(signal) => {
@@ -219,7 +210,7 @@ impl Job {
                 // We get it too and pass it on to nobody; we die of it once the lock is released.
                 let _ = killpg(getpgrp(), signal);
             }
-            Action::SayLost(measure) => report.problem("lost", self.loss.told(measure)),
+            Action::SayLost(measure) => report.problem("lost", loss_told(self.loss, holding, measure)),
             Action::SayTimeIsUp => report.problem("max-run", "--max-run is over; the command is being stopped"),
             // Not for here: `handle` sees to them.
             Action::Suspend(_) | Action::SuspendJob(_) | Action::Finish => {}
@@ -257,21 +248,18 @@ fn unnoticed(how: Struck) -> String {
     format!("lost the lock unnoticed: it {how} when the command had ended; another may have run beside it")
 }
 
-impl LossTold {
-    fn told(&self, measure: Measure) -> String {
-        let why = match (&self.struck, &self.trouble) {
-            (Some((node, Loss::TakenOver)), _) => format!("{node}: somebody else has the key"),
-            (Some((node, Loss::Absent)), _) => {
-                format!("{node}: the key is gone (deleted, or the server came back without it)")
-            }
-            (None, Some(trouble)) => format!("it could not be renewed in time: {trouble}"),
-            (None, None) => "it could not be renewed in time: rlock itself was held up".to_owned(),
-        };
-        let done = match measure {
-            Measure::Signalled => "the command is being stopped",
-            Measure::Killed => "the command was killed",
-            Measure::Ignored => "the command goes on (--on-lost warn) and may not be alone",
-        };
-        format!("lost the lock: {why}; {done}")
-    }
+/// What a loss is put down to, and what is being done.
+fn loss_told(loss: Option<Loss>, holding: &Holding, measure: Measure) -> String {
+    let faults = holding.faults().map(|(node, fault)| format!("{node}: {fault}")).collect::<Vec<_>>().join("; ");
+    let why = match loss {
+        Some(_) => faults,
+        None if faults.is_empty() => "it could not be renewed in time: rlock itself was held up".to_owned(),
+        None => format!("it could not be renewed in time: {faults}"),
+    };
+    let done = match measure {
+        Measure::Signalled => "the command is being stopped",
+        Measure::Killed => "the command was killed",
+        Measure::Ignored => "the command goes on (--on-lost warn) and may not be alone",
+    };
+    format!("lost the lock: {why}; {done}")
 }

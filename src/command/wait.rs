@@ -35,7 +35,10 @@ pub(super) enum Waited {
 /// What the last attempt found, for the message when the time is up.
 enum Last {
     Busy(Box<Occupant>),
-    Unreachable(Vec<(String, Fault)>),
+    /// Nobody has it for certain; so many attempts in a row have ended like this.
+    Split(Box<Occupant>, Vec<(String, Fault)>, u32),
+    /// Too few of the nodes, so many in number, gave a vote.
+    Unreachable(Vec<(String, Fault)>, usize),
 }
 
 /// Waits for the lock as `--wait` says.
@@ -47,11 +50,14 @@ pub(super) async fn for_lock(nodes: &Nodes, settings: &RunSettings, signals: &mu
     let mut answered = false;
     let mut told = Told::default();
     let mut last = None;
-    let mut silence = false;
+    let mut silent = Vec::new();
+    let mut splits = 0;
+    let mut longest_ttl = lock.schedule.ttl();
     loop {
-        let mut attempt = Attempt::start(nodes, claim(settings, nodes.len()), silence)?;
+        let inquiry = inquiry(lock, nodes.len(), longest_ttl);
+        let mut attempt = Attempt::start(nodes, claim(settings, nodes.len(), inquiry), lock.restart_guard, &silent)?;
         // The first attempt may take its full time, so that --no-wait works over a slow line too.
-        let cut = gives_up.max(begin + lock.schedule.node_timeout());
+        let at_least = begin + lock.schedule.node_timeout();
         let (tally, complete) = tokio::select! {
             biased;
             caught = terminating(signals) => {
@@ -59,36 +65,59 @@ pub(super) async fn for_lock(nodes: &Nodes, settings: &RunSettings, signals: &mu
                 return Ok(Waited::Over(ended_by(caught)));
             }
             tally = attempt.tally() => (tally, true),
-            () = alarm.reached(cut) => (attempt.found_so_far(), false),
+            () = alarm.reached(gives_up.max(at_least)) => (attempt.found_so_far(), false),
         };
+        if let Some((node, why)) = attempt.unguarded() {
+            told.unguarded(node, why, lock);
+        }
+        splits = if matches!(tally, Tally::Split(..)) { splits + 1 } else { 0 };
         let found = match tally {
             Tally::Won(fence) => {
                 lock.report.step("acquired", format_args!("acquired, fence {fence}, after {}", since(begin)));
                 return Ok(Waited::Won(Box::new(attempt.hold(fence))));
             }
-            Tally::Busy(occupant) => {
-                answered = true;
-                Last::Busy(occupant)
+            Tally::Unfit(node, fault) => {
+                attempt.give_up().await;
+                return Err(unfit(lock, &node, &fault).into());
             }
-            Tally::Unreachable(faults) => Last::Unreachable(faults),
+            Tally::Busy(occupant) => Last::Busy(occupant),
+            Tally::Split(occupant, faults) => Last::Split(occupant, faults, splits),
+            Tally::Unreachable { faults, answered: there } => {
+                answered |= there;
+                Last::Unreachable(faults, nodes.len())
+            }
         };
-        silence = attempt.met_silence();
+        answered |= !matches!(found, Last::Unreachable(..));
+        silent = attempt.silent();
+        longest_ttl = longest_ttl.max(attempt.longest_ttl());
         attempt.give_up().await;
-        found.refuse_if_final(lock)?;
         // An attempt that was cut short says less than the one before it.
         let last = if complete { last.insert(found) } else { last.get_or_insert(found) };
         let now = clock::now();
         let patience = if answered { gives_up } else { gives_up.min(begin + UNREACHABLE) };
+        // Of those who tie without waiting, one should win.
+        let patience = if matches!(last, Last::Split(..)) { patience.max(at_least) } else { patience };
         if now >= patience {
             return last.give_up(lock);
         }
-        told.tell(last, lock);
+        told.tell(last, answered, lock);
         tokio::select! {
             biased;
             caught = terminating(signals) => return Ok(Waited::Over(ended_by(caught))),
             () = alarm.reached(patience.min(now + last.pause(lock))) => {}
         }
     }
+}
+
+/// Whether the nodes are asked what they are, and how long they must have been up: one node has nobody to differ from.
+fn inquiry(lock: &LockSettings, nodes: usize, longest_ttl: Duration) -> Option<Duration> {
+    let span = lock.restart_guard.span(nodes, longest_ttl);
+    (nodes > 1 || !span.is_zero()).then_some(span)
+}
+
+fn unfit(lock: &LockSettings, node: &str, fault: &Fault) -> Failure {
+    let outcome = if fault.kind == FaultKind::Refused { Outcome::Refused } else { Outcome::Config };
+    Failure::new(outcome, format!("{}: {node}: {fault}", lock.key))
 }
 
 /// The next signal that ends a wait: all that would be passed on to a command.
@@ -112,7 +141,7 @@ fn since(begin: Instant) -> String {
 }
 
 /// What this attempt asks for: a token of its own, and who we are.
-fn claim(settings: &RunSettings, nodes: usize) -> Claim {
+fn claim(settings: &RunSettings, nodes: usize, inquiry: Option<Duration>) -> Claim {
     let lock = &settings.lock;
     let now = SystemTime::now();
     let token = Token::fresh();
@@ -133,6 +162,7 @@ fn claim(settings: &RunSettings, nodes: usize) -> Claim {
         value: details.fitted().value(token),
         fence_hint: fence::hint(now),
         schedule: lock.schedule,
+        inquiry,
     }
 }
 
@@ -146,27 +176,14 @@ fn user() -> String {
 }
 
 impl Last {
-    /// Some faults are answers: no time would mend them.
-    fn refuse_if_final(&self, lock: &LockSettings) -> Result<(), Failure> {
-        let Self::Unreachable(faults) = self else { return Ok(()) };
-        for (node, fault) in faults {
-            let outcome = match fault.kind {
-                FaultKind::Refused => Outcome::Refused,
-                FaultKind::Unfit => Outcome::Config,
-                FaultKind::Unavailable | FaultKind::Unknown => continue,
-            };
-            return Err(Failure::new(outcome, format!("{}: {node}: {fault}", lock.key)));
-        }
-        Ok(())
-    }
-
     fn give_up(&self, lock: &LockSettings) -> anyhow::Result<Waited> {
         match self {
-            Self::Busy(_) if lock.report.quiet => Ok(Waited::Over(Outcome::Busy(lock.busy_code))),
-            Self::Busy(occupant) => {
-                Err(Failure::new(Outcome::Busy(lock.busy_code), format!("{}: busy: {occupant}", lock.key)).into())
+            Self::Busy(_) | Self::Split(..) if lock.report.quiet => Ok(Waited::Over(Outcome::Busy(lock.busy_code))),
+            Self::Busy(_) | Self::Split(..) => {
+                Err(Failure::new(Outcome::Busy(lock.busy_code), format!("{}: busy: {}", lock.key, self.described()))
+                    .into())
             }
-            Self::Unreachable(_) => {
+            Self::Unreachable(..) => {
                 let hint = if lock.node_is_default {
                     "; name a server with --node or RLOCK_NODE, or use --node local for a lock on this machine alone"
                 } else {
@@ -178,18 +195,23 @@ impl Last {
     }
 
     fn described(&self) -> String {
+        let listed = |faults: &[(String, Fault)]| {
+            faults.iter().map(|(node, fault)| format!("{node}: {fault}")).collect::<Vec<_>>().join("; ")
+        };
         match self {
-            Self::Busy(occupant) => format!("waiting: {occupant}"),
-            Self::Unreachable(faults) => {
-                faults.iter().map(|(node, fault)| format!("{node}: {fault}")).collect::<Vec<_>>().join("; ")
-            }
+            Self::Busy(occupant) => occupant.to_string(),
+            Self::Split(occupant, faults, _) if faults.is_empty() => format!("too few votes are free: {occupant}"),
+            Self::Split(occupant, faults, _) => format!("too few votes are free: {occupant}; {}", listed(faults)),
+            Self::Unreachable(faults, 1) => listed(faults),
+            Self::Unreachable(faults, nodes) => format!("no majority of the {nodes} nodes: {}", listed(faults)),
         }
     }
 
     fn pause(&self, lock: &LockSettings) -> Duration {
         match self {
             Self::Busy(occupant) => backoff::poll(occupant.ttl, fastrand::f64()),
-            Self::Unreachable(_) => backoff::retry(lock.schedule.retry(), fastrand::f64()),
+            Self::Split(_, _, splits) => backoff::split(*splits, fastrand::f64()),
+            Self::Unreachable(..) => backoff::retry(lock.schedule.retry(), fastrand::f64()),
         }
     }
 }
@@ -200,14 +222,15 @@ struct Told {
     holder: Option<Who>,
     unreachable: bool,
     forever: bool,
+    unguarded: bool,
 }
 
 impl Told {
-    fn tell(&mut self, last: &Last, lock: &LockSettings) {
+    fn tell(&mut self, last: &Last, answered: bool, lock: &LockSettings) {
         match last {
             Last::Busy(occupant) => {
                 if self.holder.as_ref() != Some(&occupant.who) {
-                    lock.report.step("waiting", last.described());
+                    lock.report.step("waiting", format_args!("waiting: {}", last.described()));
                     self.holder = Some(occupant.who.clone());
                 }
                 // Nobody reading cron's mail would otherwise learn why the job never ran again.
@@ -215,14 +238,25 @@ impl Told {
                     && matches!(occupant.who, Who::Foreign(_))
                     && !std::mem::replace(&mut self.forever, true)
                 {
-                    lock.report.note("waiting", last.described());
+                    lock.report.note("waiting", format_args!("waiting: {}", last.described()));
                 }
             }
-            Last::Unreachable(_) => {
-                if !std::mem::replace(&mut self.unreachable, true) {
-                    lock.report.step("unreachable", format_args!("{}; trying again", last.described()));
+            Last::Split(..) => lock.report.step("waiting", format_args!("waiting: {}", last.described())),
+            Last::Unreachable(..) => {
+                if std::mem::replace(&mut self.unreachable, true) {
+                    return;
                 }
+                let text = format_args!("{}; trying again", last.described());
+                // With a majority there the wait has no end of its own, so whoever waits is told.
+                if answered { lock.report.note("waiting", text) } else { lock.report.step("unreachable", text) }
             }
+        }
+    }
+
+    fn unguarded(&mut self, node: &str, why: &str, lock: &LockSettings) {
+        if !std::mem::replace(&mut self.unguarded, true) {
+            let text = format_args!("{node}: INFO is refused, so a restart of it cannot be seen: {why}");
+            lock.report.note("unguarded", text);
         }
     }
 }

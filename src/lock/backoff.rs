@@ -7,6 +7,17 @@ pub fn retry(range: Duration, random: f64) -> Duration {
     range.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
 }
 
+/// `pause`, doubled for each of `failures` in a row, up to `most`.
+pub fn doubled(pause: Duration, failures: u32, most: Duration) -> Duration {
+    pause.saturating_mul(1 << failures.min(16)).min(most)
+}
+
+/// A pause after votes were split: up to a tenth of a second, twice that after each further split. Random over its whole
+/// range, or those who tied would tie again (Raft's election timeouts, Ongaro and Ousterhout 2014, section 5.2).
+pub fn split(splits: u32, random: f64) -> Duration {
+    Duration::from_millis(5) + doubled(Duration::from_millis(40), splits, Duration::from_millis(320)).mul_f64(random)
+}
+
 /// How long to look away from a lock that is held: 100 to 250 ms, but not past the end of the holder's TTL.
 pub fn poll(holder_ttl: Option<Duration>, random: f64) -> Duration {
     let pause = Duration::from_millis(100) + Duration::from_millis(150).mul_f64(random.clamp(0.0, 1.0));
@@ -17,6 +28,15 @@ pub fn poll(holder_ttl: Option<Duration>, random: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pauses_double_up_to_their_limit() {
+        let (pause, most) = (Duration::from_millis(100), Duration::from_secs(10));
+        assert_eq!(doubled(pause, 0, most), pause);
+        assert_eq!(doubled(pause, 3, most), Duration::from_millis(800));
+        assert_eq!(doubled(pause, u32::MAX, most), most);
+        assert!(split(0, 0.0) < split(0, 0.99) && split(9, 0.99) < Duration::from_millis(330));
+    }
 
     #[test]
     fn a_waiter_looks_when_the_ttl_is_up_and_every_quarter_second_at_most() {

@@ -3,27 +3,38 @@
 //! A node's *tenure* is the time for which its grant is certainly unbroken. The lease runs until the q-th largest end
 //! of a tenure: until then at least q nodes refuse everybody else.
 
+use std::fmt;
+
 use super::instant::Instant;
 use super::quorum::Quorum;
 
 /// One node's part of the lease.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Tenure {
     /// Never granted, or no longer counted.
     None,
     /// Unbroken until then.
     Until(Instant),
-    /// The node said that it no longer knows us.
-    Struck(Struck),
+    /// The node said that it no longer knows us; heard then.
+    Struck(Struck, Instant),
 }
 
 /// What a node said when it no longer knew our token.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Struck {
     /// Nothing is stored at the key: it expired, was deleted, or the node forgot it.
     Absent,
     /// Something else is stored at the key.
     Another,
+}
+
+impl fmt::Display for Struck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Absent => "the key is gone (deleted, or the server came back without it)",
+            Self::Another => "somebody else has the key",
+        })
+    }
 }
 
 /// Why a lease is over. Final, even if the nodes should be mended later.
@@ -36,7 +47,7 @@ pub enum Loss {
 }
 
 /// What is known of all nodes' tenures.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Lease {
     quorum: Quorum,
     tenures: Vec<Tenure>,
@@ -48,20 +59,32 @@ impl Lease {
         Self { quorum, tenures: vec![Tenure::None; quorum.total()] }
     }
 
-    /// Node `node` granted, renewed or healed: its tenure is unbroken until `end`.
+    /// Node `node`, asked at `asked`, granted, renewed or was healed: its tenure is unbroken until `end`.
     ///
-    /// An earlier end never shortens a tenure: replies may come in any order, and each proves its own span.
-    pub fn extend(&mut self, node: usize, end: Instant) {
+    /// An earlier end never shortens a tenure: replies may come in any order, and each proves its own span. One to a
+    /// question from before the node struck us proves nothing any more: whatever it saw has been lost since.
+    pub fn extend(&mut self, node: usize, asked: Instant, end: Instant) {
         let end = match self.tenures[node] {
+            Tenure::Struck(_, heard) if asked < heard => return,
             Tenure::Until(known) => known.max(end),
-            Tenure::None | Tenure::Struck(_) => end,
+            Tenure::None | Tenure::Struck(..) => end,
         };
         self.tenures[node] = Tenure::Until(end);
     }
 
-    /// Node `node` no longer knows our token: its tenure ends in this moment.
-    pub fn strike(&mut self, node: usize, how: Struck) {
-        self.tenures[node] = Tenure::Struck(how);
+    /// Node `node` no longer knows our token, we hear `now`: its tenure ends in this moment.
+    pub fn strike(&mut self, node: usize, how: Struck, now: Instant) {
+        self.tenures[node] = Tenure::Struck(how, now);
+    }
+
+    /// How node `node` struck us, if it did and nothing has mended it since.
+    pub fn struck(&self, node: usize) -> Option<Struck> {
+        if let Tenure::Struck(how, _) = self.tenures[node] { Some(how) } else { None }
+    }
+
+    /// Whether node `node` is to have the key set again: it has none of ours, for all that is known.
+    pub fn wants_healing(&self, node: usize) -> bool {
+        !matches!(self.tenures[node], Tenure::Until(_))
     }
 
     /// D, the q-th largest end of a tenure; `None` if fewer than q nodes have one.
@@ -75,18 +98,19 @@ impl Lease {
         ends.get(self.quorum.needed() - 1).copied()
     }
 
-    /// The loss, once more than N − q nodes have struck us.
+    /// The loss, once fewer than q nodes have a tenure. What others hold includes nodes that never granted.
     pub fn loss(&self) -> Option<Loss> {
-        let struck = |wanted: fn(Struck) -> bool| {
-            self.tenures.iter().filter(|t| matches!(t, Tenure::Struck(how) if wanted(*how))).count()
-        };
-        if struck(|how| how == Struck::Another) > self.quorum.spare() {
-            Some(Loss::TakenOver)
-        } else if struck(|_| true) > self.quorum.spare() {
-            Some(Loss::Absent)
-        } else {
-            None
+        if self.deadline().is_some() {
+            return None;
         }
+        let others = self.tenures.iter().filter(|t| matches!(t, Tenure::Struck(Struck::Another, _))).count();
+        Some(if others > self.quorum.spare() { Loss::TakenOver } else { Loss::Absent })
+    }
+
+    /// Whether so many nodes struck us that those left are no majority: the verdict on a shield.
+    pub fn is_hopeless(&self) -> bool {
+        let struck = self.tenures.iter().filter(|t| matches!(t, Tenure::Struck(..))).count();
+        struck > self.quorum.spare()
     }
 }
 
@@ -104,30 +128,30 @@ mod tests {
         let mut lease = Lease::new(Quorum::of(5));
         for (node, end) in [(0, 10), (1, 40), (2, 20)] {
             assert_eq!(lease.deadline(), None);
-            lease.extend(node, at(end));
+            lease.extend(node, at(0), at(end));
         }
         assert_eq!(lease.deadline(), Some(at(10)));
-        lease.extend(3, at(30));
+        lease.extend(3, at(0), at(30));
         assert_eq!(lease.deadline(), Some(at(20)));
     }
 
     #[test]
     fn a_late_reply_never_shortens_a_tenure() {
         let mut lease = Lease::new(Quorum::of(1));
-        lease.extend(0, at(30));
-        lease.extend(0, at(20));
+        lease.extend(0, at(0), at(30));
+        lease.extend(0, at(0), at(20));
         assert_eq!(lease.deadline(), Some(at(30)));
     }
 
     #[test]
     fn one_of_three_may_forget_and_be_healed_two_may_not() {
         let mut lease = Lease::new(Quorum::of(3));
-        (0..3).for_each(|node| lease.extend(node, at(30)));
-        lease.strike(0, Struck::Absent);
+        (0..3).for_each(|node| lease.extend(node, at(0), at(30)));
+        lease.strike(0, Struck::Absent, at(0));
         assert_eq!((lease.loss(), lease.deadline()), (None, Some(at(30))));
-        lease.strike(1, Struck::Another);
+        lease.strike(1, Struck::Another, at(0));
         assert_eq!((lease.loss(), lease.deadline()), (Some(Loss::Absent), None));
-        lease.strike(0, Struck::Another);
+        lease.strike(0, Struck::Another, at(0));
         assert_eq!(lease.loss(), Some(Loss::TakenOver));
     }
 
@@ -135,10 +159,39 @@ mod tests {
     fn on_one_node_the_first_strike_is_the_loss() {
         for (how, loss) in [(Struck::Absent, Loss::Absent), (Struck::Another, Loss::TakenOver)] {
             let mut lease = Lease::new(Quorum::of(1));
-            lease.extend(0, at(30));
-            lease.strike(0, how);
+            lease.extend(0, at(0), at(30));
+            lease.strike(0, how, at(0));
             assert_eq!(lease.loss(), Some(loss));
         }
+    }
+
+    #[test]
+    fn a_reply_to_a_question_from_before_the_strike_proves_nothing() {
+        let mut lease = Lease::new(Quorum::of(1));
+        lease.extend(0, at(0), at(30));
+        lease.strike(0, Struck::Absent, at(5));
+        lease.extend(0, at(4), at(34));
+        assert_eq!(lease.deadline(), None);
+        lease.extend(0, at(5), at(35));
+        assert_eq!(lease.deadline(), Some(at(35)));
+    }
+
+    #[test]
+    fn what_others_held_from_the_start_counts_once_we_lose_the_rest() {
+        let mut lease = Lease::new(Quorum::of(3));
+        lease.strike(2, Struck::Another, at(0));
+        (0..2).for_each(|node| lease.extend(node, at(0), at(30)));
+        assert_eq!(lease.loss(), None);
+        lease.strike(0, Struck::Another, at(9));
+        assert_eq!(lease.loss(), Some(Loss::TakenOver));
+    }
+
+    #[test]
+    fn one_strike_too_many_ends_the_lease_though_another_node_never_spoke() {
+        let mut lease = Lease::new(Quorum::of(3));
+        (0..2).for_each(|node| lease.extend(node, at(0), at(30)));
+        lease.strike(0, Struck::Absent, at(9));
+        assert_eq!((lease.loss(), lease.is_hopeless()), (Some(Loss::Absent), false));
     }
 
     proptest! {
@@ -151,9 +204,9 @@ mod tests {
             for (node, end, what) in events {
                 let node = node % total;
                 match what {
-                    0 => { lease.strike(node, Struck::Absent); ends[node] = None; }
-                    1 => { lease.strike(node, Struck::Another); ends[node] = None; }
-                    _ => { lease.extend(node, at(end)); ends[node] = ends[node].max(Some(end)); }
+                    0 => { lease.strike(node, Struck::Absent, at(0)); ends[node] = None; }
+                    1 => { lease.strike(node, Struck::Another, at(0)); ends[node] = None; }
+                    _ => { lease.extend(node, at(0), at(end)); ends[node] = ends[node].max(Some(end)); }
                 }
             }
             let unbroken_at = |s: u64| ends.iter().filter(|e| e.is_some_and(|e| e >= s)).count();

@@ -4,13 +4,16 @@
 //! passed in, so each rule can be tested exhaustively. Nothing here knows tokio or redis.
 
 pub mod backoff;
+pub mod ballot;
 pub mod details;
 pub mod duration;
 pub mod fence;
+pub mod identity;
 pub mod instant;
 pub mod key;
 pub mod lease;
 pub mod occupant;
 pub mod quorum;
+pub mod restart;
 pub mod schedule;
 pub mod token;

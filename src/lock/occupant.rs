@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::details::Details;
 use super::duration;
+use super::schedule::LONGEST_TTL;
 use super::token::Token;
 use crate::escape;
 
@@ -39,6 +40,20 @@ pub enum Who {
     Foreign(String),
     /// A process of this machine that has not said who it is.
     Unnamed,
+}
+
+impl Occupant {
+    /// How long its leases are, if it says so.
+    pub fn lease_length(&self) -> Option<Duration> {
+        let Who::Holder(_, details) = &self.who else { return None };
+        (details.ttl > 0).then(|| Duration::from_millis(details.ttl).min(LONGEST_TTL))
+    }
+
+    /// How many nodes it uses, if it says so.
+    pub fn nodes(&self) -> Option<usize> {
+        let Who::Holder(_, details) = &self.who else { return None };
+        (details.n > 0).then_some(details.n)
+    }
 }
 
 impl From<Sighting> for Occupant {

@@ -1,7 +1,7 @@
 //! How many nodes must agree.
 
 /// A majority of `total` nodes: ⌊N/2⌋ + 1, even N included.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Quorum {
     total: usize,
 }

@@ -18,7 +18,7 @@ use nix::unistd::Uid;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use uuid::Uuid;
 
-use super::{Claim, Fault, FaultKind, Freed, Node, Pending, Renewal, Vote};
+use super::{Answer, Claim, Fault, FaultKind, Freed, Node, Pending, Renewal, Vote};
 use crate::escape;
 use crate::lock::details::LARGEST_VALUE;
 use crate::lock::fence::Fence;
@@ -163,9 +163,9 @@ impl Node for LocalNode {
         &self.name
     }
 
-    fn acquire(&self, claim: &Claim, _anew: bool) -> Pending<Vote> {
+    fn acquire(&self, claim: &Claim, _anew: bool) -> Pending<Answer> {
         let vote = self.take(claim).unwrap_or_else(|error| Vote::Failed(self.fault(&error)));
-        Box::pin(std::future::ready(vote))
+        Box::pin(std::future::ready(vote.into()))
     }
 
     fn renew(&self, claim: &Claim, _fence: Fence, _anew: bool) -> Pending<Renewal> {
@@ -180,7 +180,7 @@ impl Node for LocalNode {
         Box::pin(std::future::ready(renewal))
     }
 
-    fn shield(&self, _claim: &Claim, _fence: Fence) -> Pending<Renewal> {
+    fn heal(&self, _claim: &Claim, _fence: Fence, _anew: bool) -> Pending<Renewal> {
         // The file is gone and its name free for all: nothing here could cover the time until the command is dead.
         Box::pin(std::future::ready(Renewal::Lost(Struck::Absent)))
     }

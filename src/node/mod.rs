@@ -16,6 +16,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::lock::fence::Fence;
+use crate::lock::identity::Identity;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 use crate::lock::lease::Struck;
@@ -32,13 +33,14 @@ pub trait Node {
     fn name(&self) -> &str;
 
     /// Sets the key if there is none. `anew`: the last exchange got no answer, so do not queue behind it.
-    fn acquire(&self, claim: &Claim, anew: bool) -> Pending<Vote>;
+    fn acquire(&self, claim: &Claim, anew: bool) -> Pending<Answer>;
 
     /// Extends the key if it is ours. `anew`: the last exchange got no answer, so do not queue behind it.
     fn renew(&self, claim: &Claim, fence: Fence, anew: bool) -> Pending<Renewal>;
 
-    /// Sets the key again, with the same token, if there is none: to cover the time until the command is dead.
-    fn shield(&self, claim: &Claim, fence: Fence) -> Pending<Renewal>;
+    /// Sets the key again, with the same token, if there is none and no later holder's fence was given out; extends it
+    /// if it is still ours. `anew` as for [`Node::renew`].
+    fn heal(&self, claim: &Claim, fence: Fence, anew: bool) -> Pending<Renewal>;
 
     /// Tells whether the key is `token`'s (`None`), or how it is not.
     fn check(&self, key: &Key, token: Token) -> Pending<Result<Option<Struck>, Fault>>;
@@ -54,7 +56,7 @@ pub trait Node {
         None
     }
 
-    /// Comes true when all that was sent has been handed to the kernel, or can no longer be.
+    /// Comes true when all that was sent has been handed to the kernel, or can no longer be, or no key was ever asked for.
     fn written(&self) -> Pending<()>;
 }
 
@@ -71,6 +73,34 @@ pub struct Claim {
     pub fence_hint: u64,
     /// How long the lease is, and how much of that counts.
     pub schedule: Schedule,
+    /// How long a node must have been up to grant; `None`: it is not asked what it is.
+    pub inquiry: Option<Duration>,
+}
+
+/// A node's answer to an acquire, and what it is.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Whether the key is ours now.
+    pub vote: Vote,
+    /// Which server gave it.
+    pub server: Inquiry,
+}
+
+impl From<Vote> for Answer {
+    fn from(vote: Vote) -> Self {
+        Self { vote, server: Inquiry::None }
+    }
+}
+
+/// What a node told of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Inquiry {
+    /// Nothing: it was not asked, or gave no answer at all.
+    None,
+    /// What it is.
+    Told(Identity),
+    /// It must not tell us; in its words.
+    Forbidden(String),
 }
 
 /// A node's answer to an acquire. *Unknown is not no*: the key may be set.
@@ -85,6 +115,8 @@ pub enum Vote {
     },
     /// Somebody else has it.
     Held(Box<Occupant>),
+    /// It is free, but the node has restarted and may have forgotten who has it. Nothing was changed.
+    Restarted,
     /// The node failed, and says or implies what may have happened to the key.
     Failed(Fault),
 }
@@ -92,8 +124,10 @@ pub enum Vote {
 /// A node's answer to a renewal.
 #[derive(Clone, Debug)]
 pub enum Renewal {
-    /// The key was ours all along and is until then.
+    /// The key was ours all along and is until then. Counts even if it comes late.
     Renewed(Instant),
+    /// The key was gone and is ours again until then. Counts only if it comes while the lease stands.
+    Healed(Instant),
     /// The key is not ours any more.
     Lost(Struck),
     /// No answer that counts.

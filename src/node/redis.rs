@@ -4,22 +4,24 @@
 //! reconnects when it must, and by nobody's leave but the caller's: nothing below `redlock` repeats a request, since a
 //! repeated SET NX would lose to itself.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use redis::{Cmd, Value};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::link::{Access, Link};
-use super::{Claim, Fault, FaultKind, Freed, Node, Pending, Renewal, Vote};
+use super::{Answer, Claim, Fault, FaultKind, Freed, Inquiry, Node, Pending, Renewal, Vote};
 use crate::clock;
 use crate::lock::fence::Fence;
+use crate::lock::identity::Identity;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 use crate::lock::lease::Struck;
-use crate::lock::occupant::{Occupant, Sighting};
+use crate::lock::occupant::Sighting;
+use crate::lock::restart;
 use crate::lock::token::Token;
 
 /// How long a fence counter is kept after its last use, at least.
@@ -36,7 +38,7 @@ macro_rules! script {
 
 const ACQUIRE: &str = script!("acquire.lua");
 const RENEW: &str = script!("renew.lua");
-const SHIELD: &str = script!("shield.lua");
+const HEAL: &str = script!("heal.lua");
 const CHECK: &str = script!("check.lua");
 const RELEASE: &str = script!("release.lua");
 
@@ -52,12 +54,19 @@ pub struct RedisNode {
 #[derive(Default)]
 struct Links {
     open: Mutex<Vec<Link>>,
-    /// Requests accepted and not yet handed to a connection.
-    waiting: AtomicUsize,
+    /// Requests accepted so far.
+    accepted: AtomicUsize,
+    /// Of these, the ones handed to a connection or answered without one.
+    served: AtomicUsize,
+    /// How many had been accepted when the lock was last released: of them, those not yet sent must set nothing any more.
+    void: AtomicUsize,
+    /// Whether anything was sent that may have set a key.
+    has_set: AtomicBool,
     changed: Notify,
 }
 
 struct Request {
+    number: usize,
     command: Cmd,
     route: Route,
     /// Whether it may set the key.
@@ -100,9 +109,9 @@ impl RedisNode {
 
     fn ask(&self, command: Cmd, route: Route, sets: bool) -> oneshot::Receiver<Reply> {
         let (answer, reply) = oneshot::channel();
-        self.links.waiting.fetch_add(1, Ordering::Relaxed);
+        let number = self.links.accepted.fetch_add(1, Ordering::Relaxed);
         // The task ends with the runtime only; an answer that never comes is an unknown one.
-        let _ = self.requests.send(Request { command, route, sets, answer });
+        let _ = self.requests.send(Request { number, command, route, sets, answer });
         reply
     }
 
@@ -127,13 +136,13 @@ impl Worker {
     async fn work(self, mut inbox: mpsc::UnboundedReceiver<Request>) {
         while let Some(request) = inbox.recv().await {
             self.serve(request).await;
-            self.links.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.links.served.fetch_add(1, Ordering::Relaxed);
             self.links.changed.notify_waiters();
         }
     }
 
     async fn serve(&self, request: Request) {
-        let Request { command, route, sets, answer } = request;
+        let Request { number, command, route, sets, answer } = request;
         let command = Arc::new(command);
         if route == Route::Behind {
             let behind =
@@ -142,12 +151,17 @@ impl Worker {
                 send(link, Arc::clone(&command), false, None).await;
             }
         }
-        match self.link(route).await {
-            Ok(link) => send(link, command, sets, Some(answer)).await,
-            Err(fault) => {
-                let _ = answer.send(Reply { sent: clock::now(), result: Err(fault) });
+        let refused = match self.link(route).await {
+            Ok(_) if sets && number < self.links.void.load(Ordering::Relaxed) => {
+                Fault::new(FaultKind::Unavailable, "the connection was not there before the lock was given up")
             }
-        }
+            Ok(link) => {
+                self.links.has_set.fetch_or(sets, Ordering::Relaxed);
+                return send(link, command, sets, Some(answer)).await;
+            }
+            Err(fault) => fault,
+        };
+        let _ = answer.send(Reply { sent: clock::now(), result: Err(refused) });
     }
 
     async fn link(&self, route: Route) -> Result<Link, Fault> {
@@ -192,18 +206,17 @@ impl Node for RedisNode {
         &self.name
     }
 
-    fn acquire(&self, claim: &Claim, anew: bool) -> Pending<Vote> {
+    fn acquire(&self, claim: &Claim, anew: bool) -> Pending<Answer> {
         let mut command = eval(ACQUIRE, &[claim.key.stored(), &claim.key.derived("fence")]);
         command.arg(&claim.value).arg(millis(claim.schedule.ttl())).arg(claim.fence_hint).arg(fence_life(claim));
+        command.arg(claim.inquiry.map_or_else(String::new, |span| restart::least_uptime(span).to_string()));
         let reply = self.ask(command, Route::usual_or(anew), true);
         let schedule = claim.schedule;
         Box::pin(async move {
             let Reply { sent, result } = received(reply).await;
-            match result.and_then(|value| vote(&value)) {
-                Ok(Ok(fence)) => Vote::Granted { until: schedule.tenure(sent), fence },
-                Ok(Err(occupant)) => Vote::Held(occupant),
-                Err(fault) => Vote::Failed(fault),
-            }
+            result
+                .and_then(|value| answer(&value, schedule.tenure(sent)))
+                .unwrap_or_else(|fault| Vote::Failed(fault).into())
         })
     }
 
@@ -213,11 +226,11 @@ impl Node for RedisNode {
         renewal(claim, self.ask(command, Route::usual_or(anew), false))
     }
 
-    fn shield(&self, claim: &Claim, fence: Fence) -> Pending<Renewal> {
-        let mut command = eval(SHIELD, &[claim.key.stored(), &claim.key.derived("fence")]);
+    fn heal(&self, claim: &Claim, fence: Fence, anew: bool) -> Pending<Renewal> {
+        let mut command = eval(HEAL, &[claim.key.stored(), &claim.key.derived("fence")]);
         command.arg(claim.token.to_string()).arg(&claim.value).arg(millis(claim.schedule.ttl()));
         command.arg(fence.get()).arg(fence_life(claim));
-        renewal(claim, self.ask(command, Route::Usual, true))
+        renewal(claim, self.ask(command, Route::usual_or(anew), true))
     }
 
     fn check(&self, key: &Key, token: Token) -> Pending<Result<Option<Struck>, Fault>> {
@@ -230,6 +243,7 @@ impl Node for RedisNode {
     fn release(&self, key: &Key, token: Token) -> Pending<Freed> {
         let mut command = eval(RELEASE, &[key.stored()]);
         command.arg(token.to_string());
+        self.links.void.store(self.links.accepted.load(Ordering::Relaxed), Ordering::Relaxed);
         let reply = self.ask(command, Route::Behind, false);
         Box::pin(async move {
             match received(reply).await.result.and_then(|value| standing(&value, "released")) {
@@ -250,12 +264,16 @@ impl Node for RedisNode {
     fn written(&self) -> Pending<()> {
         let links = Arc::clone(&self.links);
         let limit = self.limit;
+        let due = links.accepted.load(Ordering::Relaxed);
+        if !links.has_set.load(Ordering::Relaxed) {
+            return Box::pin(std::future::ready(()));
+        }
         Box::pin(async move {
             let all_written = async {
                 loop {
                     let mut change = std::pin::pin!(links.changed.notified());
                     change.as_mut().enable();
-                    if links.waiting.load(Ordering::Relaxed) == 0 {
+                    if links.served.load(Ordering::Relaxed) >= due {
                         break;
                     }
                     change.await;
@@ -285,11 +303,6 @@ fn fence_life(claim: &Claim) -> u64 {
     millis(FENCE_LIFE.max(claim.schedule.ttl() * 2))
 }
 
-/// The hint for all nodes of one attempt.
-pub fn fence_hint() -> u64 {
-    crate::lock::fence::hint(SystemTime::now())
-}
-
 async fn received(reply: oneshot::Receiver<Reply>) -> Reply {
     let gone =
         |_| Reply { sent: clock::now(), result: Err(Fault::new(FaultKind::Unknown, "the connection was given up")) };
@@ -300,25 +313,58 @@ fn renewal(claim: &Claim, reply: oneshot::Receiver<Reply>) -> Pending<Renewal> {
     let schedule = claim.schedule;
     Box::pin(async move {
         let Reply { sent, result } = received(reply).await;
-        match result.and_then(|value| standing(&value, "renewed")) {
-            Ok(None) => Renewal::Renewed(schedule.tenure(sent)),
-            Ok(Some(struck)) => Renewal::Lost(struck),
+        let until = schedule.tenure(sent);
+        match result {
+            Ok(value) if parts(&value).is_some_and(|words| words[0] == Some("healed")) => Renewal::Healed(until),
+            Ok(value) => match standing(&value, "renewed") {
+                Ok(None) => Renewal::Renewed(until),
+                Ok(Some(struck)) => Renewal::Lost(struck),
+                Err(fault) => Renewal::Failed(fault),
+            },
             Err(fault) => Renewal::Failed(fault),
         }
     })
 }
 
-/// What a script answered to an acquire: the fence, or who has the key.
-fn vote(value: &Value) -> Result<Result<Fence, Box<Occupant>>, Fault> {
-    match parts(value) {
+/// What a script answered to an acquire; a grant lasts until `until`.
+fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
+    let (answer, server) = match value {
+        Value::Array(items) => match items.as_slice() {
+            [answer] | [answer, Value::Nil] => (answer, Inquiry::None),
+            [answer, about] => (answer, inquiry(about).ok_or_else(|| garbled(value))?),
+            _ => return Err(garbled(value)),
+        },
+        _ => return Err(garbled(value)),
+    };
+    let vote = match parts(answer) {
         Some([Some("granted"), Some(fence)]) => {
-            fence.parse().ok().and_then(Fence::new).map(Ok).ok_or_else(|| garbled(value))
+            let fence = fence.parse().ok().and_then(Fence::new).ok_or_else(|| garbled(value))?;
+            Vote::Granted { until, fence }
+        }
+        Some([Some("held"), _]) => Vote::Held(Box::new(sighting(answer).ok_or_else(|| garbled(value))?.into())),
+        Some([Some("restarted"), None]) => Vote::Restarted,
+        Some([Some("replica"), None]) => {
+            Vote::Failed(Fault::new(FaultKind::Unavailable, "READONLY: it is a replica, and grants nothing"))
         }
         Some([Some("exhausted"), None]) => {
-            Err(Fault::new(FaultKind::Unfit, "the fence counter has reached 2^52; delete it if that was by hand"))
+            let why = "the fence counter has reached 2^52; delete it if that was by hand";
+            Vote::Failed(Fault::new(FaultKind::Unfit, why))
         }
-        Some([Some("held"), _]) => sighting(value).map(|seen| Err(Box::new(seen.into()))).ok_or_else(|| garbled(value)),
-        _ => Err(garbled(value)),
+        _ => return Err(garbled(value)),
+    };
+    Ok(Answer { vote, server })
+}
+
+fn inquiry(about: &Value) -> Option<Inquiry> {
+    let Value::Array(items) = about else { return None };
+    let word = |index: usize| items.get(index).and_then(bulk).and_then(|word| std::str::from_utf8(word).ok());
+    let told = |index: usize| word(index).map(str::to_owned);
+    match items.len() {
+        2 if word(0)? == "forbidden" => Some(Inquiry::Forbidden(crate::escape::text(word(1)?))),
+        3 => {
+            Some(Inquiry::Told(Identity { uptime: word(0)?.parse().ok()?, run_id: told(1)?, replication_id: told(2)? }))
+        }
+        _ => None,
     }
 }
 

@@ -1,36 +1,62 @@
 //! One attempt to take the lock: ask every node, count the votes, and leave nothing behind if it fails.
 
+use std::time::Duration;
+
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::holding::Holding;
+use super::holding::{Asked, Holding};
 use super::{Nodes, release};
 use crate::clock::{self, Alarm};
+use crate::lock::ballot::{Ballot, Verdict};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
-use crate::lock::lease::Lease;
-use crate::lock::occupant::Occupant;
+use crate::lock::occupant::{Occupant, Who};
 use crate::lock::quorum::Quorum;
-use crate::node::{Claim, Fault, FaultKind, Pending, Vote};
+use crate::lock::restart::{self, RestartGuard};
+use crate::node::{Answer, Claim, Fault, FaultKind, Inquiry, Pending, Renewal, Vote};
+
+/// How long a lock that is won waits for the other nodes: one of them may refuse us, or be no node of its own.
+const SETTLING: Duration = Duration::from_millis(15);
 
 /// An attempt that is under way. It must be brought to an end: [`Attempt::hold`] or [`Attempt::give_up`].
 pub struct Attempt {
     nodes: Nodes,
     claim: Claim,
     quorum: Quorum,
-    lease: Lease,
-    votes: FuturesUnordered<Pending<(usize, Vote)>>,
+    guard: RestartGuard,
+    ballot: Ballot,
+    replies: FuturesUnordered<Pending<(usize, Reply)>>,
     /// What each node has said so far.
     said: Vec<Option<Said>>,
+    servers: Vec<Inquiry>,
+    begun: Instant,
     ends: Instant,
+    phase: Phase,
     /// For the holding that may come of it: once the lock is won, nothing must be able to fail.
     alarm: Alarm,
 }
 
+enum Reply {
+    Answer(Box<Answer>),
+    Confirmed(Instant, Renewal),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// The votes decide.
+    Voting,
+    /// It is won but for the confirm round; the rest is waited for until then.
+    Settling(Instant),
+    /// Those who granted are told the fence.
+    Confirming,
+}
+
 /// A vote, as far as it matters later.
 enum Said {
-    Granted(Fence),
+    Granted,
     Held(Box<Occupant>),
+    Restarted,
     Failed(Fault),
 }
 
@@ -39,108 +65,283 @@ enum Said {
 pub enum Tally {
     /// The lock is ours, and long enough to be of use.
     Won(Fence),
-    /// A majority answered, and it is not ours.
+    /// Somebody else has it.
     Busy(Box<Occupant>),
-    /// No majority answered; the nodes' names and faults.
-    Unreachable(Vec<(String, Fault)>),
+    /// Nobody has it: votes were split among several who tried, or somebody has been at too few nodes.
+    Split(Box<Occupant>, Vec<(String, Fault)>),
+    /// Too few nodes gave a vote; what those said that did not. `answered`: a majority is there.
+    Unreachable {
+        /// The nodes' names and faults.
+        faults: Vec<(String, Fault)>,
+        /// Whether a majority is there, though it does not count yet.
+        answered: bool,
+    },
+    /// No time would mend it: the set of nodes cannot hold this lock as configured.
+    Unfit(String, Fault),
 }
 
 impl Attempt {
-    /// Asks all nodes at once, with a limit of one node timeout for all. `anew`: the last attempt got no answer in time, so
-    /// do not queue behind it.
-    pub fn start(nodes: &Nodes, claim: Claim, anew: bool) -> std::io::Result<Self> {
+    /// Asks all nodes at once, with a limit of one node timeout for all. `silent`: the nodes that gave the last attempt no
+    /// answer in time, so that nothing is queued behind it.
+    pub fn start(nodes: &Nodes, claim: Claim, guard: RestartGuard, silent: &[bool]) -> std::io::Result<Self> {
         let alarm = Alarm::new()?;
-        let ends = clock::now() + claim.schedule.node_timeout();
         let quorum = Quorum::of(nodes.len());
-        let ask = |index: usize| -> Pending<(usize, Vote)> {
-            let vote = nodes[index].acquire(&claim, anew);
-            Box::pin(async move { (index, vote.await) })
+        let begun = clock::now();
+        let ask = |index: usize| -> Pending<(usize, Reply)> {
+            let answer = nodes[index].acquire(&claim, silent.get(index).copied().unwrap_or_default());
+            Box::pin(async move { (index, Reply::Answer(Box::new(answer.await))) })
         };
         Ok(Self {
             nodes: nodes.clone(),
-            votes: (0..nodes.len()).map(ask).collect(),
+            replies: (0..nodes.len()).map(ask).collect(),
             said: nodes.iter().map(|_| None).collect(),
-            lease: Lease::new(quorum),
+            servers: nodes.iter().map(|_| Inquiry::None).collect(),
+            ballot: Ballot::new(quorum),
             quorum,
+            guard,
+            begun,
+            ends: begun + claim.schedule.node_timeout(),
+            phase: Phase::Voting,
             claim,
-            ends,
             alarm,
         })
     }
 
     /// Counts votes until the outcome is certain. May be dropped and called again.
     pub async fn tally(&mut self) -> Tally {
-        while !self.is_certain() {
-            let Some(Some((index, vote))) = clock::until(self.ends, self.votes.next()).await else { break };
-            self.said[index] = Some(match vote {
-                Vote::Granted { until, fence } => {
-                    self.lease.extend(index, until);
-                    Said::Granted(fence)
-                }
-                Vote::Held(occupant) => Said::Held(occupant),
-                Vote::Failed(fault) => Said::Failed(fault),
-            });
+        while let Some(until) = self.waits_until() {
+            let reply = tokio::select! {
+                biased;
+                reply = self.replies.next() => reply,
+                () = self.alarm.reached(until) => None,
+            };
+            match reply {
+                Some((node, reply)) => self.heard(node, reply),
+                // Nobody is left to be heard, or the time is over.
+                None if self.go_on() => {}
+                None => break,
+            }
         }
         self.found_so_far()
     }
 
-    fn count(&self, wanted: fn(&Said) -> bool) -> usize {
-        self.said.iter().flatten().filter(|said| wanted(said)).count()
+    /// Until when more is waited for; `None` if the outcome is certain.
+    fn waits_until(&mut self) -> Option<Instant> {
+        match (self.ballot.verdict(), self.phase) {
+            (Verdict::Open, _) | (Verdict::Unconfirmed(_), Phase::Confirming) => Some(self.ends),
+            (Verdict::Won(_) | Verdict::Unconfirmed(_), Phase::Voting) => {
+                let until = self.ends.min(clock::now() + SETTLING);
+                self.phase = Phase::Settling(until);
+                self.waits_until()
+            }
+            // All have been heard: a set that is whole is not waited for.
+            (Verdict::Won(_), Phase::Settling(_)) if self.replies.is_empty() => None,
+            (Verdict::Won(_) | Verdict::Unconfirmed(_), Phase::Settling(until)) => Some(until),
+            (Verdict::Lost, _) | (Verdict::Won(_), Phase::Confirming) => None,
+        }
     }
 
-    fn granted(&self) -> usize {
-        self.count(|said| matches!(said, Said::Granted(_)))
+    /// The time of this phase is over, or nobody is left to be heard. Whether there is another phase.
+    fn go_on(&mut self) -> bool {
+        let Phase::Settling(_) = self.phase else { return false };
+        let Verdict::Unconfirmed(fence) = self.ballot.verdict() else { return false };
+        self.phase = Phase::Confirming;
+        self.ends = clock::now() + self.claim.schedule.node_timeout();
+        for node in self.ballot.confirm(fence) {
+            let asked = clock::now();
+            let renewal = self.nodes[node].renew(&self.claim, fence, false);
+            self.replies.push(Box::pin(async move { (node, Reply::Confirmed(asked, renewal.await)) }));
+        }
+        true
     }
 
-    fn is_certain(&self) -> bool {
-        let open = self.said.iter().filter(|said| said.is_none()).count();
-        self.granted() >= self.quorum.needed() || self.granted() + open < self.quorum.needed()
+    fn heard(&mut self, node: usize, reply: Reply) {
+        let now = clock::now();
+        match reply {
+            Reply::Answer(answer) => {
+                self.servers[node] = answer.server;
+                self.voted(node, answer.vote, now);
+                self.dismiss_the_young(now);
+            }
+            Reply::Confirmed(asked, Renewal::Renewed(until)) => self.ballot.confirmed(node, asked, until),
+            Reply::Confirmed(_, Renewal::Lost(_) | Renewal::Healed(_)) => self.ballot.miss(node, false, now),
+            Reply::Confirmed(_, Renewal::Failed(fault)) => {
+                self.ballot.miss(node, false, now);
+                self.said[node] = Some(Said::Failed(Fault { kind: FaultKind::Unknown, ..fault }));
+            }
+        }
+    }
+
+    fn voted(&mut self, node: usize, vote: Vote, now: Instant) {
+        let said = match vote {
+            Vote::Granted { until, fence } => {
+                self.ballot.grant(node, self.begun, until, fence);
+                Said::Granted
+            }
+            Vote::Held(occupant) => Said::Held(occupant),
+            Vote::Restarted => Said::Restarted,
+            Vote::Failed(fault) => Said::Failed(fault),
+        };
+        if !matches!(said, Said::Granted) {
+            self.ballot.miss(node, matches!(said, Said::Held(_)), now);
+        }
+        self.said[node] = Some(said);
+    }
+
+    /// A holder that was met may have a longer lease than any that the nodes were asked to allow for.
+    fn dismiss_the_young(&mut self, now: Instant) {
+        let least = restart::least_uptime(self.span());
+        for node in 0..self.nodes.len() {
+            if self.ballot.has_granted(node) && self.uptime(node).is_some_and(|uptime| uptime < least) {
+                self.ballot.miss(node, false, now);
+            }
+        }
+    }
+
+    /// M, with what this attempt has seen.
+    fn span(&self) -> Duration {
+        self.guard.span(self.nodes.len(), self.longest_ttl()).max(self.claim.inquiry.unwrap_or_default())
+    }
+
+    /// The longest lease known: our own, or that of a holder met.
+    pub fn longest_ttl(&self) -> Duration {
+        let met = self.said.iter().flatten().filter_map(Said::occupant).filter_map(Occupant::lease_length).max();
+        met.unwrap_or_default().max(self.claim.schedule.ttl())
+    }
+
+    fn uptime(&self, node: usize) -> Option<u64> {
+        if let Inquiry::Told(identity) = &self.servers[node] { Some(identity.uptime) } else { None }
     }
 
     /// The tally if no more votes are waited for.
     pub fn found_so_far(&self) -> Tally {
-        if self.granted() >= self.quorum.needed() {
+        if let Some((node, fault)) = self.objection() {
+            return Tally::Unfit(node, fault);
+        }
+        if let Verdict::Won(fence) = self.ballot.verdict() {
             // The lease counts from before the requests were sent; what is left must be enough to stop the command.
-            let in_time = self.lease.deadline().is_some_and(|d| clock::now() < self.claim.schedule.signal_at(d));
-            let fence = self.said.iter().flatten().filter_map(Said::fence).max();
-            return match fence {
-                Some(fence) if in_time => Tally::Won(fence),
-                _ => Tally::Unreachable(vec![(
-                    self.nodes[0].name().to_owned(),
-                    Fault::new(FaultKind::Unknown, "the grant came too late to be of use"),
-                )]),
-            };
+            let deadline = self.ballot.lease().deadline();
+            if deadline.is_some_and(|d| clock::now() < self.claim.schedule.signal_at(d)) {
+                return Tally::Won(fence);
+            }
+            let fault = Fault::new(FaultKind::Unknown, "the grant came too late to be of use");
+            return Tally::Unreachable { faults: vec![(self.nodes[0].name().to_owned(), fault)], answered: true };
         }
-        let answered = self.count(|said| !matches!(said, Said::Failed(_)));
-        let occupant = self.said.iter().flatten().find_map(Said::occupant);
-        match occupant {
-            Some(occupant) if answered >= self.quorum.needed() => Tally::Busy(Box::new(occupant.clone())),
-            _ => Tally::Unreachable(self.faults()),
+        let needed = self.quorum.needed();
+        let answered = self.said.iter().flatten().filter(|said| !matches!(said, Said::Failed(_))).count() >= needed;
+        match self.occupant() {
+            Some((occupant, votes)) if votes > self.quorum.spare() => Tally::Busy(Box::new(occupant.clone())),
+            Some((occupant, _)) if answered => Tally::Split(Box::new(occupant.clone()), self.faults()),
+            _ => Tally::Unreachable { faults: self.faults(), answered },
         }
+    }
+
+    /// Who has the most nodes, and how many.
+    fn occupant(&self) -> Option<(&Occupant, usize)> {
+        let occupants = || self.said.iter().flatten().filter_map(Said::occupant);
+        let votes = |who: &Who| occupants().filter(|other| other.who == *who).count();
+        occupants().map(|occupant| (occupant, votes(&occupant.who))).max_by_key(|(_, votes)| *votes)
+    }
+
+    /// What no time would mend.
+    fn objection(&self) -> Option<(String, Fault)> {
+        let about = |node: usize, fault: Fault| Some((self.nodes[node].name().to_owned(), fault));
+        for (node, said) in self.said.iter().enumerate() {
+            match said {
+                Some(Said::Failed(fault)) if matches!(fault.kind, FaultKind::Refused | FaultKind::Unfit) => {
+                    return about(node, fault.clone());
+                }
+                Some(Said::Held(occupant)) if occupant.nodes().is_some_and(|n| n != self.nodes.len()) => {
+                    let (theirs, ours) = (occupant.nodes().unwrap_or_default(), self.nodes.len());
+                    let why = format!(
+                        "{occupant}, with {theirs} node{}; we have {ours}: majorities of different sets need not meet, so give --node the same list everywhere",
+                        if theirs == 1 { "" } else { "s" },
+                    );
+                    return about(node, Fault::new(FaultKind::Unfit, why));
+                }
+                _ => {}
+            }
+        }
+        for (node, server) in self.servers.iter().enumerate() {
+            match server {
+                Inquiry::Forbidden(why) if self.guard.insists() => {
+                    let why = format!("--restart-guard cannot see whether it restarted: INFO: {why}");
+                    return about(node, Fault::new(FaultKind::Refused, why));
+                }
+                Inquiry::Told(identity) => {
+                    for (earlier, other) in self.servers[..node].iter().enumerate() {
+                        if let Inquiry::Told(other) = other
+                            && let Some(how) = identity.shared_with(other)
+                        {
+                            let why = format!("it {how} {}: nodes must be independent", self.nodes[earlier].name());
+                            return about(node, Fault::new(FaultKind::Unfit, why));
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// A node that may not say whether it restarted; in its words.
+    pub fn unguarded(&self) -> Option<(&str, &str)> {
+        self.servers.iter().zip(self.nodes.iter()).find_map(|(server, node)| match server {
+            Inquiry::Forbidden(why) if !self.span().is_zero() => Some((node.name(), why.as_str())),
+            _ => None,
+        })
     }
 
     fn faults(&self) -> Vec<(String, Fault)> {
-        let timeout = || Some(Fault::timeout(self.claim.schedule.node_timeout()));
-        let fault = |said: &Option<Said>| said.as_ref().map_or_else(timeout, Said::fault);
-        self.said.iter().zip(self.nodes.iter()).filter_map(|(s, n)| Some((n.name().to_owned(), fault(s)?))).collect()
+        let fault = |node: usize| match &self.said[node] {
+            None => self.waited_in_vain().then(|| Fault::timeout(self.claim.schedule.node_timeout())),
+            Some(Said::Failed(fault)) => Some(fault.clone()),
+            Some(Said::Granted) if self.ballot.has_granted(node) => None,
+            // Granted, but by a node that turned out to be too young.
+            Some(Said::Restarted | Said::Granted) => {
+                let why = restart::describe(self.uptime(node).unwrap_or_default(), self.span());
+                Some(Fault::new(FaultKind::Unavailable, why))
+            }
+            Some(Said::Held(_)) => None,
+        };
+        (0..self.nodes.len()).filter_map(|node| Some((self.nodes[node].name().to_owned(), fault(node)?))).collect()
     }
 
-    /// Takes the lock that the tally found won.
+    /// Takes the lock that the tally found won. Nodes that have not answered yet may still.
     pub fn hold(self, fence: Fence) -> Holding {
-        Holding::new(self.nodes, self.claim, fence, self.lease, self.alarm)
+        let asked = |said: &Option<Said>| match said {
+            None => Asked::Open(self.begun),
+            Some(_) => Asked::Answered,
+        };
+        let asked: Vec<Asked> = self.said.iter().map(asked).collect();
+        let late = self.replies.into_iter().map(|reply| -> Pending<_> {
+            Box::pin(async move {
+                match reply.await {
+                    (node, Reply::Answer(answer)) => (node, self.begun, answer.vote.into()),
+                    (node, Reply::Confirmed(asked, renewal)) => (node, asked, renewal),
+                }
+            })
+        });
+        let late = late.collect();
+        Holding::new(self.nodes, self.claim, fence, self.ballot.into_lease(), self.alarm, &asked, late)
     }
 
-    /// Whether a node has not answered in time.
-    pub fn met_silence(&self) -> bool {
-        self.said.iter().any(Option::is_none)
+    /// The nodes that have not answered in time.
+    pub fn silent(&self) -> Vec<bool> {
+        self.said.iter().map(|said| said.is_none() && self.waited_in_vain()).collect()
+    }
+
+    /// Whether the votes that are missing were waited for: a node that was not needed to lose is not called silent.
+    fn waited_in_vain(&self) -> bool {
+        self.ballot.verdict() != Verdict::Lost
     }
 
     /// Undoes what may have been done: every node that granted, or that may yet, is sent a release behind its SET.
     pub async fn give_up(self) {
         let touched = |said: &Option<Said>| match said {
-            None | Some(Said::Granted(_)) => true,
+            None | Some(Said::Granted) => true,
             Some(Said::Failed(fault)) => fault.kind == FaultKind::Unknown,
-            Some(Said::Held(_)) => false,
+            Some(Said::Held(_) | Said::Restarted) => false,
         };
         let which: Vec<usize> = (0..self.nodes.len()).filter(|&index| touched(&self.said[index])).collect();
         if !which.is_empty() {
@@ -151,15 +352,19 @@ impl Attempt {
 }
 
 impl Said {
-    fn fence(&self) -> Option<Fence> {
-        if let Self::Granted(fence) = self { Some(*fence) } else { None }
-    }
-
     fn occupant(&self) -> Option<&Occupant> {
         if let Self::Held(occupant) = self { Some(occupant) } else { None }
     }
+}
 
-    fn fault(&self) -> Option<Fault> {
-        if let Self::Failed(fault) = self { Some(fault.clone()) } else { None }
+/// A vote that comes when the lock is held already: a late grant is as good as a renewal.
+impl From<Vote> for Renewal {
+    fn from(vote: Vote) -> Self {
+        match vote {
+            Vote::Granted { until, .. } => Self::Renewed(until),
+            Vote::Held(_) => Self::Lost(crate::lock::lease::Struck::Another),
+            Vote::Restarted => Self::Failed(Fault::new(FaultKind::Unavailable, "it restarted a short while ago")),
+            Vote::Failed(fault) => Self::Failed(fault),
+        }
     }
 }

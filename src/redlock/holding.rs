@@ -1,9 +1,10 @@
-//! A lock that is held: renewed in time, mended when a connection breaks, given back at the end.
+//! A lock that is held: renewed in time, healed where a node has forgotten it, given back at the end.
 //!
 //! [`Holding::next`] is polled beside the command. It says what the lease has become; what that means for the command
 //! is `job::policy`'s decision.
 
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -16,7 +17,7 @@ use crate::lock::instant::Instant;
 use crate::lock::lease::{Lease, Loss, Struck};
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
-use crate::node::{Claim, Fault, Pending, Renewal};
+use crate::node::{Claim, Fault, FaultKind, Pending, Renewal};
 
 /// A held lock.
 pub struct Holding {
@@ -25,11 +26,22 @@ pub struct Holding {
     fence: Fence,
     lease: Lease,
     upkeep: Vec<Upkeep>,
-    replies: FuturesUnordered<Pending<(usize, Instant, Renewal)>>,
+    replies: Replies,
     alarm: Alarm,
     stage: Stage,
-    /// When the stage was begun: what was asked before says nothing of it.
-    begun: Instant,
+    /// D as it was last told.
+    told: Option<Instant>,
+}
+
+/// Answers that are under way: of which node, when it was asked, and what it says.
+pub(super) type Replies = FuturesUnordered<Pending<(usize, Instant, Renewal)>>;
+
+/// Whether a node has answered the attempt that took the lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asked {
+    Answered,
+    /// Not yet; it was asked then.
+    Open(Instant),
 }
 
 /// One node's renewals.
@@ -40,6 +52,10 @@ struct Upkeep {
     asked: Option<Instant>,
     /// The last exchange got no answer in time: the next takes a new connection.
     silent: bool,
+    /// So many exchanges have failed since one succeeded.
+    failures: u32,
+    /// What the last of them died of.
+    fault: Option<Fault>,
     /// The connection that last worked has broken.
     broken: Pending<()>,
 }
@@ -49,8 +65,8 @@ struct Upkeep {
 enum Stage {
     /// Keeping the lease.
     Keeping,
-    /// The lease is lost and the key was absent: holding the place until the command is dead.
-    Shielding,
+    /// The lease is lost and the key was absent: holding the place, since then, until the command is dead.
+    Shielding(Instant),
     /// Others have the lock; there is nothing to keep.
     Over,
 }
@@ -58,12 +74,12 @@ enum Stage {
 /// What the lease has become.
 #[derive(Debug)]
 pub enum Change {
-    /// It lasts until then.
+    /// It lasts until then: longer than before, or less long, since a node has forgotten it.
     Extended(Instant),
     /// A node failed to renew; the lease still stands.
     Trouble(String, Fault),
     /// It is lost, and that is final.
-    Lost(String, Loss),
+    Lost(Loss),
     /// After a loss: the place is kept until then.
     Shielded(Instant),
     /// After a loss: the place could not be kept.
@@ -71,23 +87,31 @@ pub enum Change {
 }
 
 impl Holding {
-    pub(super) fn new(nodes: Nodes, claim: Claim, fence: Fence, lease: Lease, alarm: Alarm) -> Self {
+    pub(super) fn new(
+        nodes: Nodes,
+        claim: Claim,
+        fence: Fence,
+        lease: Lease,
+        alarm: Alarm,
+        asked: &[Asked],
+        late: Replies,
+    ) -> Self {
+        let now = clock::now();
         // Counted from the request, as the lease is; a lease without an end is looked at in the same rhythm.
-        let later = clock::now() + claim.schedule.renew_every();
-        let due = lease.deadline().map_or(later, |deadline| claim.schedule.renew_at(deadline).min(later));
-        let upkeep =
-            nodes.iter().map(|node| Upkeep { due, asked: None, silent: false, broken: node.broken() }).collect();
-        Self {
-            nodes,
-            claim,
-            fence,
-            lease,
-            upkeep,
-            replies: FuturesUnordered::new(),
-            alarm,
-            stage: Stage::Keeping,
-            begun: Instant::from_nanos(0),
-        }
+        let later = now + claim.schedule.renew_every();
+        let rhythm = lease.deadline().map_or(later, |deadline| claim.schedule.renew_at(deadline).min(later));
+        let upkeep = (0..nodes.len()).map(|node| {
+            let (due, asked) = match asked[node] {
+                Asked::Open(asked) => (asked + claim.schedule.node_timeout(), Some(asked)),
+                // Not in the way of a command that is short: one vote more is of use to a longer one.
+                Asked::Answered if lease.wants_healing(node) => (now + pause(&claim), None),
+                Asked::Answered => (rhythm, None),
+            };
+            Upkeep { due, asked, silent: false, failures: 0, fault: None, broken: nodes[node].broken() }
+        });
+        let upkeep = upkeep.collect();
+        let told = lease.deadline();
+        Self { nodes, claim, fence, lease, upkeep, replies: late, alarm, stage: Stage::Keeping, told }
     }
 
     /// What proves the lock to be ours.
@@ -108,6 +132,11 @@ impl Holding {
     /// D: until when nobody else can hold the lock.
     pub fn deadline(&self) -> Instant {
         self.lease.deadline().unwrap_or(Instant::from_nanos(0))
+    }
+
+    /// The nodes that fail just now, and why.
+    pub fn faults(&self) -> impl Iterator<Item = (&str, &Fault)> {
+        self.upkeep.iter().zip(self.nodes.iter()).filter_map(|(u, node)| Some((node.name(), u.fault.as_ref()?)))
     }
 
     /// The next change. May be dropped and called again; requests go on.
@@ -132,88 +161,140 @@ impl Holding {
     /// Asks the nodes that are due; an exchange that is due has failed.
     fn tick(&mut self) -> Option<Change> {
         let now = clock::now();
-        let mut change = None;
         for node in 0..self.nodes.len() {
             if self.upkeep[node].due > now {
                 continue;
             }
-            if self.upkeep[node].asked.take().is_some() {
+            if self.upkeep[node].asked.is_some() {
                 self.upkeep[node].silent = true;
-                change = Some(self.failed(node, Fault::timeout(self.claim.schedule.node_timeout())));
-            } else {
-                self.ask(node, now);
+                // The rest is still due when the one who hears of this comes back.
+                return Some(self.failed(node, Fault::timeout(self.claim.schedule.node_timeout())));
             }
+            self.ask(node, now);
         }
-        change
+        None
     }
 
     fn ask(&mut self, node: usize, now: Instant) {
         let upkeep = &mut self.upkeep[node];
         upkeep.asked = Some(now);
         upkeep.due = now + self.claim.schedule.node_timeout();
-        let reply = match self.stage {
-            Stage::Shielding => self.nodes[node].shield(&self.claim, self.fence),
-            _ => self.nodes[node].renew(&self.claim, self.fence, std::mem::take(&mut upkeep.silent)),
+        let anew = std::mem::take(&mut upkeep.silent);
+        let reply = if self.lease.wants_healing(node) || self.stage != Stage::Keeping {
+            self.nodes[node].heal(&self.claim, self.fence, anew)
+        } else {
+            self.nodes[node].renew(&self.claim, self.fence, anew)
         };
         self.replies.push(Box::pin(async move { (node, now, reply.await) }));
     }
 
     fn heard(&mut self, node: usize, asked: Instant, renewal: Renewal) -> Option<Change> {
-        if asked < self.begun {
+        if matches!(self.stage, Stage::Shielding(since) if asked < since) {
             return None;
         }
         let timely = self.upkeep[node].asked == Some(asked);
-        if timely {
-            self.upkeep[node].asked = None;
-        }
         match renewal {
             // Even a late one counts: it proves that the tenure was unbroken when the request ran.
-            Renewal::Renewed(until) => {
-                if timely {
-                    self.upkeep[node].due = asked + self.claim.schedule.renew_every();
-                    self.upkeep[node].broken = self.nodes[node].broken();
-                }
-                self.extended(node, until)
+            Renewal::Renewed(until) => self.extended(node, asked, until),
+            // The key was set anew: that counts while nobody else can have had it meanwhile, which ends with the lease.
+            Renewal::Healed(until) if timely && (self.stage != Stage::Keeping || clock::now() < self.deadline()) => {
+                self.extended(node, asked, until)
             }
-            Renewal::Lost(how) => self.struck(node, how),
+            Renewal::Healed(_) if timely => {
+                Some(self.failed(node, Fault::new(FaultKind::Unavailable, "healed too late")))
+            }
+            Renewal::Lost(how) => self.struck(node, asked, how),
             Renewal::Failed(fault) if timely => Some(self.failed(node, fault)),
-            Renewal::Failed(_) => None,
+            Renewal::Healed(_) | Renewal::Failed(_) => None,
         }
     }
 
-    fn extended(&mut self, node: usize, until: Instant) -> Option<Change> {
-        self.lease.extend(node, until);
-        let deadline = self.lease.deadline()?;
-        Some(if self.stage == Stage::Shielding { Change::Shielded(deadline) } else { Change::Extended(deadline) })
+    fn extended(&mut self, node: usize, asked: Instant, until: Instant) -> Option<Change> {
+        self.lease.extend(node, asked, until);
+        if self.lease.wants_healing(node) {
+            return None;
+        }
+        let upkeep = &mut self.upkeep[node];
+        if upkeep.asked == Some(asked) {
+            upkeep.asked = None;
+            upkeep.due = asked + self.claim.schedule.renew_every();
+            upkeep.broken = self.nodes[node].broken();
+        }
+        (upkeep.failures, upkeep.fault) = (0, None);
+        let deadline = self.changed_deadline()?;
+        Some(if self.stage == Stage::Keeping { Change::Extended(deadline) } else { Change::Shielded(deadline) })
     }
 
-    fn struck(&mut self, node: usize, how: Struck) -> Option<Change> {
-        if self.stage == Stage::Shielding {
+    /// D, if it is not what was last told.
+    fn changed_deadline(&mut self) -> Option<Instant> {
+        let deadline = self.lease.deadline();
+        if std::mem::replace(&mut self.told, deadline) == deadline { None } else { deadline }
+    }
+
+    fn struck(&mut self, node: usize, asked: Instant, how: Struck) -> Option<Change> {
+        let now = clock::now();
+        if self.upkeep[node].asked == Some(asked) {
+            self.upkeep[node].asked = None;
+        }
+        self.upkeep[node].fault = Some(Fault::new(FaultKind::Unavailable, how.to_string()));
+        let news = self.lease.struck(node) != Some(how);
+        self.lease.strike(node, how, now);
+        if self.stage != Stage::Keeping {
+            self.upkeep[node].due = now + pause(&self.claim);
+            if !self.lease.is_hopeless() {
+                return None;
+            }
             self.stage = Stage::Over;
             return Some(Change::Unshielded);
         }
-        self.lease.strike(node, how);
-        let loss = self.lease.loss()?;
+        // Set again at once; if somebody else is there or was, not sooner than in the usual rhythm.
+        self.upkeep[node].due =
+            if news && how == Struck::Absent { now } else { now + self.claim.schedule.renew_every() };
+        let Some(loss) = self.lease.loss() else {
+            // What is left of the lease may be shorter than before.
+            return self.changed_deadline().map(Change::Extended).or_else(|| news.then(|| self.trouble(node)));
+        };
         match loss {
             Loss::TakenOver => self.stage = Stage::Over,
-            Loss::Absent => self.begin_shield(),
+            Loss::Absent => self.begin_shield(now),
         }
-        Some(Change::Lost(self.nodes[node].name().to_owned(), loss))
+        Some(Change::Lost(loss))
+    }
+
+    fn trouble(&self, node: usize) -> Change {
+        let fault = self.upkeep[node].fault.clone();
+        let unknown = || Fault::new(FaultKind::Unknown, "no answer");
+        Change::Trouble(self.nodes[node].name().to_owned(), fault.unwrap_or_else(unknown))
     }
 
     /// From here on only the place is held: a lease of its own, whose end says how long the command may take to die.
-    fn begin_shield(&mut self) {
-        let now = clock::now();
-        (self.stage, self.begun) = (Stage::Shielding, now);
+    fn begin_shield(&mut self, now: Instant) {
+        self.stage = Stage::Shielding(now);
         self.lease = Lease::new(Quorum::of(self.nodes.len()));
+        self.told = None;
         (0..self.nodes.len()).for_each(|node| self.ask(node, now));
     }
 
     fn failed(&mut self, node: usize, fault: Fault) -> Change {
-        let pause = backoff::retry(self.claim.schedule.retry(), fastrand::f64());
-        self.upkeep[node].due = clock::now() + pause;
-        self.upkeep[node].broken = Box::pin(std::future::pending());
-        Change::Trouble(self.nodes[node].name().to_owned(), fault)
+        let now = clock::now();
+        let pause = self.pause_after_failure(node, now);
+        let upkeep = &mut self.upkeep[node];
+        upkeep.asked = None;
+        upkeep.due = now + pause;
+        upkeep.failures = upkeep.failures.saturating_add(1);
+        upkeep.fault = Some(fault);
+        upkeep.broken = Box::pin(std::future::pending());
+        self.trouble(node)
+    }
+
+    /// Short while the lease needs the node; if a majority has renewed without it, longer and longer, so that a node that
+    /// is gone for a day does not cost four connections a second.
+    fn pause_after_failure(&self, node: usize, now: Instant) -> Duration {
+        let short = pause(&self.claim);
+        let (schedule, failures) = (self.claim.schedule, self.upkeep[node].failures);
+        let at_ease =
+            self.stage == Stage::Keeping && now + schedule.renew_every() < schedule.signal_at(self.deadline());
+        if at_ease { backoff::doubled(short, failures, schedule.renew_every()) } else { short }
     }
 
     /// A connection broke: renew at once, so that a server that came back empty is noticed in milliseconds. Not sooner
@@ -228,10 +309,27 @@ impl Holding {
     }
 
     /// Gives the lock back: compare-and-delete on every node.
-    pub async fn release(self) -> Released {
+    pub async fn release(mut self) -> Released {
+        let begun = clock::now();
         let all: Vec<usize> = (0..self.nodes.len()).collect();
-        release(&self.nodes, &all, &self.claim.key, self.claim.token, self.claim.schedule.node_timeout()).await
+        let limit = self.claim.schedule.node_timeout();
+        let freed = release(&self.nodes, &all, &self.claim.key, self.claim.token, limit).await;
+        if freed.ours >= Quorum::of(self.nodes.len()).needed() {
+            return Released::Ours;
+        }
+        for (node, how) in &freed.struck {
+            self.lease.strike(*node, *how, begun);
+        }
+        match freed.struck.last() {
+            Some((_, how)) if self.deadline() <= begun => Released::NotOurs(*how),
+            _ => Released::Unconfirmed(freed.faults),
+        }
     }
+}
+
+/// The pause before a failed exchange is tried again.
+fn pause(claim: &Claim) -> Duration {
+    backoff::retry(claim.schedule.retry(), fastrand::f64())
 }
 
 /// The next node whose connection broke.

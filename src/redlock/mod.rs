@@ -19,7 +19,7 @@ use crate::lock::token::Token;
 use crate::node::{Fault, Freed, Node};
 
 /// How long replies of nodes beyond a majority are waited for.
-const STRAGGLERS: Duration = Duration::from_millis(50);
+const STRAGGLERS: Duration = Duration::from_millis(20);
 
 /// The nodes of one lock.
 pub type Nodes = Rc<[Box<dyn Node>]>;
@@ -46,9 +46,18 @@ pub async fn is_held_by(nodes: &Nodes, key: &Key, token: Token, limit: Duration)
     ours >= Quorum::of(nodes.len()).needed()
 }
 
+/// What the nodes said to a release.
+#[derive(Default)]
+struct Freeing {
+    /// So many had it as ours.
+    ours: usize,
+    struck: Vec<(usize, Struck)>,
+    faults: Vec<(String, Fault)>,
+}
+
 /// Deletes the lock at the nodes `which` if it is `token`'s. Returns when a majority has answered, the others have
 /// had a moment more, and every release is written; at the latest after `limit`.
-async fn release(nodes: &Nodes, which: &[usize], key: &Key, token: Token, limit: Duration) -> Released {
+async fn release(nodes: &Nodes, which: &[usize], key: &Key, token: Token, limit: Duration) -> Freeing {
     let needed = Quorum::of(nodes.len()).needed().min(which.len());
     let mut replies: FuturesUnordered<_> = which
         .iter()
@@ -57,29 +66,23 @@ async fn release(nodes: &Nodes, which: &[usize], key: &Key, token: Token, limit:
             async move { (index, reply.await) }
         })
         .collect();
+    let mut silent = which.to_vec();
     let mut ends = clock::now() + limit;
-    let (mut ours, mut struck, mut faults) = (0, None, Vec::new());
+    let mut freeing = Freeing::default();
     while let Some(Some((index, freed))) = clock::until(ends, replies.next()).await {
+        silent.retain(|&node| node != index);
         match freed {
-            Freed::Released => ours += 1,
-            Freed::NotOurs(how) => struck = Some(how),
-            Freed::Failed(fault) => faults.push((nodes[index].name().to_owned(), fault)),
+            Freed::Released => freeing.ours += 1,
+            Freed::NotOurs(how) => freeing.struck.push((index, how)),
+            Freed::Failed(fault) => freeing.faults.push((nodes[index].name().to_owned(), fault)),
         }
-        if ours == needed {
+        if freeing.ours == needed {
             ends = ends.min(clock::now() + STRAGGLERS);
         }
     }
     for &index in which {
         nodes[index].written().await;
     }
-    match struck {
-        _ if ours >= needed => Released::Ours,
-        Some(how) => Released::NotOurs(how),
-        None => {
-            if faults.is_empty() {
-                faults.push((nodes[which[0]].name().to_owned(), Fault::timeout(limit)));
-            }
-            Released::Unconfirmed(faults)
-        }
-    }
+    freeing.faults.extend(silent.into_iter().map(|node| (nodes[node].name().to_owned(), Fault::timeout(limit))));
+    freeing
 }

@@ -10,6 +10,7 @@ fn bad_input_is_64_or_78_with_one_line_and_no_connection() {
     listener.set_nonblocking(true).expect("a listener that does not wait");
     let node = format!("redis://{}", listener.local_addr().expect("its address"));
     let long = "k".repeat(1025);
+    let ten = (1..=10).map(|port| format!("redis://h:{port}")).collect::<Vec<_>>().join(",");
     let remark = "n".repeat(513);
     for (code, flag, words) in [
         (64, "--key", &["--key", "", "true"][..]),
@@ -33,7 +34,11 @@ fn bad_input_is_64_or_78_with_one_line_and_no_connection() {
         (64, "--on-lost", &["-k", "job", "--on-lost", "cry", "true"]),
         (64, "--note", &["-k", "job", "--note", &remark, "true"]),
         (64, "--shared", &["-k", "job", "--shared", "true"]),
-        (64, "--node", &["-k", "job", "--node", "redis://a,redis://b", "true"]),
+        (64, "--node", &["-k", "job", "--node", "redis://a,local", "true"]),
+        (64, "--node", &["-k", "job", "--node", &ten, "true"]),
+        (64, "--restart-guard", &["-k", "job", "--restart-guard", "30", "true"]),
+        (78, "--node", &["-k", "job", "--node", "redis://a", "--node", "redis://b,redis://a", "true"]),
+        (78, "--node", &["-k", "job", "--node", "redis://a,,redis://b", "true"]),
         (78, "--node", &["-k", "job", "--node", "redis://h:port", "true"]),
         (78, "--node", &["-k", "job", "--node", "http://h", "true"]),
     ] {

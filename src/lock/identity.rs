@@ -1,0 +1,50 @@
+//! Which server a node is, as it tells itself: nodes that share one are no independent votes.
+
+/// What INFO tells of a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// Seconds since it started, cut to whole ones.
+    pub uptime: u64,
+    /// Its process: new with every start.
+    pub run_id: String,
+    /// Its data set: the same on a replica.
+    pub replication_id: String,
+}
+
+impl Identity {
+    /// What two nodes share that independent ones don't.
+    ///
+    /// Redlock's proof needs votes that fail one by one; a replica has its master's vote a second time, and after a
+    /// failover perhaps without the last writes.
+    pub fn shared_with(&self, other: &Self) -> Option<&'static str> {
+        let same = |a: &str, b: &str| !a.is_empty() && a == b;
+        if same(&self.run_id, &other.run_id) {
+            Some("is the same server as")
+        } else if same(&self.replication_id, &other.replication_id) {
+            Some("has the same data as, being a replica of or with,")
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(run_id: &str, replication_id: &str) -> Identity {
+        Identity { uptime: 9, run_id: run_id.to_owned(), replication_id: replication_id.to_owned() }
+    }
+
+    #[test]
+    fn a_server_met_twice_and_a_replica_are_no_independent_nodes() {
+        assert_eq!(identity("a", "x").shared_with(&identity("b", "y")), None);
+        assert!(identity("a", "x").shared_with(&identity("a", "x")).is_some_and(|how| how.contains("same server")));
+        assert!(identity("a", "x").shared_with(&identity("b", "x")).is_some_and(|how| how.contains("replica")));
+    }
+
+    #[test]
+    fn servers_that_tell_nothing_of_themselves_are_not_the_same() {
+        assert_eq!(identity("", "").shared_with(&identity("", "")), None);
+    }
+}
