@@ -193,16 +193,17 @@ impl Holding {
             return None;
         }
         let timely = self.upkeep[node].asked == Some(asked);
+        // A node without a tenure gains one only while nobody else can have had its key, which ends with the lease. It may
+        // say "renewed": an earlier healing may have been heard of too late, or never.
+        let gains = self.lease.wants_healing(node);
+        let too_late = gains && self.stage == Stage::Keeping && clock::now() >= self.deadline();
         match renewal {
+            Renewal::Renewed(_) | Renewal::Healed(_) if too_late => {
+                timely.then(|| self.failed(node, Fault::new(FaultKind::Unavailable, "it was healed too late")))
+            }
             // Even a late one counts: it proves that the tenure was unbroken when the request ran.
             Renewal::Renewed(until) => self.extended(node, asked, until),
-            // The key was set anew: that counts while nobody else can have had it meanwhile, which ends with the lease.
-            Renewal::Healed(until) if timely && (self.stage != Stage::Keeping || clock::now() < self.deadline()) => {
-                self.extended(node, asked, until)
-            }
-            Renewal::Healed(_) if timely => {
-                Some(self.failed(node, Fault::new(FaultKind::Unavailable, "healed too late")))
-            }
+            Renewal::Healed(until) if timely => self.extended(node, asked, until),
             Renewal::Lost(how) => self.struck(node, asked, how),
             Renewal::Failed(fault) if timely => Some(self.failed(node, fault)),
             Renewal::Healed(_) | Renewal::Failed(_) => None,
@@ -292,8 +293,7 @@ impl Holding {
     fn pause_after_failure(&self, node: usize, now: Instant) -> Duration {
         let short = pause(&self.claim);
         let (schedule, failures) = (self.claim.schedule, self.upkeep[node].failures);
-        let at_ease =
-            self.stage == Stage::Keeping && now + schedule.renew_every() < schedule.signal_at(self.deadline());
+        let at_ease = self.stage == Stage::Keeping && now < schedule.renew_at(self.deadline());
         if at_ease { backoff::doubled(short, failures, schedule.renew_every()) } else { short }
     }
 
@@ -344,3 +344,6 @@ async fn any_broken(upkeep: &mut [Upkeep]) -> usize {
     })
     .await
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,7 @@ mod generated;
 mod guarded;
 mod local;
 mod lost;
+mod model;
 mod network;
 mod signals;
 mod terminal;

@@ -1,0 +1,413 @@
+//! Renewals on paused time, against nodes that are slow, lost, lying or healing. Nothing here waits for real.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::*;
+use crate::clock::virtual_time;
+use crate::lock::key::Key;
+use crate::lock::restart::RestartGuard;
+use crate::lock::schedule::{Schedule, Wishes};
+use crate::node::{Answer, Freed, Node, Vote};
+use crate::redlock::attempt::{Attempt, Tally};
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// A node in memory, with Redis' rules and faults to order.
+#[derive(Default)]
+struct Fake {
+    key: Option<(Token, Instant)>,
+    counter: u64,
+    mood: Mood,
+    /// Told when the connection breaks.
+    breaks: Rc<tokio::sync::Notify>,
+    healed: u32,
+    renewed: u32,
+    /// When it was asked anything.
+    asked: Vec<Instant>,
+}
+
+#[derive(Clone, Copy, PartialEq, Default)]
+enum Mood {
+    #[default]
+    Well,
+    /// Executes at once and answers this much later.
+    Slow(Duration),
+    /// Takes requests and never answers.
+    Silent,
+    /// Refuses connections.
+    Away,
+    /// Says that the key is another's, whosever it is.
+    Lying,
+}
+
+struct FakeNode {
+    name: String,
+    fake: Rc<RefCell<Fake>>,
+}
+
+impl FakeNode {
+    /// Executes `what` now, if the node is there, and answers as it is in the mood to.
+    fn ask<T: 'static>(
+        &self,
+        what: impl FnOnce(&mut Fake, Instant) -> T,
+        failed: fn(Fault) -> T,
+        lie: Option<T>,
+    ) -> Pending<T> {
+        let mut fake = self.fake.borrow_mut();
+        let now = clock::now();
+        fake.asked.push(now);
+        fake.key = fake.key.filter(|(_, expires)| *expires > now);
+        match fake.mood {
+            Mood::Silent => Box::pin(std::future::pending()),
+            Mood::Away => Box::pin(std::future::ready(failed(Fault::new(FaultKind::Unavailable, "away")))),
+            Mood::Lying if lie.is_some() => Box::pin(std::future::ready(lie.unwrap())),
+            Mood::Well | Mood::Lying => Box::pin(std::future::ready(what(&mut fake, now))),
+            Mood::Slow(delay) => {
+                let answer = what(&mut fake, now);
+                Box::pin(async move {
+                    Alarm::new().unwrap().reached(now + delay).await;
+                    answer
+                })
+            }
+        }
+    }
+}
+
+impl Node for FakeNode {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn acquire(&self, claim: &Claim, _anew: bool) -> Pending<Answer> {
+        let (token, schedule, hint) = (claim.token, claim.schedule, claim.fence_hint);
+        let answer = self.ask(
+            move |fake, now| {
+                if fake.key.is_some() {
+                    return Vote::Failed(Fault::new(FaultKind::Unavailable, "held"));
+                }
+                let fence = Fence::after(fake.counter, hint).unwrap();
+                (fake.counter, fake.key) = (fence.get(), Some((token, now + schedule.ttl())));
+                Vote::Granted { until: schedule.tenure(now), fence }
+            },
+            Vote::Failed,
+            None,
+        );
+        Box::pin(async move { answer.await.into() })
+    }
+
+    fn renew(&self, claim: &Claim, fence: Fence, _anew: bool) -> Pending<Renewal> {
+        let (token, schedule) = (claim.token, claim.schedule);
+        let what = move |fake: &mut Fake, now| match fake.key {
+            Some((holder, _)) if holder == token => {
+                fake.renewed += 1;
+                fake.counter = fake.counter.max(fence.get());
+                fake.key = Some((token, now + schedule.ttl()));
+                Renewal::Renewed(schedule.tenure(now))
+            }
+            Some(_) => Renewal::Lost(Struck::Another),
+            None => Renewal::Lost(Struck::Absent),
+        };
+        self.ask(what, Renewal::Failed, Some(Renewal::Lost(Struck::Another)))
+    }
+
+    fn heal(&self, claim: &Claim, fence: Fence, _anew: bool) -> Pending<Renewal> {
+        let (token, schedule) = (claim.token, claim.schedule);
+        let what = move |fake: &mut Fake, now| {
+            let standing = match fake.key {
+                Some((holder, _)) if holder == token => Renewal::Renewed(schedule.tenure(now)),
+                Some(_) => return Renewal::Lost(Struck::Another),
+                None if fake.counter > fence.get() => return Renewal::Lost(Struck::Absent),
+                None => Renewal::Healed(schedule.tenure(now)),
+            };
+            fake.healed += u32::from(matches!(standing, Renewal::Healed(_)));
+            fake.counter = fake.counter.max(fence.get());
+            fake.key = Some((token, now + schedule.ttl()));
+            standing
+        };
+        self.ask(what, Renewal::Failed, Some(Renewal::Lost(Struck::Another)))
+    }
+
+    fn check(&self, _key: &Key, _token: Token) -> Pending<Result<Option<Struck>, Fault>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn release(&self, _key: &Key, token: Token) -> Pending<Freed> {
+        let what = move |fake: &mut Fake, _| match fake.key {
+            Some((holder, _)) if holder == token => {
+                fake.key = None;
+                Freed::Released
+            }
+            Some(_) => Freed::NotOurs(Struck::Another),
+            None => Freed::NotOurs(Struck::Absent),
+        };
+        self.ask(what, Freed::Failed, None)
+    }
+
+    fn broken(&self) -> Pending<()> {
+        let breaks = Rc::clone(&self.fake.borrow().breaks);
+        Box::pin(async move { breaks.notified().await })
+    }
+
+    fn written(&self) -> Pending<()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// A held lock on so many nodes, and the nodes.
+struct Held {
+    holding: Holding,
+    fakes: Vec<Rc<RefCell<Fake>>>,
+    begun: Instant,
+}
+
+async fn hold(count: usize, prepare: impl FnOnce(&[Rc<RefCell<Fake>>])) -> Held {
+    let fakes: Vec<Rc<RefCell<Fake>>> = (0..count).map(|_| Rc::default()).collect();
+    prepare(&fakes);
+    let node = |(index, fake): (usize, &Rc<RefCell<Fake>>)| -> Box<dyn Node> {
+        Box::new(FakeNode { name: format!("node{index}"), fake: Rc::clone(fake) })
+    };
+    let nodes: Nodes = fakes.iter().enumerate().map(node).collect();
+    let begun = clock::now();
+    let wishes = Wishes { ttl: TTL, drift: 0.01, node_timeout: None, kill_after: None };
+    let claim = Claim {
+        key: Key::new("", "job").unwrap(),
+        token: Token::fresh(),
+        value: String::new(),
+        fence_hint: 100,
+        schedule: Schedule::new(wishes).unwrap(),
+        inquiry: None,
+    };
+    let mut attempt = Attempt::start(&nodes, claim, RestartGuard::Off, &[]).unwrap();
+    let Tally::Won(fence) = attempt.tally().await else { panic!("not won") };
+    Held { holding: attempt.hold(fence), fakes, begun }
+}
+
+impl Held {
+    /// All changes until `seconds` after the beginning.
+    async fn changes_until(&mut self, seconds: f64) -> Vec<Change> {
+        let end = self.begun + Duration::from_secs_f64(seconds);
+        let mut changes = Vec::new();
+        while let Some(change) = clock::until(end, self.holding.next()).await {
+            changes.push(change);
+        }
+        changes
+    }
+
+    fn fake(&self, node: usize) -> std::cell::RefMut<'_, Fake> {
+        self.fakes[node].borrow_mut()
+    }
+
+    fn forget(&self, node: usize) {
+        let mut fake = self.fake(node);
+        (fake.key, fake.counter) = (None, 0);
+    }
+
+    fn left(&self) -> Duration {
+        self.holding.deadline().since(clock::now())
+    }
+}
+
+fn lost(changes: &[Change]) -> Option<Loss> {
+    changes.iter().find_map(|change| if let Change::Lost(loss) = change { Some(*loss) } else { None })
+}
+
+fn is_trouble(change: &Change) -> bool {
+    matches!(change, Change::Trouble(..))
+}
+
+#[test]
+fn all_nodes_are_renewed_every_third_of_the_ttl() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        let changes = held.changes_until(61.0).await;
+        assert!(changes.iter().all(|change| matches!(change, Change::Extended(_))), "{changes:?}");
+        for node in 0..3 {
+            assert_eq!(held.fake(node).renewed, 6);
+        }
+        assert!(held.left() > Duration::from_secs(28));
+    });
+}
+
+#[test]
+fn a_slow_node_costs_nothing_and_its_late_replies_count() {
+    virtual_time::run(async {
+        // Slower than the node timeout of a second, so that each of its replies is late.
+        let mut held = hold(3, |fakes| fakes[2].borrow_mut().mood = Mood::Slow(Duration::from_secs(3))).await;
+        held.changes_until(9.0).await;
+        held.fake(0).mood = Mood::Away;
+        let changes = held.changes_until(100.0).await;
+        assert_eq!(lost(&changes), None);
+        // A majority is the quick one and the slow one: the lease goes on by what the slow one said late.
+        assert!(held.left() > Duration::from_secs(15), "{:?}", held.left());
+    });
+}
+
+#[test]
+fn a_node_that_forgot_is_healed_at_once_when_its_connection_breaks() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        held.changes_until(5.0).await;
+        held.forget(1);
+        held.fake(1).breaks.notify_waiters();
+        let changes = held.changes_until(5.1).await;
+        assert_eq!(lost(&changes), None);
+        assert_eq!(held.fake(1).healed, 1);
+        assert_eq!(held.fake(1).counter, held.holding.fence().get());
+    });
+}
+
+#[test]
+fn a_node_that_forgot_is_healed_at_the_next_renewal_at_the_latest_and_counts_again() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        held.forget(1);
+        held.changes_until(11.0).await;
+        assert_eq!(held.fake(1).healed, 1);
+        held.fake(0).mood = Mood::Silent;
+        let changes = held.changes_until(90.0).await;
+        assert_eq!(lost(&changes), None);
+        assert!(held.left() > Duration::from_secs(15));
+    });
+}
+
+#[test]
+fn a_node_on_which_a_later_fence_was_given_out_is_not_healed() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        held.forget(1);
+        held.fake(1).counter = held.holding.fence().get() + 1;
+        held.changes_until(45.0).await;
+        assert_eq!(held.fake(1).healed, 0);
+        assert_eq!(held.fake(1).key, None);
+        assert!(held.left() > Duration::from_secs(15));
+    });
+}
+
+#[test]
+fn healings_that_are_heard_after_the_lease_do_not_revive_it() {
+    virtual_time::run(async {
+        let mut held = hold(5, |_| ()).await;
+        held.changes_until(9.0).await;
+        let deadline = held.holding.deadline();
+        for (node, mood) in [Mood::Away, Mood::Silent, Mood::Silent, Mood::Away, Mood::Away].into_iter().enumerate() {
+            held.fake(node).mood = mood;
+        }
+        held.changes_until(28.9).await;
+        // One renews in time. Two come back empty: they are healed before the lease ends, and heard after.
+        held.fake(0).mood = Mood::Well;
+        for node in [3, 4] {
+            held.forget(node);
+            held.fake(node).mood = Mood::Slow(Duration::from_millis(500));
+        }
+        let changes = held.changes_until(31.0).await;
+        for node in [3, 4] {
+            assert_eq!(held.fake(node).healed, 1);
+        }
+        assert_eq!(held.holding.deadline(), deadline, "revived: {changes:?}");
+    });
+}
+
+#[test]
+fn a_majority_that_forgot_ends_it_at_once_and_the_place_is_shielded() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        held.forget(0);
+        held.forget(2);
+        let changes = held.changes_until(10.5).await;
+        assert_eq!(lost(&changes), Some(Loss::Absent));
+        assert!(changes.iter().any(|change| matches!(change, Change::Shielded(_))), "{changes:?}");
+    });
+}
+
+#[test]
+fn a_majority_that_is_anothers_ends_it_at_once_and_nothing_more_is_asked() {
+    virtual_time::run(async {
+        let mut held = hold(5, |_| ()).await;
+        let other = Token::fresh();
+        for node in 0..3 {
+            held.fake(node).key = Some((other, Instant::NEVER));
+        }
+        let changes = held.changes_until(10.5).await;
+        assert_eq!(lost(&changes), Some(Loss::TakenOver));
+        let asked = held.fake(0).asked.len();
+        held.changes_until(60.0).await;
+        assert_eq!(held.fake(0).asked.len(), asked);
+    });
+}
+
+#[test]
+fn a_lying_node_is_one_vote_missing() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        held.fake(0).mood = Mood::Lying;
+        let changes = held.changes_until(100.0).await;
+        assert_eq!(lost(&changes), None);
+        assert!(changes.iter().any(is_trouble), "{changes:?}");
+        assert!(held.left() > Duration::from_secs(15));
+    });
+}
+
+#[test]
+fn a_strike_shortens_the_lease_to_what_the_others_gave() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        held.fake(2).mood = Mood::Silent;
+        held.changes_until(10.5).await;
+        let first = held.begun + TTL;
+        assert!(held.holding.deadline() > first, "two of three were renewed");
+        held.fake(0).key = Some((Token::fresh(), Instant::NEVER));
+        let changes = held.changes_until(20.5).await;
+        // Of the three one is another's, and the silent one's tenure is still that of the beginning.
+        assert_eq!(lost(&changes), None);
+        assert!(held.holding.deadline() < first, "{changes:?}");
+        assert!(changes.iter().any(|change| matches!(change, Change::Extended(until) if *until < first)));
+    });
+}
+
+#[test]
+fn failing_nodes_are_tried_until_there_is_no_time_left_and_nothing_is_deleted() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        for node in 0..3 {
+            held.fake(node).mood = Mood::Away;
+        }
+        held.changes_until(29.5).await;
+        let asked = held.fake(0).asked.len();
+        // From ten seconds on, every 125 to 250 ms.
+        assert!((19 * 4..19 * 8 + 20).contains(&asked), "{asked}");
+        assert!((0..3).all(|node| held.fake(node).key.is_some()));
+    });
+}
+
+#[test]
+fn a_node_that_is_gone_for_long_is_asked_less_and_less() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        held.fake(1).mood = Mood::Away;
+        held.changes_until(3600.0).await;
+        let asked = held.fake(1).asked.len();
+        assert!((360..800).contains(&asked), "{asked} times in an hour");
+        held.fake(1).mood = Mood::Well;
+        held.changes_until(3615.0).await;
+        assert!(held.fake(1).key.is_some(), "healed within a renewal's time");
+    });
+}
+
+#[test]
+fn a_node_that_missed_the_vote_gets_the_key_later() {
+    virtual_time::run(async {
+        let mut held = hold(5, |fakes| {
+            fakes[0].borrow_mut().mood = Mood::Away;
+            fakes[1].borrow_mut().mood = Mood::Silent;
+        })
+        .await;
+        held.fake(0).mood = Mood::Well;
+        held.fake(1).mood = Mood::Well;
+        held.changes_until(5.0).await;
+        for node in [0, 1] {
+            assert_eq!(held.fake(node).healed, 1);
+        }
+    });
+}
