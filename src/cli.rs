@@ -288,7 +288,7 @@ impl Sources {
 }
 
 /// Reads the command line; `None` if it was `--help` or `--version`, which print themselves.
-pub fn parse(args: impl Iterator<Item = OsString>) -> anyhow::Result<Option<Parsed>> {
+pub fn parse(args: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
     let read = || {
         let mut matches = definition().try_get_matches_from(args)?;
         let sources = Sources(matches.subcommand().map(|(_, sub)| sub.clone()));
@@ -348,8 +348,8 @@ fn variable_of(error: &clap::Error) -> Option<String> {
 }
 
 /// `--log`, looked for before the command line is known to be sound, so that its errors are told in the right form.
-pub fn log_format(args: impl Iterator<Item = OsString>) -> Log {
-    let args: Vec<_> = args.take_while(|arg| arg != "--").collect();
+pub fn log_format(args: &[OsString]) -> Log {
+    let args = args.split(|arg| arg == "--").next().unwrap_or_default();
     let flag = args.iter().enumerate().find_map(|(index, arg)| match arg.to_str()?.strip_prefix("--log")? {
         "" => args.get(index + 1).cloned(),
         value => value.strip_prefix('=').map(OsString::from),
@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     fn run(words: &[&str]) -> Result<Box<RunArgs>, String> {
-        let all = ["rlock", "run"].iter().chain(words).map(OsString::from);
+        let all = ["rlock", "run"].iter().chain(words).map(OsString::from).collect();
         match parse(all).map(|parsed| parsed.unwrap().cli.command) {
             Ok(Command::Run(args)) => Ok(args),
             Ok(other) => panic!("{other:?}"),

@@ -1,7 +1,6 @@
 //! What came out of it, and the exit code for that: the only place with numbers.
 
 use std::fmt;
-use std::process::ExitCode;
 
 /// How rlock ended. The codes are DESIGN.md §8: sysexits(3) where it has one, flock(1) and timeout(1) where they do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,12 +65,6 @@ impl Outcome {
     /// The signal by which rlock is to end itself instead of exiting.
     pub fn dies_of(self) -> Option<i32> {
         if let Self::Interrupted(signal) = self { Some(signal) } else { None }
-    }
-}
-
-impl From<Outcome> for ExitCode {
-    fn from(outcome: Outcome) -> Self {
-        outcome.code().into()
     }
 }
 

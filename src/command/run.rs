@@ -27,18 +27,17 @@ use crate::report::Reporter;
 use crate::settings::{LockSettings, Place, RunSettings};
 
 /// Runs the command under the lock.
-pub fn run(args: RunArgs, sources: &Sources) -> anyhow::Result<Outcome> {
+pub fn run(args: RunArgs, sources: &Sources, found: &Found) -> anyhow::Result<Outcome> {
     let settings = RunSettings::new(args, sources)?;
     group::can_look().map_err(|error| cannot_look(&error))?;
-    let found = Found::take()?;
     // Before there are threads, connections, and more memory than need be copied.
     let guard = Guard::start().map_err(|error| cannot_guard(&settings, &error))?;
     write_from_the_background();
     prctl::set_name(group::NAME)?;
     let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
-    let result = runtime.block_on(run_async(&settings, &found, guard));
-    // A name look-up that hangs must not keep us.
-    runtime.shutdown_background();
+    let result = runtime.block_on(run_async(&settings, found, guard));
+    // Not dropped: a name look-up that hangs must not keep us, and what is left is gone with the process.
+    std::mem::forget(runtime);
     result
 }
 
