@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::unix::net::UnixStream;
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, killpg, raise, sigaction, signal};
@@ -35,7 +36,8 @@ fn is_from_terminal(origin: &Origin) -> bool {
 
 /// The signals that have come.
 pub struct Signals {
-    delivery: SignalDelivery<AsyncFd<UnixStream>, WithOrigin>,
+    /// For as long as rlock runs. To take the handlers back one by one would cost more than to set them.
+    delivery: ManuallyDrop<SignalDelivery<AsyncFd<UnixStream>, WithOrigin>>,
     come: VecDeque<Caught>,
     found: Found,
 }
@@ -51,7 +53,7 @@ impl Signals {
         let caught = PASSED_ON.into_iter().filter(|signal| !found.ignored(*signal)).chain([Signal::SIGCHLD]);
         let numbers: Vec<i32> = caught.map(|signal| signal as i32).collect();
         let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), numbers)?;
-        Ok(Self { delivery, come: VecDeque::new(), found: found.clone() })
+        Ok(Self { delivery: ManuallyDrop::new(delivery), come: VecDeque::new(), found: found.clone() })
     }
 
     /// Catches what concerns a running command too.
