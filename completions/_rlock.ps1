@@ -40,6 +40,7 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('--wait', '--wait', [CompletionResultType]::ParameterName, 'Give up waiting after this; bare seconds are taken too. Not given: wait for ever, as flock does')
             [CompletionResult]::new('-E', '-E ', [CompletionResultType]::ParameterName, 'Exit code when the lock is busy, 0 to 255')
             [CompletionResult]::new('--busy-code', '--busy-code', [CompletionResultType]::ParameterName, 'Exit code when the lock is busy, 0 to 255')
+            [CompletionResult]::new('--order', '--order', [CompletionResultType]::ParameterName, 'Who of those who wait has the lock next')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Put before every key')
             [CompletionResult]::new('--node-timeout', '--node-timeout', [CompletionResultType]::ParameterName, 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least 50ms, at most 1s]')
             [CompletionResult]::new('--drift', '--drift', [CompletionResultType]::ParameterName, 'Clock-rate error allowed for, as a fraction of the TTL')

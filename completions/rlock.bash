@@ -159,7 +159,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__run)
-            opts="-k -w -n -E -c -q -v -h --key --node --ttl --wait --no-wait --busy-code --prefix --node-timeout --drift --restart-guard --ca --password-file --note --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --help"
+            opts="-k -w -n -E -c -q -v -h --key --node --ttl --wait --no-wait --busy-code --order --prefix --node-timeout --drift --restart-guard --ca --password-file --note --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -195,6 +195,10 @@ _rlock() {
                     ;;
                 -E)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --order)
+                    COMPREPLY=($(compgen -W "oldest newest any" -- "${cur}"))
                     return 0
                     ;;
                 --prefix)

@@ -36,6 +36,7 @@ set edit:completion:arg-completer[rlock] = {|@words|
             cand --wait 'Give up waiting after this; bare seconds are taken too. Not given: wait for ever, as flock does'
             cand -E 'Exit code when the lock is busy, 0 to 255'
             cand --busy-code 'Exit code when the lock is busy, 0 to 255'
+            cand --order 'Who of those who wait has the lock next'
             cand --prefix 'Put before every key'
             cand --node-timeout 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least 50ms, at most 1s]'
             cand --drift 'Clock-rate error allowed for, as a fraction of the TTL'

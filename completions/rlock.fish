@@ -35,6 +35,9 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -l node -d 'Where the l
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l ttl -d 'Lease length: the lock passes on this long after its holder\'s last renewal, at the latest' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s w -l wait -d 'Give up waiting after this; bare seconds are taken too. Not given: wait for ever, as flock does' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s E -l busy-code -d 'Exit code when the lock is busy, 0 to 255' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l order -d 'Who of those who wait has the lock next' -r -f -a "oldest\t'Who has waited longest'
+newest\t'Who came last'
+any\t'Whoever: at random among those who wait'"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l prefix -d 'Put before every key' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least 50ms, at most 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l drift -d 'Clock-rate error allowed for, as a fraction of the TTL' -r

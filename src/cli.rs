@@ -14,6 +14,7 @@ use nix::sys::signal::Signal;
 use crate::exit::{self, Failure, Outcome};
 use crate::job::seen::OnLost;
 use crate::lock::duration;
+use crate::lock::queue::Order;
 use crate::lock::restart::{self, RestartGuard};
 use crate::report::Log;
 
@@ -107,6 +108,10 @@ pub struct LockArgs {
     /// Exit code when the lock is busy, 0 to 255
     #[arg(short = 'E', long, value_name = "N", env = "RLOCK_BUSY_CODE", default_value_t = exit::BUSY, allow_negative_numbers = true)]
     pub busy_code: u8,
+
+    /// Who of those who wait has the lock next
+    #[arg(long, value_name = "WHO", env = "RLOCK_ORDER", default_value = "oldest")]
+    pub order: Order,
 
     /// Put before every key
     #[arg(long, value_name = "STR", env = "RLOCK_PREFIX", default_value = "")]

@@ -13,6 +13,7 @@ use crate::job::policy;
 use crate::lock::details::{LONGEST_NOTE, encoded_length};
 use crate::lock::duration;
 use crate::lock::key::Key;
+use crate::lock::queue::Order;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, Wishes};
 use crate::lock::token::Token;
@@ -51,6 +52,8 @@ pub struct LockSettings {
     pub schedule: Schedule,
     /// `None`: wait for ever.
     pub wait: Option<Duration>,
+    /// `--order`.
+    pub order: Order,
     /// `--busy-code`.
     pub busy_code: u8,
     /// `--note`.
@@ -124,6 +127,7 @@ impl LockSettings {
             restart_guard: args.restart_guard,
             schedule,
             wait: wait(&args, sources)?,
+            order: args.order,
             busy_code: args.busy_code,
             note: args.note,
             report,

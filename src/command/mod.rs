@@ -2,6 +2,7 @@
 
 pub mod generate;
 pub mod run;
+mod status;
 mod supervise;
 mod wait;
 

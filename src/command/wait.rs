@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 
+use super::status::Status;
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
 use crate::job::seen::Caught;
@@ -14,15 +15,20 @@ use crate::lock::duration;
 use crate::lock::fence;
 use crate::lock::instant::Instant;
 use crate::lock::occupant::{Occupant, Who};
+use crate::lock::queue::{self, Ticket, Waiter};
 use crate::lock::token::Token;
 use crate::node::{Claim, Fault, FaultKind};
-use crate::redlock::Nodes;
 use crate::redlock::attempt::{Attempt, Tally};
 use crate::redlock::holding::Holding;
+use crate::redlock::line::Line;
+use crate::redlock::{self, Nodes};
 use crate::settings::{LockSettings, RunSettings, file_name};
 
 /// How long nodes that have never answered are tried.
 const UNREACHABLE: Duration = Duration::from_secs(10);
+
+/// After so many split attempts in a row a waiter gives up its place for another.
+const TIES: u32 = 3;
 
 /// How the waiting ended.
 pub(super) enum Waited {
@@ -41,70 +47,199 @@ enum Last {
     Unreachable(Vec<(String, Fault)>, usize),
 }
 
-/// Waits for the lock as `--wait` says.
+/// Waits for the lock as `--wait` says. However that ends, unless with the lock, nothing of the wait is left on the nodes.
 pub(super) async fn for_lock(nodes: &Nodes, settings: &RunSettings, signals: &mut Signals) -> anyhow::Result<Waited> {
-    let lock = &settings.lock;
-    let begin = clock::now();
-    let gives_up = lock.wait.map_or(Instant::NEVER, |wait| begin + wait);
-    let mut alarm = Alarm::new()?;
-    let mut answered = false;
-    let mut told = Told::default();
-    let mut last = None;
-    let mut silent = Vec::new();
-    let mut splits = 0;
-    let mut longest_ttl = lock.schedule.ttl();
-    loop {
-        let inquiry = inquiry(lock, nodes.len(), longest_ttl);
-        let mut attempt = Attempt::start(nodes, claim(settings, nodes.len(), inquiry), lock.restart_guard, &silent)?;
-        // The first attempt may take its full time, so that --no-wait works over a slow line too.
-        let at_least = begin + lock.schedule.node_timeout();
-        let (tally, complete) = tokio::select! {
-            biased;
-            caught = terminating(signals) => {
-                attempt.give_up().await;
+    let mut wait = Wait::new(nodes, settings)?;
+    let waited = wait.until_over(signals).await;
+    if !matches!(waited, Ok(Waited::Won(_))) {
+        wait.leave().await;
+    }
+    waited
+}
+
+/// A wait that is under way.
+struct Wait<'a> {
+    nodes: &'a Nodes,
+    settings: &'a RunSettings,
+    lock: &'a LockSettings,
+    begin: Instant,
+    gives_up: Instant,
+    /// With `--no-wait` the first attempt may take its full time, so that it works over a slow line too.
+    at_least: Instant,
+    alarm: Alarm,
+    /// A majority has answered once.
+    answered: bool,
+    /// The nodes that gave the last attempt no answer in time.
+    silent: Vec<bool>,
+    /// So many attempts in a row have been split.
+    splits: u32,
+    longest_ttl: Duration,
+    /// Our place among those who wait, with the token of the last attempt.
+    ticket: Option<(Ticket, Token)>,
+    rank: Option<u32>,
+    told: Told,
+    status: Status,
+}
+
+impl<'a> Wait<'a> {
+    fn new(nodes: &'a Nodes, settings: &'a RunSettings) -> std::io::Result<Self> {
+        let lock = &settings.lock;
+        let begin = clock::now();
+        let patient = lock.wait.is_none_or(|wait| !wait.is_zero());
+        Ok(Self {
+            nodes,
+            settings,
+            lock,
+            begin,
+            gives_up: lock.wait.map_or(Instant::NEVER, |wait| begin + wait),
+            at_least: if patient { begin } else { begin + lock.schedule.node_timeout() },
+            alarm: Alarm::new()?,
+            answered: false,
+            silent: Vec::new(),
+            splits: 0,
+            longest_ttl: lock.schedule.ttl(),
+            ticket: None,
+            rank: None,
+            told: Told::default(),
+            status: Status::new(&lock.report, begin),
+        })
+    }
+
+    async fn until_over(&mut self, signals: &mut Signals) -> anyhow::Result<Waited> {
+        let mut last = None;
+        loop {
+            let mut attempt = self.attempt()?;
+            let (tally, complete) = tokio::select! {
+                biased;
+                caught = terminating(signals) => {
+                    self.give_up(attempt, true).await;
+                    return Ok(Waited::Over(ended_by(caught)));
+                }
+                tally = attempt.tally() => (tally, true),
+                () = self.alarm.reached(self.gives_up.max(self.at_least)) => (attempt.found_so_far(), false),
+            };
+            let found = match tally {
+                Tally::Won(fence) => {
+                    let after = duration::show_rounded(clock::now().since(self.begin));
+                    self.status.clear();
+                    self.lock.report.step("acquired", format_args!("acquired, fence {fence}, after {after}"));
+                    return Ok(Waited::Won(Box::new(attempt.hold(fence))));
+                }
+                Tally::Unfit(node, fault) => {
+                    self.give_up(attempt, true).await;
+                    return Err(unfit(self.lock, &node, &fault).into());
+                }
+                other => self.found(&attempt, other),
+            };
+            // An attempt that was cut short says less than the one before it.
+            let last = if complete { last.insert(found) } else { last.get_or_insert(found) };
+            let patience = self.patience(last);
+            if clock::now() >= patience {
+                self.give_up(attempt, true).await;
+                self.status.clear();
+                return last.give_up(self.lock);
+            }
+            let entered = attempt.entered();
+            self.give_up(attempt, false).await;
+            if self.ticket.is_none() && self.take_ticket(entered) {
+                continue;
+            }
+            self.status.clear();
+            self.told.tell(last, self.answered, self.rank, self.lock);
+            if self.splits >= TIES {
+                // Our place is perhaps what blocks the others: another comes first then, and we behind it.
+                self.leave().await;
+                self.splits = 0;
+            }
+            if let Some(caught) = self.stand(last, patience, signals).await {
                 return Ok(Waited::Over(ended_by(caught)));
             }
-            tally = attempt.tally() => (tally, true),
-            () = alarm.reached(gives_up.max(at_least)) => (attempt.found_so_far(), false),
-        };
+        }
+    }
+
+    fn attempt(&mut self) -> std::io::Result<Attempt> {
+        let inquiry = inquiry(self.lock, self.nodes.len(), self.longest_ttl);
+        let ticket = self.ticket.as_ref().map(|(ticket, _)| ticket.clone());
+        let claim = claim(self.settings, self.nodes.len(), inquiry, ticket);
+        if let Some((_, token)) = &mut self.ticket {
+            *token = claim.token;
+        }
+        Attempt::start(self.nodes, claim, self.lock.restart_guard, &self.silent)
+    }
+
+    /// What an attempt found that did not win, and what is to be remembered of it.
+    fn found(&mut self, attempt: &Attempt, tally: Tally) -> Last {
         if let Some((node, why)) = attempt.unguarded() {
-            told.unguarded(node, why, lock);
+            let text = format_args!("{node}: INFO is refused, so a restart of it cannot be seen: {why}");
+            self.told.once("unguarded", text, self.lock);
         }
-        splits = if matches!(tally, Tally::Split(..)) { splits + 1 } else { 0 };
+        if let Some((node, why)) = attempt.unqueued() {
+            let text = format_args!("{node}: waiting without a place in the queue, which is refused: {why}");
+            self.told.once("unqueued", text, self.lock);
+        }
+        self.splits = if matches!(tally, Tally::Split(..)) { self.splits + 1 } else { 0 };
+        self.silent = attempt.silent();
+        self.longest_ttl = self.longest_ttl.max(attempt.longest_ttl());
+        self.rank = attempt.rank();
         let found = match tally {
-            Tally::Won(fence) => {
-                lock.report.step("acquired", format_args!("acquired, fence {fence}, after {}", since(begin)));
-                return Ok(Waited::Won(Box::new(attempt.hold(fence))));
-            }
-            Tally::Unfit(node, fault) => {
-                attempt.give_up().await;
-                return Err(unfit(lock, &node, &fault).into());
-            }
             Tally::Busy(occupant) => Last::Busy(occupant),
-            Tally::Split(occupant, faults) => Last::Split(occupant, faults, splits),
-            Tally::Unreachable { faults, answered: there } => {
-                answered |= there;
-                Last::Unreachable(faults, nodes.len())
+            Tally::Split(occupant, faults) => Last::Split(occupant, faults, self.splits),
+            Tally::Unreachable { faults, answered } => {
+                self.answered |= answered;
+                Last::Unreachable(faults, self.nodes.len())
             }
+            Tally::Won(_) | Tally::Unfit(..) => Last::Unreachable(Vec::new(), self.nodes.len()),
         };
-        answered |= !matches!(found, Last::Unreachable(..));
-        silent = attempt.silent();
-        longest_ttl = longest_ttl.max(attempt.longest_ttl());
-        attempt.give_up().await;
-        // An attempt that was cut short says less than the one before it.
-        let last = if complete { last.insert(found) } else { last.get_or_insert(found) };
-        let now = clock::now();
-        let patience = if answered { gives_up } else { gives_up.min(begin + UNREACHABLE) };
+        self.answered |= !matches!(found, Last::Unreachable(..));
+        found
+    }
+
+    /// When there is no more waiting.
+    fn patience(&self, last: &Last) -> Instant {
+        let patience = if self.answered { self.gives_up } else { self.gives_up.min(self.begin + UNREACHABLE) };
         // Of those who tie without waiting, one should win.
-        let patience = if matches!(last, Last::Split(..)) { patience.max(at_least) } else { patience };
-        if now >= patience {
-            return last.give_up(lock);
+        if matches!(last, Last::Split(..)) { patience.max(self.at_least) } else { patience }
+    }
+
+    /// Takes a place in the line, if a node has told the time; whether there is one now. `--no-wait` stands in no line.
+    fn take_ticket(&mut self, entered: Option<u64>) -> bool {
+        let (Some(entered), true) = (entered, self.gives_up > self.begin) else { return false };
+        let waiter = Waiter {
+            id: Token::fresh().as_uuid(),
+            host: host(),
+            pid: std::process::id(),
+            since: clock::unix_millis(SystemTime::now()),
+        };
+        self.ticket = Some((Ticket { waiter, number: self.lock.order.ticket(entered) }, Token::fresh()));
+        true
+    }
+
+    /// Waits until it is time for another attempt. The signal that ends the wait, if one comes.
+    async fn stand(&mut self, last: &Last, patience: Instant, signals: &mut Signals) -> Option<Caught> {
+        let heard = self.ticket.is_some() && Line::is_heard(self.nodes);
+        let until = clock::now() + last.pause(self.rank, heard, self.lock);
+        let mut line = Line::new(self.nodes, until.min(patience), self.lock.schedule.retry());
+        loop {
+            let (rank, begin) = (self.rank, self.begin);
+            self.status.draw(|| last.status(rank, begin, self.lock));
+            tokio::select! {
+                biased;
+                caught = terminating(signals) => return Some(caught),
+                over = line.stand(&mut self.alarm, self.status.due()) => if over { return None },
+            }
         }
-        told.tell(last, answered, lock);
-        tokio::select! {
-            biased;
-            caught = terminating(signals) => return Ok(Waited::Over(ended_by(caught))),
-            () = alarm.reached(patience.min(now + last.pause(lock))) => {}
+    }
+
+    async fn give_up(&mut self, attempt: Attempt, leaves: bool) {
+        attempt.give_up(leaves).await;
+        if leaves {
+            self.ticket = None;
+        }
+    }
+
+    async fn leave(&mut self) {
+        if let Some((ticket, token)) = self.ticket.take() {
+            redlock::leave(self.nodes, &self.lock.key, token, &ticket.waiter).await;
         }
     }
 }
@@ -136,17 +271,13 @@ pub(super) fn ended_by(caught: Caught) -> Outcome {
     if caught.from_terminal { Outcome::Interrupted(number) } else { Outcome::Signalled(number) }
 }
 
-fn since(begin: Instant) -> String {
-    duration::show_rounded(clock::now().since(begin))
-}
-
 /// What this attempt asks for: a token of its own, and who we are.
-fn claim(settings: &RunSettings, nodes: usize, inquiry: Option<Duration>) -> Claim {
+fn claim(settings: &RunSettings, nodes: usize, inquiry: Option<Duration>, ticket: Option<Ticket>) -> Claim {
     let lock = &settings.lock;
     let now = SystemTime::now();
     let token = Token::fresh();
     let details = Details {
-        host: nix::unistd::gethostname().map_or_else(|_| "?".to_owned(), |name| name.to_string_lossy().into_owned()),
+        host: host(),
         pid: std::process::id(),
         user: user(),
         since: clock::unix_millis(now),
@@ -163,7 +294,12 @@ fn claim(settings: &RunSettings, nodes: usize, inquiry: Option<Duration>) -> Cla
         fence_hint: fence::hint(now),
         schedule: lock.schedule,
         inquiry,
+        ticket,
     }
+}
+
+fn host() -> String {
+    nix::unistd::gethostname().map_or_else(|_| "?".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
 /// The user's name as the environment has it, else the number. Not getpwuid(3): a directory service that hangs must not
@@ -207,56 +343,64 @@ impl Last {
         }
     }
 
-    fn pause(&self, lock: &LockSettings) -> Duration {
+    /// For the line on a terminal.
+    fn status(&self, rank: Option<u32>, begin: Instant, lock: &LockSettings) -> String {
+        let waited = Duration::from_secs(clock::now().since(begin).as_secs());
+        let (key, waited, ahead) = (&lock.key, duration::show(waited), ahead(rank));
         match self {
-            Self::Busy(occupant) => backoff::poll(occupant.ttl, fastrand::f64()),
+            Self::Busy(occupant) => format!("rlock: {key}: waiting {waited}{ahead}: {}", occupant.named()),
+            _ => format!("rlock: {key}: waiting {waited}{ahead}: {}", self.described()),
+        }
+    }
+
+    fn pause(&self, rank: Option<u32>, heard: bool, lock: &LockSettings) -> Duration {
+        match self {
+            Self::Busy(occupant) => queue::look_in(occupant, rank, heard, fastrand::f64()),
             Self::Split(_, _, splits) => backoff::split(*splits, fastrand::f64()),
             Self::Unreachable(..) => backoff::retry(lock.schedule.retry(), fastrand::f64()),
         }
     }
 }
 
+fn ahead(rank: Option<u32>) -> String {
+    rank.filter(|rank| *rank > 0).map_or_else(String::new, |rank| format!(", {rank} ahead"))
+}
+
 /// What has been said of the wait, so that it is said once.
 #[derive(Default)]
 struct Told {
     holder: Option<Who>,
-    unreachable: bool,
-    forever: bool,
-    unguarded: bool,
+    once: Vec<&'static str>,
 }
 
 impl Told {
-    fn tell(&mut self, last: &Last, answered: bool, lock: &LockSettings) {
+    fn tell(&mut self, last: &Last, answered: bool, rank: Option<u32>, lock: &LockSettings) {
         match last {
             Last::Busy(occupant) => {
                 if self.holder.as_ref() != Some(&occupant.who) {
-                    lock.report.step("waiting", format_args!("waiting: {}", last.described()));
+                    lock.report.step("waiting", format_args!("waiting{}: {}", ahead(rank), last.described()));
                     self.holder = Some(occupant.who.clone());
                 }
                 // Nobody reading cron's mail would otherwise learn why the job never ran again.
-                if occupant.ttl.is_none()
-                    && matches!(occupant.who, Who::Foreign(_))
-                    && !std::mem::replace(&mut self.forever, true)
-                {
-                    lock.report.note("waiting", format_args!("waiting: {}", last.described()));
+                if occupant.ttl.is_none() && matches!(occupant.who, Who::Foreign(_)) {
+                    self.once("waiting", format_args!("waiting: {}", last.described()), lock);
                 }
             }
             Last::Split(..) => lock.report.step("waiting", format_args!("waiting: {}", last.described())),
+            // With a majority there the wait has no end of its own, so whoever waits is told.
+            Last::Unreachable(..) if answered => {
+                self.once("unreachable", format_args!("{}; trying again", last.described()), lock);
+            }
             Last::Unreachable(..) => {
-                if std::mem::replace(&mut self.unreachable, true) {
-                    return;
-                }
-                let text = format_args!("{}; trying again", last.described());
-                // With a majority there the wait has no end of its own, so whoever waits is told.
-                if answered { lock.report.note("waiting", text) } else { lock.report.step("unreachable", text) }
+                lock.report.step("unreachable", format_args!("{}; trying again", last.described()));
             }
         }
     }
 
-    fn unguarded(&mut self, node: &str, why: &str, lock: &LockSettings) {
-        if !std::mem::replace(&mut self.unguarded, true) {
-            let text = format_args!("{node}: INFO is refused, so a restart of it cannot be seen: {why}");
-            lock.report.note("unguarded", text);
+    fn once(&mut self, event: &'static str, text: std::fmt::Arguments<'_>, lock: &LockSettings) {
+        if !self.once.contains(&event) {
+            self.once.push(event);
+            lock.report.note(event, text);
         }
     }
 }

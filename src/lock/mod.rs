@@ -13,6 +13,7 @@ pub mod instant;
 pub mod key;
 pub mod lease;
 pub mod occupant;
+pub mod queue;
 pub mod quorum;
 pub mod restart;
 pub mod schedule;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::details::Details;
 use super::duration;
+use super::queue::Waiter;
 use super::schedule::LONGEST_TTL;
 use super::token::Token;
 use crate::escape;
@@ -38,6 +39,8 @@ pub enum Who {
     Holder(Token, Details),
     /// Another client's value, described for people. It is respected and never touched.
     Foreign(String),
+    /// Nobody has it yet; it is the turn of one who waits, and who has until the "TTL" to take it.
+    Waiter(Waiter),
     /// A process of this machine that has not said who it is.
     Unnamed,
 }
@@ -86,21 +89,30 @@ fn describe(seen: &Sighting) -> String {
 /// `held by deploy@web1, pid 4711, running backup.sh (note); free in 12s 300ms at the latest`.
 impl fmt::Display for Occupant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.who {
-            Who::Holder(_, d) => {
-                let [user, host, cmd] = [&d.user, &d.host, &d.cmd].map(|text| escape::text(text));
-                write!(f, "held by {user}@{host}, pid {}, running {cmd}", d.pid)?;
-                if let Some(note) = &d.note {
-                    write!(f, " ({})", escape::text(note))?;
-                }
-            }
-            Who::Unnamed => f.write_str("held by a process that has not said who it is")?,
-            Who::Foreign(what) => write!(f, "held by a client that is not rlock: {what}")?,
-        }
+        f.write_str(&self.named())?;
         match self.ttl {
+            _ if matches!(self.who, Who::Waiter(_)) => Ok(()),
             Some(ttl) => write!(f, "; its lease ends in {} unless renewed", duration::show_rounded(ttl)),
             None if !matches!(self.who, Who::Foreign(_)) => Ok(()),
             None => write!(f, "; it has no TTL and will never go away by itself"),
+        }
+    }
+}
+
+impl Occupant {
+    /// Who it is, for people: `held by deploy@web1, pid 4711, running backup.sh (note)`.
+    pub fn named(&self) -> String {
+        match &self.who {
+            Who::Holder(_, d) => {
+                let [user, host, cmd] = [&d.user, &d.host, &d.cmd].map(|text| escape::text(text));
+                let note = d.note.as_ref().map_or_else(String::new, |note| format!(" ({})", escape::text(note)));
+                format!("held by {user}@{host}, pid {}, running {cmd}{note}", d.pid)
+            }
+            Who::Waiter(waiter) => {
+                format!("free, but next in line is {}, pid {}", escape::text(&waiter.host), waiter.pid)
+            }
+            Who::Unnamed => "held by a process that has not said who it is".to_owned(),
+            Who::Foreign(what) => format!("held by a client that is not rlock: {what}"),
         }
     }
 }

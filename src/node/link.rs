@@ -7,14 +7,15 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ErrorKind, RedisConnectionInfo, RedisError, Value};
+use redis::{AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::address::{Endpoint, Secret, Server};
 use super::tls::Trust;
@@ -55,8 +56,20 @@ struct Traffic {
     broken: AtomicBool,
     /// Requests that may set a key and have no reply yet.
     open_sets: AtomicUsize,
+    /// Whether a channel is listened to: a [`Hearing`].
+    hearing: AtomicU8,
     /// Told whenever `flushed` or `broken` changes.
     changed: Notify,
+}
+
+/// Whether a channel is listened to.
+#[repr(u8)]
+enum Hearing {
+    /// Nobody wanted to; what a new connection starts with.
+    NotTried,
+    Good,
+    /// The server does not let us.
+    None,
 }
 
 impl Traffic {
@@ -79,27 +92,28 @@ impl Traffic {
 }
 
 impl Link {
-    /// Connects and authenticates. The caller limits the time.
-    pub async fn open(access: &Access) -> Result<Self, Fault> {
+    /// Connects and authenticates. `told`: speak RESP3, and pass on what the server tells of its own accord. The caller
+    /// limits the time.
+    pub async fn open(access: &Access, told: Option<UnboundedSender<PushInfo>>) -> Result<Self, Fault> {
         match &access.server.endpoint {
             Endpoint::Unix(path) => {
                 let stream = UnixStream::connect(path).await.map_err(|error| cannot_connect(&error))?;
-                Self::set_up(access, stream).await
+                Self::set_up(access, stream, told).await
             }
             Endpoint::Tcp { host, port, tls } => {
                 let stream =
                     TcpStream::connect((host.as_str(), *port)).await.map_err(|error| cannot_connect(&error))?;
                 stream.set_nodelay(true).map_err(|error| cannot_connect(&error))?;
                 match (&access.trust, tls) {
-                    (Some(trust), true) => Self::set_up(access, trust.handshake(host, stream).await?).await,
+                    (Some(trust), true) => Self::set_up(access, trust.handshake(host, stream).await?, told).await,
                     (None, true) => Err(Fault::new(FaultKind::Unfit, "no issuer is trusted for rediss://")),
-                    (_, false) => Self::set_up(access, stream).await,
+                    (_, false) => Self::set_up(access, stream, told).await,
                 }
             }
         }
     }
 
-    async fn set_up<S>(access: &Access, stream: S) -> Result<Self, Fault>
+    async fn set_up<S>(access: &Access, stream: S, told: Option<UnboundedSender<PushInfo>>) -> Result<Self, Fault>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -114,7 +128,11 @@ impl Link {
             info = info.set_username(user).set_password(access.password.as_ref().map_or("", Secret::reveal));
         }
         // Its own limit would throw late replies away; ours are the callers' deadlines.
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let mut config = AsyncConnectionConfig::new().set_response_timeout(None);
+        if let Some(told) = told {
+            info = info.set_protocol(ProtocolVersion::RESP3);
+            config = config.set_push_sender(told);
+        }
         let opened = MultiplexedConnection::new_with_config(&info, metered, config).await;
         let (connection, driver) = opened.map_err(|error| match error.kind() {
             // The crate keeps the server's own words to itself.
@@ -154,6 +172,39 @@ impl Link {
         }
     }
 
+    /// Sends a SUBSCRIBE, and notes whether it went well. It is on its way when this returns, before what is sent next.
+    pub async fn subscribe(&self, channel: &str) {
+        self.traffic.hearing.store(Hearing::Good as u8, Ordering::Relaxed);
+        let mut command = redis::cmd("SUBSCRIBE");
+        command.arg(channel);
+        let link = self.clone();
+        let mut exchange = Box::pin(async move {
+            if link.send(&command, false).await.is_err() {
+                let _ = link.deaf();
+            }
+        });
+        if futures_util::poll!(&mut exchange).is_pending() {
+            tokio::spawn(exchange);
+        }
+    }
+
+    /// This link, on which nothing can be listened to.
+    #[must_use]
+    pub fn deaf(self) -> Self {
+        self.traffic.hearing.store(Hearing::None as u8, Ordering::Relaxed);
+        self
+    }
+
+    /// Whether it was opened for one who waits.
+    pub fn is_for_waiting(&self) -> bool {
+        self.traffic.hearing.load(Ordering::Relaxed) != Hearing::NotTried as u8
+    }
+
+    /// Whether it listens to a channel. Until the server has answered, it is believed to.
+    pub fn listens(&self) -> bool {
+        self.traffic.hearing.load(Ordering::Relaxed) == Hearing::Good as u8
+    }
+
     /// Whether the connection is beyond use.
     pub fn is_broken(&self) -> bool {
         self.traffic.broken.load(Ordering::Relaxed)
@@ -187,7 +238,11 @@ fn cannot_connect(error: &io::Error) -> Fault {
 /// What a server's error means. A request that was refused with one of the passing conditions changed nothing: each
 /// script's first write is the one that is refused.
 fn fault(error: &RedisError) -> Fault {
-    let text = told(error);
+    let mut text = told(error);
+    if text.contains("unauthenticated multibulk length") || text.contains("unauthenticated bulk length") {
+        // What Redis says to one without a password whose request is longer than an AUTH.
+        "NOAUTH Authentication required.".clone_into(&mut text);
+    }
     let kind = match error.kind() {
         ErrorKind::AuthenticationFailed => FaultKind::Refused,
         ErrorKind::InvalidClientConfig => FaultKind::Unfit,

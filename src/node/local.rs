@@ -18,7 +18,7 @@ use nix::unistd::Uid;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use uuid::Uuid;
 
-use super::{Answer, Claim, Fault, FaultKind, Freed, Node, Pending, Renewal, Vote};
+use super::{Answer, Claim, Fault, FaultKind, Freed, Node, Pending, Queued, Renewal, Vote};
 use crate::escape;
 use crate::lock::details::LARGEST_VALUE;
 use crate::lock::fence::Fence;
@@ -190,7 +190,7 @@ impl Node for LocalNode {
         Box::pin(std::future::ready(standing))
     }
 
-    fn release(&self, _key: &Key, token: Token) -> Pending<Freed> {
+    fn release(&self, _key: &Key, token: Token, _queued: Queued<'_>) -> Pending<Freed> {
         let freed = self.let_go(token).unwrap_or_else(|error| Freed::Failed(self.fault(&error)));
         Box::pin(std::future::ready(freed))
     }
@@ -251,7 +251,7 @@ fn occupant(file: &mut File) -> io::Result<Occupant> {
     let occupant = Occupant::from(sighting(file)?);
     Ok(match occupant.who {
         Who::Foreign(_) => Occupant { who: Who::Unnamed, ..occupant },
-        Who::Holder(..) | Who::Unnamed => occupant,
+        Who::Holder(..) | Who::Waiter(_) | Who::Unnamed => occupant,
     })
 }
 

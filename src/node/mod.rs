@@ -8,6 +8,7 @@ pub mod address;
 pub mod link;
 pub mod local;
 pub mod redis;
+mod script;
 pub mod tls;
 
 use std::fmt;
@@ -21,6 +22,7 @@ use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 use crate::lock::lease::Struck;
 use crate::lock::occupant::Occupant;
+use crate::lock::queue::{Place, Ticket, Waiter};
 use crate::lock::schedule::Schedule;
 use crate::lock::token::Token;
 
@@ -45,8 +47,19 @@ pub trait Node {
     /// Tells whether the key is `token`'s (`None`), or how it is not.
     fn check(&self, key: &Key, token: Token) -> Pending<Result<Option<Struck>, Fault>>;
 
-    /// Deletes the key if it is ours, behind whatever was sent before.
-    fn release(&self, key: &Key, token: Token) -> Pending<Freed>;
+    /// Deletes the key if it is ours, behind whatever was sent before, and tells the next who waits. `queued`: what is to
+    /// become of our own place.
+    fn release(&self, key: &Key, token: Token, queued: Queued<'_>) -> Pending<Freed>;
+
+    /// Word for the waiter that the last acquire was for. May be dropped and asked for again.
+    fn wake(&self) -> Pending<Wake> {
+        Box::pin(std::future::pending())
+    }
+
+    /// Whether that waiter will be told when the lock is free.
+    fn listens(&self) -> bool {
+        false
+    }
 
     /// Comes true when the connection is found broken, which is how a node that restarted is noticed.
     fn broken(&self) -> Pending<()>;
@@ -75,6 +88,28 @@ pub struct Claim {
     pub schedule: Schedule,
     /// How long a node must have been up to grant; `None`: it is not asked what it is.
     pub inquiry: Option<Duration>,
+    /// Our place among those who wait; `None` if we have not waited.
+    pub ticket: Option<Ticket>,
+}
+
+/// What becomes of a waiter's place when its lock is released or an attempt given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Queued<'a> {
+    /// It has none.
+    No,
+    /// It leaves the queue.
+    Leaves(&'a Waiter),
+    /// It goes on waiting.
+    Stays(&'a Ticket),
+}
+
+/// What a waiter is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wake {
+    /// The lock is free, and it is its turn.
+    Go,
+    /// The lock is free, and it is the turn of another, who should have gone in a second.
+    Watch,
 }
 
 /// A node's answer to an acquire, and what it is.
@@ -84,11 +119,13 @@ pub struct Answer {
     pub vote: Vote,
     /// Which server gave it.
     pub server: Inquiry,
+    /// Our place among those who wait.
+    pub place: Option<Place>,
 }
 
 impl From<Vote> for Answer {
     fn from(vote: Vote) -> Self {
-        Self { vote, server: Inquiry::None }
+        Self { vote, server: Inquiry::None, place: None }
     }
 }
 

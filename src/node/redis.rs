@@ -9,38 +9,47 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, PushInfo, PushKind, Value};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::link::{Access, Link};
-use super::{Answer, Claim, Fault, FaultKind, Freed, Inquiry, Node, Pending, Renewal, Vote};
+use super::script;
+use super::{Answer, Claim, Fault, FaultKind, Freed, Inquiry, Node, Pending, Queued, Renewal, Vote, Wake};
 use crate::clock;
 use crate::lock::fence::Fence;
 use crate::lock::identity::Identity;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 use crate::lock::lease::Struck;
-use crate::lock::occupant::Sighting;
+use crate::lock::occupant::{Occupant, Sighting, Who};
+use crate::lock::queue::Place;
 use crate::lock::restart;
 use crate::lock::token::Token;
 
 /// How long a fence counter is kept after its last use, at least.
 const FENCE_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// How long a queue is kept after a waiter last looked. Waiters look every minute.
+const QUEUE_LIFE: Duration = Duration::from_secs(600);
+
 /// Connections without an answer that are kept for their late replies; the oldest beyond that is dropped.
 const KEPT_LINKS: usize = 4;
 
+/// The files of `scripts/`, one after the other, without what only people read.
 macro_rules! script {
-    ($name:literal) => {
-        concat!(include_str!("scripts/peek.lua"), "\n", include_str!(concat!("scripts/", $name)))
-    };
+    ($($name:literal),+) => {{
+        const FILES: &str = concat!($(include_str!(concat!("scripts/", $name)), "
+"),+);
+        const CODE: [u8; script::length(FILES)] = script::code(FILES);
+        script::text(&CODE)
+    }};
 }
 
-const ACQUIRE: &str = script!("acquire.lua");
-const RENEW: &str = script!("renew.lua");
-const HEAL: &str = script!("heal.lua");
-const CHECK: &str = script!("check.lua");
-const RELEASE: &str = script!("release.lua");
+const ACQUIRE: &str = script!("peek.lua", "queue.lua", "acquire.lua");
+const RENEW: &str = script!("peek.lua", "renew.lua");
+const HEAL: &str = script!("peek.lua", "heal.lua");
+const CHECK: &str = script!("peek.lua", "check.lua");
+const RELEASE: &str = script!("peek.lua", "queue.lua", "release.lua");
 
 /// A server.
 pub struct RedisNode {
@@ -48,6 +57,8 @@ pub struct RedisNode {
     limit: Duration,
     requests: mpsc::UnboundedSender<Request>,
     links: Arc<Links>,
+    /// What the server tells of its own accord.
+    pushes: Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<PushInfo>>>,
 }
 
 /// The connections that the node's task has, newest last.
@@ -71,6 +82,8 @@ struct Request {
     route: Route,
     /// Whether it may set the key.
     sets: bool,
+    /// The channel that must be listened to before.
+    channel: Option<String>,
     answer: oneshot::Sender<Reply>,
 }
 
@@ -103,15 +116,26 @@ impl RedisNode {
         let (requests, inbox) = mpsc::unbounded_channel();
         let links = Arc::new(Links::default());
         let name = access.server.to_string();
-        tokio::spawn(Worker { access, limit, links: Arc::clone(&links) }.work(inbox));
-        Self { name, limit, requests, links }
+        let (told, pushes) = mpsc::unbounded_channel();
+        tokio::spawn(Worker { access, limit, links: Arc::clone(&links), told }.work(inbox));
+        Self { name, limit, requests, links, pushes: Arc::new(tokio::sync::Mutex::new(pushes)) }
     }
 
     fn ask(&self, command: Cmd, route: Route, sets: bool) -> oneshot::Receiver<Reply> {
+        self.ask_listening(command, route, sets, None)
+    }
+
+    fn ask_listening(
+        &self,
+        command: Cmd,
+        route: Route,
+        sets: bool,
+        channel: Option<String>,
+    ) -> oneshot::Receiver<Reply> {
         let (answer, reply) = oneshot::channel();
         let number = self.links.accepted.fetch_add(1, Ordering::Relaxed);
         // The task ends with the runtime only; an answer that never comes is an unknown one.
-        let _ = self.requests.send(Request { number, command, route, sets, answer });
+        let _ = self.requests.send(Request { number, command, route, sets, channel, answer });
         reply
     }
 
@@ -130,6 +154,7 @@ struct Worker {
     access: Access,
     limit: Duration,
     links: Arc<Links>,
+    told: mpsc::UnboundedSender<PushInfo>,
 }
 
 impl Worker {
@@ -142,7 +167,7 @@ impl Worker {
     }
 
     async fn serve(&self, request: Request) {
-        let Request { number, command, route, sets, answer } = request;
+        let Request { number, command, route, sets, channel, answer } = request;
         let command = Arc::new(command);
         if route == Route::Behind {
             let behind =
@@ -151,7 +176,7 @@ impl Worker {
                 send(link, Arc::clone(&command), false, None).await;
             }
         }
-        let refused = match self.link(route).await {
+        let refused = match self.link(route, channel.as_deref()).await {
             Ok(_) if sets && number < self.links.void.load(Ordering::Relaxed) => {
                 Fault::new(FaultKind::Unavailable, "the connection was not there before the lock was given up")
             }
@@ -164,24 +189,40 @@ impl Worker {
         let _ = answer.send(Reply { sent: clock::now(), result: Err(refused) });
     }
 
-    async fn link(&self, route: Route) -> Result<Link, Fault> {
+    async fn link(&self, route: Route, channel: Option<&str>) -> Result<Link, Fault> {
+        let serves = |link: &&Link| !link.is_broken() && (channel.is_none() || link.is_for_waiting());
         if route != Route::Anew
-            && let Some(newest) = self.links.lock().last().filter(|link| !link.is_broken())
+            && let Some(newest) = self.links.lock().last().filter(serves)
         {
             return Ok(newest.clone());
         }
-        // Boxed: opening is rare and its state large, and would be part of every future above it.
-        // Nothing was sent yet, so a connection that is slow to open leaves nothing unknown behind.
-        let slow = || Err(Fault { kind: FaultKind::Unavailable, ..Fault::timeout(self.limit) });
-        let link =
-            clock::until(clock::now() + self.limit, Box::pin(Link::open(&self.access))).await.unwrap_or_else(slow)?;
+        let ends = clock::now() + self.limit;
+        let link = match channel {
+            None => self.open(None, ends).await?,
+            Some(channel) => match self.open(Some(self.told.clone()), ends).await {
+                Ok(link) => {
+                    link.subscribe(channel).await;
+                    link
+                }
+                // An ACL without HELLO, or a server that does not know it: then the waiter looks for itself.
+                Err(Fault { kind: FaultKind::Refused | FaultKind::Unfit, .. }) => self.open(None, ends).await?.deaf(),
+                Err(fault) => return Err(fault),
+            },
+        };
         let mut open = self.links.lock();
-        open.retain(|link| !link.is_broken());
+        open.retain(|link| !link.is_broken() && (channel.is_none() || link.may_still_set()));
         if open.len() >= KEPT_LINKS {
             open.remove(0);
         }
         open.push(link.clone());
         Ok(link)
+    }
+
+    async fn open(&self, told: Option<mpsc::UnboundedSender<PushInfo>>, ends: Instant) -> Result<Link, Fault> {
+        // Boxed: opening is rare and its state large, and would be part of every future above it.
+        // Nothing was sent yet, so a connection that is slow to open leaves nothing unknown behind.
+        let slow = || Err(Fault { kind: FaultKind::Unavailable, ..Fault::timeout(self.limit) });
+        clock::until(ends, Box::pin(Link::open(&self.access, told))).await.unwrap_or_else(slow)
     }
 }
 
@@ -207,16 +248,18 @@ impl Node for RedisNode {
     }
 
     fn acquire(&self, claim: &Claim, anew: bool) -> Pending<Answer> {
-        let mut command = eval(ACQUIRE, &[claim.key.stored(), &claim.key.derived("fence")]);
+        let [fence, queue, offer] = ["fence", "queue", "offer"].map(|kind| claim.key.derived(kind));
+        let mut command = eval(ACQUIRE, &[claim.key.stored(), &fence, &queue, &offer]);
         command.arg(&claim.value).arg(millis(claim.schedule.ttl())).arg(claim.fence_hint).arg(fence_life(claim));
         command.arg(claim.inquiry.map_or_else(String::new, |span| restart::least_uptime(span).to_string()));
-        let reply = self.ask(command, Route::usual_or(anew), true);
+        command.arg(waiter(claim)).arg(claim.ticket.as_ref().map_or(0, |ticket| ticket.number)).arg(millis(QUEUE_LIFE));
+        let channel = claim.ticket.as_ref().map(|ticket| ticket.waiter.channel());
+        let reply = self.ask_listening(command, Route::usual_or(anew), true, channel);
         let schedule = claim.schedule;
         Box::pin(async move {
             let Reply { sent, result } = received(reply).await;
-            result
-                .and_then(|value| answer(&value, schedule.tenure(sent)))
-                .unwrap_or_else(|fault| Vote::Failed(fault).into())
+            let answer = result.and_then(|value| answer(&value, schedule.tenure(sent)));
+            answer.unwrap_or_else(|fault| Vote::Failed(fault).into())
         })
     }
 
@@ -227,9 +270,10 @@ impl Node for RedisNode {
     }
 
     fn heal(&self, claim: &Claim, fence: Fence, anew: bool) -> Pending<Renewal> {
-        let mut command = eval(HEAL, &[claim.key.stored(), &claim.key.derived("fence")]);
+        let [counter, queue] = ["fence", "queue"].map(|kind| claim.key.derived(kind));
+        let mut command = eval(HEAL, &[claim.key.stored(), &counter, &queue]);
         command.arg(claim.token.to_string()).arg(&claim.value).arg(millis(claim.schedule.ttl()));
-        command.arg(fence.get()).arg(fence_life(claim));
+        command.arg(fence.get()).arg(fence_life(claim)).arg(waiter(claim));
         renewal(claim, self.ask(command, Route::usual_or(anew), true))
     }
 
@@ -240,9 +284,14 @@ impl Node for RedisNode {
         Box::pin(async move { received(reply).await.result.and_then(|value| standing(&value, "ours")) })
     }
 
-    fn release(&self, key: &Key, token: Token) -> Pending<Freed> {
-        let mut command = eval(RELEASE, &[key.stored()]);
+    fn release(&self, key: &Key, token: Token, queued: Queued<'_>) -> Pending<Freed> {
+        let mut command = eval(RELEASE, &[key.stored(), &key.derived("queue"), &key.derived("offer")]);
         command.arg(token.to_string());
+        match queued {
+            Queued::No => command.arg("").arg(""),
+            Queued::Leaves(waiter) => command.arg(waiter.to_string()).arg(""),
+            Queued::Stays(ticket) => command.arg(ticket.waiter.to_string()).arg(ticket.number),
+        };
         self.links.void.store(self.links.accepted.load(Ordering::Relaxed), Ordering::Relaxed);
         let reply = self.ask(command, Route::Behind, false);
         Box::pin(async move {
@@ -252,6 +301,23 @@ impl Node for RedisNode {
                 Err(fault) => Freed::Failed(fault),
             }
         })
+    }
+
+    fn wake(&self) -> Pending<Wake> {
+        let pushes = Arc::clone(&self.pushes);
+        Box::pin(async move {
+            let mut pushes = pushes.lock().await;
+            while let Some(push) = pushes.recv().await {
+                if let (PushKind::Message, Some(Value::BulkString(word))) = (push.kind, push.data.get(1)) {
+                    return if word == b"watch" { Wake::Watch } else { Wake::Go };
+                }
+            }
+            std::future::pending().await
+        })
+    }
+
+    fn listens(&self) -> bool {
+        self.newest().is_some_and(|link| link.listens() && !link.is_broken())
     }
 
     fn broken(&self) -> Pending<()> {
@@ -299,6 +365,11 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// The waiter that `claim` is for, as it stands in the queue; empty if it is for none.
+fn waiter(claim: &Claim) -> String {
+    claim.ticket.as_ref().map_or_else(String::new, |ticket| ticket.waiter.to_string())
+}
+
 fn fence_life(claim: &Claim) -> u64 {
     millis(FENCE_LIFE.max(claim.schedule.ttl() * 2))
 }
@@ -328,20 +399,16 @@ fn renewal(claim: &Claim, reply: oneshot::Receiver<Reply>) -> Pending<Renewal> {
 
 /// What a script answered to an acquire; a grant lasts until `until`.
 fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
-    let (answer, server) = match value {
-        Value::Array(items) => match items.as_slice() {
-            [answer] | [answer, Value::Nil] => (answer, Inquiry::None),
-            [answer, about] => (answer, inquiry(about).ok_or_else(|| garbled(value))?),
-            _ => return Err(garbled(value)),
-        },
-        _ => return Err(garbled(value)),
-    };
+    let Value::Array(items) = value else { return Err(garbled(value)) };
+    let [answer, server, place] = items.as_slice() else { return Err(garbled(value)) };
+    let (Some(server), Some(place)) = (inquiry(server), placed(place)) else { return Err(garbled(value)) };
     let vote = match parts(answer) {
         Some([Some("granted"), Some(fence)]) => {
             let fence = fence.parse().ok().and_then(Fence::new).ok_or_else(|| garbled(value))?;
             Vote::Granted { until, fence }
         }
         Some([Some("held"), _]) => Vote::Held(Box::new(sighting(answer).ok_or_else(|| garbled(value))?.into())),
+        Some([Some("turn"), Some(next)]) => Vote::Held(Box::new(turn(answer, next).ok_or_else(|| garbled(value))?)),
         Some([Some("restarted"), None]) => Vote::Restarted,
         Some([Some("replica"), None]) => {
             Vote::Failed(Fault::new(FaultKind::Unavailable, "READONLY: it is a replica, and grants nothing"))
@@ -352,7 +419,7 @@ fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
         }
         _ => return Err(garbled(value)),
     };
-    Ok(Answer { vote, server })
+    Ok(Answer { vote, server, place: Some(place) })
 }
 
 fn inquiry(about: &Value) -> Option<Inquiry> {
@@ -360,12 +427,30 @@ fn inquiry(about: &Value) -> Option<Inquiry> {
     let word = |index: usize| items.get(index).and_then(bulk).and_then(|word| std::str::from_utf8(word).ok());
     let told = |index: usize| word(index).map(str::to_owned);
     match items.len() {
+        0 => Some(Inquiry::None),
         2 if word(0)? == "forbidden" => Some(Inquiry::Forbidden(crate::escape::text(word(1)?))),
         3 => {
             Some(Inquiry::Told(Identity { uptime: word(0)?.parse().ok()?, run_id: told(1)?, replication_id: told(2)? }))
         }
         _ => None,
     }
+}
+
+fn placed(place: &Value) -> Option<Place> {
+    let Value::Array(items) = place else { return None };
+    let [Value::Int(rank), now, refused] = items.as_slice() else { return None };
+    let now = std::str::from_utf8(bulk(now)?).ok()?.parse().ok()?;
+    let refused = String::from_utf8_lossy(bulk(refused)?);
+    let refused = (!refused.is_empty()).then(|| crate::escape::text(&refused));
+    Some(Place { rank: u32::try_from(*rank).ok(), now, refused })
+}
+
+/// It is the turn of another who waits.
+fn turn(answer: &Value, next: &str) -> Option<Occupant> {
+    let Value::Array(items) = answer else { return None };
+    let Some(Value::Int(left)) = items.get(2) else { return None };
+    let who = next.parse().map_or_else(|_| Who::Foreign("a stranger in the queue".to_owned()), Who::Waiter);
+    Some(Occupant { who, ttl: Some(Duration::from_millis(u64::try_from(*left).unwrap_or(0))) })
 }
 
 /// What a script answered to a renewal or a release: `None` if it was ours, else how we were struck.

@@ -12,9 +12,11 @@ use crate::lock::ballot::{Ballot, Verdict};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::occupant::{Occupant, Who};
+use crate::lock::queue::Place;
 use crate::lock::quorum::Quorum;
 use crate::lock::restart::{self, RestartGuard};
-use crate::node::{Answer, Claim, Fault, FaultKind, Inquiry, Pending, Renewal, Vote};
+use crate::lock::token::Token;
+use crate::node::{Answer, Claim, Fault, FaultKind, Inquiry, Pending, Queued, Renewal, Vote};
 
 /// How long a lock that is won waits for the other nodes: one of them may refuse us, or be no node of its own.
 const SETTLING: Duration = Duration::from_millis(15);
@@ -30,6 +32,7 @@ pub struct Attempt {
     /// What each node has said so far.
     said: Vec<Option<Said>>,
     servers: Vec<Inquiry>,
+    places: Vec<Option<Place>>,
     begun: Instant,
     ends: Instant,
     phase: Phase,
@@ -96,6 +99,7 @@ impl Attempt {
             replies: (0..nodes.len()).map(ask).collect(),
             said: nodes.iter().map(|_| None).collect(),
             servers: nodes.iter().map(|_| Inquiry::None).collect(),
+            places: nodes.iter().map(|_| None).collect(),
             ballot: Ballot::new(quorum),
             quorum,
             guard,
@@ -160,6 +164,7 @@ impl Attempt {
         match reply {
             Reply::Answer(answer) => {
                 self.servers[node] = answer.server;
+                self.places[node] = answer.place;
                 self.voted(node, answer.vote, now);
                 self.dismiss_the_young(now);
             }
@@ -183,7 +188,8 @@ impl Attempt {
             Vote::Failed(fault) => Said::Failed(fault),
         };
         if !matches!(said, Said::Granted) {
-            self.ballot.miss(node, matches!(said, Said::Held(_)), now);
+            let held = said.occupant().is_some_and(|occupant| !matches!(occupant.who, Who::Waiter(_)));
+            self.ballot.miss(node, held, now);
         }
         self.said[node] = Some(said);
     }
@@ -336,8 +342,36 @@ impl Attempt {
         self.ballot.verdict() != Verdict::Lost
     }
 
+    /// The latest time that a node told, unix time in µs.
+    pub fn entered(&self) -> Option<u64> {
+        self.places.iter().flatten().map(|place| place.now).max()
+    }
+
+    /// Our rank among those who wait, where we are furthest ahead.
+    pub fn rank(&self) -> Option<u32> {
+        self.places.iter().flatten().filter_map(|place| place.rank).min()
+    }
+
+    /// A node that does not let us wait in its queue, and why.
+    pub fn unqueued(&self) -> Option<(&str, &str)> {
+        self.places
+            .iter()
+            .zip(self.nodes.iter())
+            .find_map(|(place, node)| Some((node.name(), place.as_ref()?.refused.as_deref()?)))
+    }
+
+    /// What this attempt is known by.
+    pub fn token(&self) -> Token {
+        self.claim.token
+    }
+
     /// Undoes what may have been done: every node that granted, or that may yet, is sent a release behind its SET.
-    pub async fn give_up(self) {
+    /// `leaves`: our place in the queues is given up too.
+    pub async fn give_up(self, leaves: bool) {
+        let (key, token, ticket) = (&self.claim.key, self.claim.token, self.claim.ticket.as_ref());
+        if let Some(ticket) = ticket.filter(|_| leaves) {
+            return super::leave(&self.nodes, key, token, &ticket.waiter).await;
+        }
         let touched = |said: &Option<Said>| match said {
             None | Some(Said::Granted) => true,
             Some(Said::Failed(fault)) => fault.kind == FaultKind::Unknown,
@@ -345,8 +379,8 @@ impl Attempt {
         };
         let which: Vec<usize> = (0..self.nodes.len()).filter(|&index| touched(&self.said[index])).collect();
         if !which.is_empty() {
-            let limit = self.claim.schedule.node_timeout().min(super::STRAGGLERS);
-            release(&self.nodes, &which, &self.claim.key, self.claim.token, limit).await;
+            let queued = ticket.map_or(Queued::No, Queued::Stays);
+            release(&self.nodes, &which, key, token, queued, super::STRAGGLERS).await;
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::lock::instant::Instant;
 use crate::lock::lease::{Lease, Loss, Struck};
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
-use crate::node::{Claim, Fault, FaultKind, Pending, Renewal};
+use crate::node::{Claim, Fault, FaultKind, Pending, Queued, Renewal};
 
 /// A held lock.
 pub struct Holding {
@@ -313,7 +313,8 @@ impl Holding {
         let begun = clock::now();
         let all: Vec<usize> = (0..self.nodes.len()).collect();
         let limit = self.claim.schedule.node_timeout();
-        let freed = release(&self.nodes, &all, &self.claim.key, self.claim.token, limit).await;
+        let queued = self.claim.ticket.as_ref().map_or(Queued::No, |ticket| Queued::Leaves(&ticket.waiter));
+        let freed = release(&self.nodes, &all, &self.claim.key, self.claim.token, queued, limit).await;
         if freed.ours >= Quorum::of(self.nodes.len()).needed() {
             return Released::Ours;
         }

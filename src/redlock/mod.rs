@@ -1,9 +1,11 @@
-//! What several nodes mean together: one attempt to take the lock ([`attempt`]), and keeping it ([`holding`]).
+//! What several nodes mean together: one attempt to take the lock ([`attempt`]), standing in line for it ([`line`]), and
+//! keeping it ([`holding`]).
 //!
 //! The decisions are `lock`'s; here requests go out, replies come in, and the clock is looked at.
 
 pub mod attempt;
 pub mod holding;
+pub mod line;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,11 +16,12 @@ use futures_util::stream::FuturesUnordered;
 use crate::clock;
 use crate::lock::key::Key;
 use crate::lock::lease::Struck;
+use crate::lock::queue::Waiter;
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
-use crate::node::{Fault, Freed, Node};
+use crate::node::{Fault, Freed, Node, Queued};
 
-/// How long replies of nodes beyond a majority are waited for.
+/// How long replies of nodes beyond a majority are waited for, and those to one who gives up.
 const STRAGGLERS: Duration = Duration::from_millis(20);
 
 /// The nodes of one lock.
@@ -56,13 +59,20 @@ struct Freeing {
 }
 
 /// Deletes the lock at the nodes `which` if it is `token`'s. Returns when a majority has answered, the others have
-/// had a moment more, and every release is written; at the latest after `limit`.
-async fn release(nodes: &Nodes, which: &[usize], key: &Key, token: Token, limit: Duration) -> Freeing {
+/// had a moment more, and every release is written; at the latest `limit` later, and `limit` more for the writing.
+async fn release(
+    nodes: &Nodes,
+    which: &[usize],
+    key: &Key,
+    token: Token,
+    queued: Queued<'_>,
+    limit: Duration,
+) -> Freeing {
     let needed = Quorum::of(nodes.len()).needed().min(which.len());
     let mut replies: FuturesUnordered<_> = which
         .iter()
         .map(|&index| {
-            let reply = nodes[index].release(key, token);
+            let reply = nodes[index].release(key, token, queued);
             async move { (index, reply.await) }
         })
         .collect();
@@ -80,9 +90,15 @@ async fn release(nodes: &Nodes, which: &[usize], key: &Key, token: Token, limit:
             ends = ends.min(clock::now() + STRAGGLERS);
         }
     }
-    for &index in which {
-        nodes[index].written().await;
-    }
+    // One that answered may have been sent it on an older connection too.
+    let mut written: FuturesUnordered<_> = which.iter().map(|&node| nodes[node].written()).collect();
+    clock::until(clock::now() + limit, async { while written.next().await.is_some() {} }).await;
     freeing.faults.extend(silent.into_iter().map(|node| (nodes[node].name().to_owned(), Fault::timeout(limit))));
     freeing
+}
+
+/// Takes `waiter` out of the queue everywhere, with whatever its last attempt, for `token`, may still take.
+pub async fn leave(nodes: &Nodes, key: &Key, token: Token, waiter: &Waiter) {
+    let all: Vec<usize> = (0..nodes.len()).collect();
+    release(nodes, &all, key, token, Queued::Leaves(waiter), STRAGGLERS).await;
 }

@@ -16,6 +16,7 @@ mod local;
 mod lost;
 mod model;
 mod network;
+mod queue;
 mod signals;
 mod terminal;
 mod usage;

@@ -1,10 +1,14 @@
--- Takes the lock if nobody has it.
--- KEYS[1] the lock, KEYS[2] its fence counter
+-- Takes the lock if nobody has it and nobody else is to have it first.
+-- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its queue, KEYS[4] its open offer
 -- ARGV[1] value, ARGV[2] TTL in ms, ARGV[3] fence hint in unix µs, ARGV[4] life of the fence counter in ms
 -- ARGV[5] the least uptime in s with which this server grants; empty: it is not asked what it is
--- {answer} | {answer, {uptime in s, run id, replication id}} | {answer, {'forbidden', why}}, where answer is
--- {'granted', fence} | {'held', type, length, first KiB, PTTL} | {'restarted'} | {'replica'} | {'exhausted'}
-local server, young, replica
+-- ARGV[6] waiter, or empty: it does not wait yet, ARGV[7] its ticket, ARGV[8] life of the queue in ms
+-- {answer, server, place}, where
+-- answer is {'granted', fence} | {'held', type, length, first KiB, PTTL} | {'turn', waiter, ms left} | {'restarted'} |
+--   {'replica'} | {'exhausted'}
+-- server is {uptime in s, run id, replication id} | {'forbidden', why} | {} if it was not asked
+-- place is {rank or -1, unix time in µs, why it cannot be in the queue, or empty}
+local waiter, server, young, replica = ARGV[6], {}, nil, nil
 if ARGV[5] ~= '' then
   local process, data = redis.pcall('INFO', 'server'), redis.pcall('INFO', 'replication')
   if type(process) == 'table' or type(data) == 'table' then
@@ -17,18 +21,36 @@ if ARGV[5] ~= '' then
   end
 end
 
-if replica then return {{'replica'}, server} end
+local refused = ''
+if waiter ~= '' and not replica then
+  local added = redis.pcall('ZADD', KEYS[3], 'NX', ARGV[7], waiter)
+  if type(added) == 'table' then refused = added.err end
+  redis.pcall('PEXPIRE', KEYS[3], ARGV[8])
+end
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local function reply(answer)
+  local rank = waiter ~= '' and redis.pcall('ZRANK', KEYS[3], waiter) or -1
+  return {answer, server, {type(rank) == 'number' and rank or -1, string.format('%.0f', now), refused}}
+end
+
+if replica then return reply({'replica'}) end
 local seen = peek(KEYS[1])
-if seen then return {seen, server} end
-if young then return {{'restarted'}, server} end
+if seen then return reply(seen) end
+if young then return reply({'restarted'}) end
+local head, left = before(KEYS[3], KEYS[4], waiter)
+if head then return reply({'turn', head, left}) end
 
 -- c := max(c + 1, hint), the hint clamped to this server's clock ± 5 s so that a client's clock that is far ahead
 -- cannot use the counter up. The counter is written first: if memory is short, this call fails and nothing is changed.
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
 local hint = math.min(math.max(tonumber(ARGV[3]), now - 5000000), now + 5000000)
 local fence = math.max((tonumber(redis.call('GET', KEYS[2])) or 0) + 1, hint)
-if fence >= 4503599627370496 then return {{'exhausted'}, server} end
+if fence >= 4503599627370496 then return reply({'exhausted'}) end
 redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', ARGV[4])
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return {{'granted', string.format('%.0f', fence)}, server}
+if waiter ~= '' then
+  redis.pcall('ZREM', KEYS[3], waiter)
+  redis.pcall('DEL', KEYS[4])
+end
+return reply({'granted', string.format('%.0f', fence)})

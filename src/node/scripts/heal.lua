@@ -1,7 +1,9 @@
 -- Sets a lock of ours again that is gone, unless a later holder's fence was given out meanwhile; extends it if it is not.
--- KEYS[1] the lock, KEYS[2] its fence counter
+-- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its queue
 -- ARGV[1] token, ARGV[2] value, ARGV[3] TTL in ms, ARGV[4] our fence, ARGV[5] life of the fence counter in ms
+-- ARGV[6] waiter that the holder was, or empty
 -- {'renewed'} | {'healed'} | {'absent'} (a later fence was given out) | {'held', type, length, first KiB, PTTL}
+if ARGV[6] ~= '' then redis.pcall('ZREM', KEYS[3], ARGV[6]) end
 local seen = peek(KEYS[1])
 if ours(seen, ARGV[1]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])

@@ -1,9 +1,27 @@
--- Deletes the lock if it is ours: compare and delete in one step.
--- KEYS[1] the lock
--- ARGV[1] token
+-- Deletes the lock if it is ours, compare and delete in one step, and tells the next who waits.
+-- KEYS[1] the lock, KEYS[2] its queue, KEYS[3] its open offer
+-- ARGV[1] token, ARGV[2] waiter, or empty: it never waited, ARGV[3] its ticket if it goes on waiting, else empty
 -- {'released'} | {'absent'} | {'held', type, length, first KiB, PTTL}
+local waiter = ARGV[2]
 local seen = peek(KEYS[1])
-if not seen then return {'absent'} end
-if not ours(seen, ARGV[1]) then return seen end
-redis.call('DEL', KEYS[1])
-return {'released'}
+local answer = seen or {'absent'}
+if ours(seen, ARGV[1]) then
+  redis.call('DEL', KEYS[1])
+  answer, seen = {'released'}, nil
+end
+if waiter ~= '' then
+  if ARGV[3] == '' then
+    redis.pcall('ZREM', KEYS[2], waiter)
+  else
+    redis.pcall('ZADD', KEYS[2], 'NX', ARGV[3], waiter)
+  end
+end
+if seen == nil and (answer[1] == 'released' or waiter ~= '') then
+  -- Who was first and goes on waiting knows that it is its turn; all others are told by somebody.
+  if ARGV[3] ~= '' and waiters(KEYS[2], 0, 0)[1] == waiter then
+    redis.pcall('SET', KEYS[3], id(waiter) .. ' ' .. string.format('%.0f', milliseconds()), 'PX', 60000)
+  else
+    offer(KEYS[2], KEYS[3])
+  end
+end
+return answer

@@ -133,7 +133,7 @@ impl Node for FakeNode {
         Box::pin(std::future::pending())
     }
 
-    fn release(&self, _key: &Key, token: Token) -> Pending<Freed> {
+    fn release(&self, _key: &Key, token: Token, _queued: Queued<'_>) -> Pending<Freed> {
         let what = move |fake: &mut Fake, _| match fake.key {
             Some((holder, _)) if holder == token => {
                 fake.key = None;
@@ -178,6 +178,7 @@ async fn hold(count: usize, prepare: impl FnOnce(&[Rc<RefCell<Fake>>])) -> Held 
         fence_hint: 100,
         schedule: Schedule::new(wishes).unwrap(),
         inquiry: None,
+        ticket: None,
     };
     let mut attempt = Attempt::start(&nodes, claim, RestartGuard::Off, &[]).unwrap();
     let Tally::Won(fence) = attempt.tally().await else { panic!("not won") };

@@ -9,7 +9,7 @@ mod server;
 pub(crate) use certificates::Certificates;
 pub(crate) use processes::{alive, eventually, parent, signal, state};
 pub(crate) use pty::Session;
-pub(crate) use rlock::{Finished, Running, rlock, rlock_words};
+pub(crate) use rlock::{Finished, Rlock, Running, rlock, rlock_words};
 pub(crate) use server::Server;
 
 use std::time::Duration;

@@ -50,7 +50,8 @@ impl Server {
         Self { dir, process, port, extra }
     }
 
-    fn socket(&self) -> PathBuf {
+    /// Where it listens.
+    pub(crate) fn socket(&self) -> PathBuf {
         self.dir.path().join("redis.sock")
     }
 

@@ -1,0 +1,90 @@
+-- Stands before the scripts that know of those who wait.
+-- The queue is a sorted set: waiter → ticket, the smallest first. A waiter is 'ID HOST PID SINCE', and listens on a channel of
+-- its own, so that PUBLISH and NUMSUB tell whether it is still there. The open offer is 'ID MS': who was told to go, when.
+-- All of it is done without regard to errors: a lock is taken and given back though an ACL forbids its queue.
+local STALLED = 1000
+
+local function id(waiter) return string.match(waiter, '^%S*') end
+local function host(waiter) return string.match(waiter, '^%S* (%S*)') end
+local function channel(waiter) return 'rlock:wake:' .. id(waiter) end
+
+local function milliseconds()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- Those in the queue from one rank to another.
+local function waiters(queue, from, to)
+  local found = redis.pcall('ZRANGE', queue, from, to)
+  return found.err and {} or found
+end
+
+-- Whether it could be taken out: else whoever goes on would go on for ever.
+local function drop(queue, waiter) return type(redis.pcall('ZREM', queue, waiter)) == 'number' end
+
+-- How many heard it: 0 is a waiter that is gone, nil that we may not ask.
+local function tell(waiter, word)
+  local heard = redis.pcall('PUBLISH', channel(waiter), word)
+  return type(heard) == 'number' and heard or nil
+end
+
+-- Tells three of those behind the head to look in a second whether it went: from other hosts if there are any, and the last
+-- of all among them, since what stopped the head has perhaps stopped its neighbours.
+local function watch(queue, head)
+  local behind, last, told = waiters(queue, 1, 8), waiters(queue, -1, -1)[1], {}
+  if last then table.insert(behind, 2, last) end
+  for _, elsewhere in ipairs({true, false}) do
+    for _, waiter in ipairs(behind) do
+      if #told < 3 and waiter ~= head and (host(waiter) ~= host(head)) == elsewhere and not told[waiter] then
+        told[waiter] = true
+        if tell(waiter, 'watch') ~= 0 then told[#told + 1] = waiter end
+      end
+    end
+  end
+end
+
+-- The lock is free: tells the first who is still there to go.
+local function offer(queue, open)
+  while true do
+    local head = waiters(queue, 0, 0)[1]
+    if not head then return redis.pcall('DEL', open) end
+    local heard = tell(head, 'go')
+    if heard == nil then return end
+    if heard > 0 then
+      redis.pcall('SET', open, id(head) .. ' ' .. string.format('%.0f', milliseconds()), 'PX', 60000)
+      return watch(queue, head)
+    end
+    if not drop(queue, head) then return end
+  end
+end
+
+-- The lock is free: whose turn is it before this waiter's, and how many ms are left to go? Nil if nobody's.
+-- Whoever is gone is taken out. A head that was told and did not go is taken out with all behind it from its host, which
+-- has perhaps stopped as a whole; they are told, so that whoever lives comes back to the place that its ticket gives it.
+local function before(queue, open, waiter)
+  while true do
+    local head = waiters(queue, 0, 0)[1]
+    if not head or head == waiter then return nil end
+    local there = redis.pcall('PUBSUB', 'NUMSUB', channel(head))
+    if there.err then return nil end
+    if there[2] == 0 then
+      if not drop(queue, head) then return nil end
+    else
+      local told = redis.pcall('GET', open)
+      local who, since = string.match(type(told) == 'string' and told or '', '^(%S+) (%d+)$')
+      local waited = who == id(head) and milliseconds() - tonumber(since) or nil
+      if waited and waited >= STALLED then
+        for rank, other in ipairs(waiters(queue, 0, -1)) do
+          if other ~= waiter and (rank == 1 or host(other) == host(head)) then
+            if not drop(queue, other) then return nil end
+            tell(other, 'go')
+          end
+        end
+      else
+        if not waited then offer(queue, open) end
+        local now = waiters(queue, 0, 0)[1]
+        if now and now ~= waiter then return now, STALLED - (waited or 0) end
+      end
+    end
+  end
+end

@@ -1,0 +1,99 @@
+//! Standing in line: what the nodes tell one who waits, until it is time to try again.
+
+use std::task::Poll;
+use std::time::Duration;
+
+use super::Nodes;
+use crate::clock::{self, Alarm};
+use crate::lock::instant::Instant;
+use crate::lock::quorum::Quorum;
+use crate::node::{Pending, Wake};
+
+/// How long the first node that says "go" waits for the others of a majority: they hear of a release one after another.
+const SETTLING: Duration = Duration::from_millis(10);
+
+/// How long one whose turn it is has to go before the one behind it looks.
+const WATCHED: Duration = Duration::from_secs(1);
+
+/// The ears of one who waits.
+pub struct Line {
+    nodes: Nodes,
+    wakes: Vec<Pending<Wake>>,
+    broken: Vec<Pending<()>>,
+    /// The nodes that have said "go".
+    gone: Vec<bool>,
+    /// When to try again.
+    until: Instant,
+    /// The longest pause before that once a connection is lost.
+    retry: Duration,
+}
+
+impl Line {
+    /// To try again at `until`, or sooner if a node says so, or at most `retry` after a connection to one is lost.
+    pub fn new(nodes: &Nodes, until: Instant, retry: Duration) -> Self {
+        Self {
+            wakes: nodes.iter().map(|node| node.wake()).collect(),
+            broken: nodes.iter().map(|node| node.broken()).collect(),
+            gone: vec![false; nodes.len()],
+            nodes: nodes.clone(),
+            until,
+            retry,
+        }
+    }
+
+    /// Whether a majority will tell when the lock is free.
+    pub fn is_heard(nodes: &Nodes) -> bool {
+        nodes.iter().filter(|node| node.listens()).count() >= Quorum::of(nodes.len()).needed()
+    }
+
+    /// Waits, but not beyond `stop`. True if it is time to try again. May be dropped and called again.
+    pub async fn stand(&mut self, alarm: &mut Alarm, stop: Instant) -> bool {
+        loop {
+            if clock::now() >= self.until.min(stop) {
+                return clock::now() >= self.until;
+            }
+            let news = std::future::poll_fn(|cx| {
+                for node in 0..self.nodes.len() {
+                    if let Poll::Ready(wake) = self.wakes[node].as_mut().poll(cx) {
+                        return Poll::Ready((node, Some(wake)));
+                    }
+                    if self.broken[node].as_mut().poll(cx).is_ready() {
+                        return Poll::Ready((node, None));
+                    }
+                }
+                Poll::Pending
+            });
+            let until = self.until.min(stop);
+            let news = tokio::select! {
+                biased;
+                news = news => Some(news),
+                () = alarm.reached(until) => None,
+            };
+            match news {
+                Some((node, Some(wake))) => self.woken(node, wake),
+                Some((node, None)) => {
+                    self.broken[node] = Box::pin(std::future::pending());
+                    self.sooner(self.retry.mul_f64(fastrand::f64()));
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn woken(&mut self, node: usize, wake: Wake) {
+        // One is told at a time: the next word is asked for only once this one is understood.
+        self.wakes[node] = self.nodes[node].wake();
+        match wake {
+            Wake::Watch => self.sooner(WATCHED),
+            Wake::Go => {
+                self.gone[node] = true;
+                let enough = self.gone.iter().filter(|gone| **gone).count() >= Quorum::of(self.nodes.len()).needed();
+                self.sooner(if enough { Duration::ZERO } else { SETTLING });
+            }
+        }
+    }
+
+    fn sooner(&mut self, span: Duration) {
+        self.until = self.until.min(clock::now() + span);
+    }
+}

@@ -1,0 +1,339 @@
+//! Waiting in line: who is next, who is skipped, and how little it takes.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::support::{Rlock, Running, Server, Session, eventually, rlock};
+
+const QUEUE: &str = "rlock:queue:{job}:job";
+
+/// The lock `job` on all of `servers`.
+fn job(servers: &[Server]) -> Rlock {
+    let urls = servers.iter().map(Server::url).collect::<Vec<_>>().join(",");
+    rlock("job").node(&urls).args(["--restart-guard", "off"])
+}
+
+fn hold(servers: &[Server]) -> Running {
+    job(servers).hold("echo ready; read line; true")
+}
+
+/// Starts a waiter that appends `name` to the list `ran` of the first server once it is let in, and waits until it stands
+/// in the queue of every server.
+fn queued(servers: &[Server], options: &[&str], name: &str) -> Running {
+    let before = servers[0].cli(&["ZCARD", QUEUE]);
+    let script = format!("redis-cli -s {} rpush ran {name} >/dev/null", servers[0].socket().display());
+    let waiter = job(servers).args(options).args(["--", "sh", "-c", &script]).spawn();
+    for server in servers {
+        eventually("it stands in the queue", || server.cli(&["ZCARD", QUEUE]) != before);
+    }
+    waiter
+}
+
+fn ran(servers: &[Server]) -> Vec<String> {
+    servers[0].cli(&["LRANGE", "ran", "0", "-1"]).lines().map(str::to_owned).collect()
+}
+
+fn nothing_is_left(servers: &[Server]) {
+    for server in servers {
+        assert_eq!(
+            server.cli(&["EXISTS", "job", QUEUE, "rlock:offer:{job}:job"]),
+            "0",
+            "{}",
+            server.cli(&["KEYS", "*"])
+        );
+    }
+}
+
+/// Lets the holder go, and all waiters run to their end.
+fn all_run(holder: Running, waiters: Vec<Running>) {
+    holder.finish().code(0);
+    for waiter in waiters {
+        waiter.finish().code(0).silent();
+    }
+}
+
+fn servers(count: usize) -> Vec<Server> {
+    (0..count).map(|_| Server::start()).collect()
+}
+
+#[test]
+fn waiters_go_in_the_order_in_which_they_came() {
+    for count in [1, 3] {
+        let servers = servers(count);
+        let holder = hold(&servers);
+        let names: Vec<String> = (0..8).map(|number| number.to_string()).collect();
+        let waiters = names.iter().map(|name| queued(&servers, &[], name)).collect();
+        all_run(holder, waiters);
+        assert_eq!(ran(&servers), names);
+        nothing_is_left(&servers);
+    }
+}
+
+#[test]
+fn with_newest_the_last_comes_first_and_with_any_everybody_comes() {
+    let servers = servers(1);
+    for (order, expected) in [("newest", Some(["c", "b", "a"])), ("any", None)] {
+        let holder = hold(&servers);
+        let waiters = ["a", "b", "c"].map(|name| queued(&servers, &["--order", order], name)).into();
+        all_run(holder, waiters);
+        let ran = ran(&servers);
+        assert!(expected.is_none_or(|expected| ran == expected), "{ran:?}");
+        assert_eq!(ran.len(), 3);
+        servers[0].cli(&["DEL", "ran"]);
+    }
+}
+
+#[test]
+fn a_late_comer_does_not_overtake() {
+    let servers = servers(1);
+    let holder = hold(&servers);
+    let first = queued(&servers, &[], "first");
+    first.signal(Signal::SIGSTOP);
+    holder.finish().code(0);
+    // The lock is free, and the one whose turn it is has a second to take it.
+    job(&servers).args(["-n"]).sh("echo ran").code(75).printed(&[]).said(&["busy: free, but next in line is", "pid"]);
+    first.signal(Signal::SIGCONT);
+    first.finish().code(0);
+    nothing_is_left(&servers);
+}
+
+#[test]
+fn waiters_that_die_are_skipped_at_once() {
+    let servers = servers(3);
+    let holder = hold(&servers);
+    let dead: Vec<Running> = (0..3).map(|number| queued(&servers, &[], &format!("dead{number}"))).collect();
+    let alive = queued(&servers, &[], "alive");
+    for waiter in &dead {
+        waiter.signal(Signal::SIGKILL);
+    }
+    // Until the servers have seen their connections end, they count as listeners.
+    drop(dead);
+    let begin = Instant::now();
+    all_run(holder, vec![alive]);
+    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    assert_eq!(ran(&servers), ["alive"]);
+    nothing_is_left(&servers);
+}
+
+#[test]
+fn waiters_that_stopped_cost_seconds_and_get_their_turn_when_they_go_on() {
+    let servers = servers(1);
+    let holder = hold(&servers);
+    let stopped = [queued(&servers, &[], "stopped"), queued(&servers, &[], "stopped")];
+    let alive = queued(&servers, &[], "alive");
+    for waiter in &stopped {
+        waiter.signal(Signal::SIGSTOP);
+    }
+    let begin = Instant::now();
+    all_run(holder, vec![alive]);
+    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    for waiter in stopped {
+        waiter.signal(Signal::SIGCONT);
+        waiter.finish().code(0).silent();
+    }
+    assert_eq!(ran(&servers), ["alive", "stopped", "stopped"]);
+    nothing_is_left(&servers);
+}
+
+#[test]
+fn a_waiter_that_leaves_passes_its_turn_on() {
+    let servers = servers(1);
+    let holder = hold(&servers);
+    let leaver = queued(&servers, &[], "leaver");
+    let next = queued(&servers, &[], "next");
+    leaver.signal(Signal::SIGSTOP);
+    holder.finish().code(0);
+    leaver.signal(Signal::SIGTERM);
+    let begin = Instant::now();
+    leaver.signal(Signal::SIGCONT);
+    leaver.finish().code(143);
+    next.finish().code(0);
+    assert!(begin.elapsed() < Duration::from_millis(800), "{:?}", begin.elapsed());
+    assert_eq!(ran(&servers), ["next"]);
+    nothing_is_left(&servers);
+}
+
+#[test]
+fn a_wait_that_is_over_leaves_the_queue_as_it_was() {
+    let servers = servers(3);
+    let holder = hold(&servers);
+    let stays = queued(&servers, &[], "stays");
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let goes = queued(&servers, &[], "goes");
+        let begin = Instant::now();
+        goes.signal(signal);
+        goes.finish().code(128 + signal as i32);
+        assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    }
+    queued(&servers, &["--wait", "400ms"], "goes").finish().code(75).said(&["busy: held by"]);
+    for server in &servers {
+        assert_eq!(server.cli(&["ZCARD", QUEUE]), "1");
+    }
+    all_run(holder, vec![stays]);
+    nothing_is_left(&servers);
+}
+
+#[test]
+fn nobody_polls_while_the_holder_is_one_of_ours() {
+    let servers = servers(1);
+    let holder = hold(&servers);
+    let waiters: Vec<Running> = (0..5).map(|number| queued(&servers, &[], &number.to_string())).collect();
+    let asked = servers[0].monitored(|| {
+        // Longer than any polling would pause.
+        std::thread::sleep(Duration::from_millis(700));
+    });
+    assert_eq!(asked, Vec::<String>::new());
+    all_run(holder, waiters);
+}
+
+#[test]
+fn a_hand_over_takes_two_commands_however_many_wait() {
+    let servers = servers(1);
+    let holder = hold(&servers);
+    let waiters: Vec<Running> = (0..10).map(|number| queued(&servers, &[], &number.to_string())).collect();
+    let asked = servers[0].monitored(|| all_run(holder, waiters));
+    let evals = asked.iter().filter(|line| line.contains("\"EVAL\"")).count();
+    // The holder's release, and an acquire and a release of each. A busy machine adds a look now and then.
+    assert!((21..=26).contains(&evals), "{evals}: {asked:?}");
+}
+
+#[test]
+fn a_holder_that_crashed_is_followed_when_its_lease_is_over() {
+    let servers = servers(1);
+    let holder = job(&servers).args(["--ttl", "2s"]).hold("echo ready; read line; true");
+    let waiters = vec![queued(&servers, &[], "a"), queued(&servers, &[], "b")];
+    holder.signal(Signal::SIGKILL);
+    let begin = Instant::now();
+    for waiter in waiters {
+        waiter.finish().code(0);
+    }
+    assert!(begin.elapsed() < Duration::from_millis(3500), "{:?}", begin.elapsed());
+    assert_eq!(ran(&servers), ["a", "b"]);
+}
+
+#[test]
+fn servers_that_forget_everything_keep_nobody_from_getting_on() {
+    let servers = servers(1);
+    let holder = job(&servers).args(["--ttl", "2s"]).hold("echo ready; read line; true");
+    let waiters = vec![queued(&servers, &[], "a"), queued(&servers, &[], "b")];
+    servers[0].cli(&["FLUSHALL"]);
+    let begin = Instant::now();
+    holder.finish();
+    for waiter in waiters {
+        waiter.finish().code(0);
+    }
+    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+    nothing_is_left(&servers);
+}
+
+#[test]
+fn waiters_whose_connections_are_cut_keep_their_places() {
+    let servers = servers(1);
+    let holder = hold(&servers);
+    let waiters: Vec<Running> = ["a", "b", "c"].iter().map(|name| queued(&servers, &[], name)).collect();
+    servers[0].cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    servers[0].cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    eventually("all listen again", || servers[0].cli(&["PUBSUB", "CHANNELS", "rlock:wake:*"]).lines().count() == 3);
+    all_run(holder, waiters);
+    assert_eq!(ran(&servers), ["a", "b", "c"]);
+}
+
+#[test]
+fn the_first_in_line_sees_a_foreign_client_go() {
+    let servers = servers(1);
+    servers[0].cli(&["SET", "job", "foreign", "PX", "60000"]);
+    let waiters = vec![queued(&servers, &[], "a"), queued(&servers, &[], "b")];
+    servers[0].cli(&["DEL", "job"]);
+    let begin = Instant::now();
+    for waiter in waiters {
+        waiter.finish().code(0);
+    }
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    assert_eq!(ran(&servers), ["a", "b"]);
+}
+
+#[test]
+fn the_order_is_kept_with_a_node_that_hangs_and_with_one_that_is_gone() {
+    let mut servers = servers(5);
+    let holder = hold(&servers);
+    let waiters: Vec<Running> = ["a", "b", "c"].iter().map(|name| queued(&servers, &[], name)).collect();
+    servers[3].freeze();
+    servers[4].crash();
+    let begin = Instant::now();
+    all_run(holder, waiters);
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert_eq!(ran(&servers), ["a", "b", "c"]);
+    servers[3].thaw();
+    eventually("the one that hung is clean", || servers[3].cli(&["EXISTS", "job"]) == "0");
+    servers.truncate(3);
+    nothing_is_left(&servers);
+}
+
+#[test]
+fn a_wait_is_kept_to_its_time_whatever_the_nodes_do() {
+    let servers = servers(3);
+    let holder = hold(&servers);
+    let waiter = queued(&servers, &["--wait", "1500ms"], "late");
+    for server in &servers[..2] {
+        server.freeze();
+    }
+    let finished = waiter.finish();
+    assert!(
+        finished.took >= Duration::from_millis(1490) && finished.took < Duration::from_millis(1700),
+        "{:?}",
+        finished.took
+    );
+    for server in &servers {
+        server.thaw();
+    }
+    holder.finish().code(0);
+    for server in &servers {
+        eventually("it is clean", || server.cli(&["EXISTS", "job", QUEUE]) == "0");
+    }
+}
+
+#[test]
+fn nodes_that_go_away_while_one_waits_are_waited_for_and_then_69() {
+    let mut servers = servers(1);
+    let holder =
+        job(&servers).args(["--ttl", "1500ms"]).hold("trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done");
+    let waiter = queued(&servers, &["--wait", "3"], "never");
+    servers[0].crash();
+    waiter.finish().code(69).mentions(&["job", "cannot connect", "trying again"]);
+    holder.finish().code(79);
+}
+
+#[test]
+fn an_acl_without_the_queue_costs_the_order_and_not_the_lock() {
+    let server = Server::tcp(&[]);
+    let rights = "on >pw ~job ~rlock:* +eval +type +strlen +getrange +pttl +time +get +set +pexpire +del";
+    let mut words = vec!["ACL", "SETUSER", "narrow"];
+    words.extend(rights.split(' '));
+    server.cli(&words);
+    let url = format!("redis://narrow@127.0.0.1:{}", server.port());
+    let narrow = || rlock("job").node(&url).env("RLOCK_PASSWORD", "pw");
+    narrow().command(["true"]).code(0).silent();
+    let holder = narrow().hold("echo ready; read line; true");
+    let waiter = narrow().args(["-v", "--", "true"]).spawn();
+    let mut told = rlock("job").on(&server).args(["-v", "--", "true"]).spawn();
+    eventually("one waits in the queue", || server.cli(&["ZCARD", QUEUE]) == "1");
+    assert!(told.is_running());
+    holder.finish().code(0).silent();
+    waiter.finish().code(0).mentions(&["waiting without a place in the queue"]);
+    told.finish().code(0);
+}
+
+#[test]
+fn a_terminal_shows_whom_one_waits_for_in_one_line_that_goes_away() {
+    let server = Server::start();
+    let holder = rlock("job").on(&server).args(["--note", "why"]).hold("echo ready; read line; true");
+    let mut bash = Session::bash_on(&server);
+    bash.line("rlock run -k job -- echo let in");
+    let line = bash.sees("(why)");
+    assert!(line.contains("\rrlock: job: waiting 1s: held by tester@"), "{line:?}");
+    bash.sees("\rrlock: job: waiting 2s");
+    holder.finish().code(0);
+    let rest = bash.sees("let in");
+    assert!(rest.contains("\r\x1b[K") && !rest.contains('\n'), "{rest:?}");
+}
