@@ -290,8 +290,11 @@ impl Attempt {
         None
     }
 
-    /// A node that may not say whether it restarted; in its words.
+    /// A node that may not say whether it restarted, and is used all the same; in its words.
     pub fn unguarded(&self) -> Option<(&str, &str)> {
+        if self.guard.insists() {
+            return None;
+        }
         self.servers.iter().zip(self.nodes.iter()).find_map(|(server, node)| match server {
             Inquiry::Forbidden(why) if !self.span().is_zero() => Some((node.name(), why.as_str())),
             _ => None,
