@@ -18,7 +18,8 @@ use crate::lock::restart::{self, RestartGuard};
 use crate::lock::token::Token;
 use crate::node::{Answer, Claim, Fault, FaultKind, Inquiry, Pending, Queued, Renewal, Vote};
 
-/// How long a lock that is won waits for the other nodes: one of them may refuse us, or be no node of its own.
+/// How long what is decided waits for the other nodes. One of them may refuse us or be no node of its own, and one of
+/// them may know the holder, when all that is known is that too few can grant.
 const SETTLING: Duration = Duration::from_millis(15);
 
 /// An attempt that is under way. It must be brought to an end: [`Attempt::hold`] or [`Attempt::give_up`].
@@ -49,7 +50,7 @@ enum Reply {
 enum Phase {
     /// The votes decide.
     Voting,
-    /// It is won but for the confirm round; the rest is waited for until then.
+    /// It is decided but for the confirm round; the rest is waited for until then.
     Settling(Instant),
     /// Those who granted are told the fence.
     Confirming,
@@ -133,15 +134,16 @@ impl Attempt {
     fn waits_until(&mut self) -> Option<Instant> {
         match (self.ballot.verdict(), self.phase) {
             (Verdict::Open, _) | (Verdict::Unconfirmed(_), Phase::Confirming) => Some(self.ends),
-            (Verdict::Won(_) | Verdict::Unconfirmed(_), Phase::Voting) => {
+            (Verdict::Lost, Phase::Voting | Phase::Settling(_)) if self.replies.is_empty() || self.is_clear() => None,
+            (Verdict::Won(_) | Verdict::Unconfirmed(_) | Verdict::Lost, Phase::Voting) => {
                 let until = self.ends.min(clock::now() + SETTLING);
                 self.phase = Phase::Settling(until);
                 self.waits_until()
             }
             // All have been heard: a set that is whole is not waited for.
             (Verdict::Won(_), Phase::Settling(_)) if self.replies.is_empty() => None,
-            (Verdict::Won(_) | Verdict::Unconfirmed(_), Phase::Settling(until)) => Some(until),
-            (Verdict::Lost, _) | (Verdict::Won(_), Phase::Confirming) => None,
+            (_, Phase::Settling(until)) => Some(until),
+            (Verdict::Won(_) | Verdict::Lost, Phase::Confirming) => None,
         }
     }
 
@@ -234,12 +236,34 @@ impl Attempt {
             return Tally::Unreachable { faults: vec![(self.nodes[0].name().to_owned(), fault)], answered: true };
         }
         let needed = self.quorum.needed();
-        let answered = self.said.iter().flatten().filter(|said| !matches!(said, Said::Failed(_))).count() >= needed;
+        let there = self.said.iter().flatten().filter(|said| !matches!(said, Said::Failed(_))).count();
+        let answered = there >= needed;
+        // Whoever was not waited for is not away.
+        let unheard = if self.waited_in_vain() { 0 } else { self.unheard() };
         match self.occupant() {
-            Some((occupant, votes)) if votes > self.quorum.spare() => Tally::Busy(Box::new(occupant.clone())),
-            Some((occupant, _)) if answered => Tally::Split(Box::new(occupant.clone()), self.faults()),
+            Some((occupant, votes)) if self.may_hold(votes) => Tally::Busy(Box::new(occupant.clone())),
+            Some((occupant, _)) if there + unheard >= needed => Tally::Split(Box::new(occupant.clone()), self.faults()),
             _ => Tally::Unreachable { faults: self.faults(), answered },
         }
+    }
+
+    /// How many nodes have not answered yet.
+    fn unheard(&self) -> usize {
+        self.said.iter().filter(|said| said.is_none()).count()
+    }
+
+    /// Whether it is certain to be busy, or not to be, with what is known of a loss.
+    fn is_clear(&self) -> bool {
+        let (needed, unheard) = (self.quorum.needed(), self.unheard());
+        let clear = |(occupant, votes)| !self.is_own(occupant) && (votes >= needed || votes + unheard < needed);
+        self.occupant().is_some_and(clear)
+    }
+
+    /// Whether whoever has so many nodes, too many for us, may have a majority. Of an even number, half is not enough for
+    /// anybody: two who tie must not take each other for the holder.
+    fn may_hold(&self, votes: usize) -> bool {
+        let unknown = self.said.iter().filter(|said| matches!(said, None | Some(Said::Failed(_)))).count();
+        votes > self.quorum.spare() && votes + unknown >= self.quorum.needed()
     }
 
     /// Who has the most nodes, and how many.
@@ -247,6 +271,11 @@ impl Attempt {
         let occupants = || self.said.iter().flatten().filter_map(Said::occupant);
         let votes = |who: &Who| occupants().filter(|other| other.who == *who).count();
         occupants().map(|occupant| (occupant, votes(&occupant.who))).max_by_key(|(_, votes)| *votes)
+    }
+
+    /// Whether it is this attempt itself, at a server that it has met by another name.
+    fn is_own(&self, occupant: &Occupant) -> bool {
+        matches!(&occupant.who, Who::Holder(token, _) if *token == self.claim.token)
     }
 
     /// What no time would mend.
@@ -287,7 +316,11 @@ impl Attempt {
                 _ => {}
             }
         }
-        None
+        // Where INFO tells nothing, or the other has not answered yet.
+        let own = |said: &Option<Said>| said.as_ref().and_then(Said::occupant).is_some_and(|who| self.is_own(who));
+        let node = self.said.iter().position(own)?;
+        let why = "it has the token that another node was given just now: nodes must be independent";
+        about(node, Fault::new(FaultKind::Unfit, why))
     }
 
     /// A node that may not say whether it restarted, and is used all the same; in its words.
