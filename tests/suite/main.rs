@@ -6,17 +6,21 @@
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 mod support;
-
 mod access;
 mod busy;
 mod child;
+mod fences;
 mod generated;
 mod guarded;
+mod independence;
 mod local;
 mod lost;
 mod model;
 mod network;
 mod queue;
+mod redlock;
+mod restarts;
 mod signals;
 mod terminal;
+mod upkeep;
 mod usage;

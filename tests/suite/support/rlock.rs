@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::{LIMIT, Server, signal};
+use super::{LIMIT, Nodes, Server, signal};
 
 /// `rlock run --key KEY`, to be completed.
 pub(crate) fn rlock(key: &str) -> Rlock {
@@ -37,6 +37,11 @@ impl Rlock {
     /// The node is `server`.
     pub(crate) fn on(self, server: &Server) -> Self {
         self.node(&server.url())
+    }
+
+    /// The nodes are `nodes`, which count at once though they have just been started.
+    pub(crate) fn on_all(self, nodes: &Nodes) -> Self {
+        self.node(&nodes.url()).args(["--restart-guard", "off"])
     }
 
     pub(crate) fn node(self, url: &str) -> Self {
@@ -92,22 +97,21 @@ impl Rlock {
         let begin = Instant::now();
         let mut child = self.command.spawn().expect("rlock");
         let stdin = child.stdin.take();
-        let (line, lines) = channel();
-        let stdout = BufReader::new(child.stdout.take().expect("its stdout"));
-        std::thread::spawn(move || {
-            for text in stdout.split(b'\n').map_while(Result::ok) {
-                let _ = line.send(String::from_utf8_lossy(&text).into_owned());
-            }
-        });
-        let (text, stderr) = channel();
-        let mut pipe = child.stderr.take().expect("its stderr");
-        std::thread::spawn(move || {
-            let mut all = Vec::new();
-            let _ = pipe.read_to_end(&mut all);
-            let _ = text.send(String::from_utf8_lossy(&all).into_owned());
-        });
-        Running { child, stdin, lines, seen: Vec::new(), stderr, begin }
+        let lines = lines_of(child.stdout.take().expect("its stdout"));
+        let stderr = lines_of(child.stderr.take().expect("its stderr"));
+        Running { child, stdin, lines, seen: Vec::new(), stderr, told: String::new(), begin }
     }
+}
+
+/// The lines of a pipe as they come.
+fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (line, lines) = channel();
+    std::thread::spawn(move || {
+        for text in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
+            let _ = line.send(String::from_utf8_lossy(&text).into_owned());
+        }
+    });
+    lines
 }
 
 /// An rlock that runs; killed if the test ends first.
@@ -117,6 +121,7 @@ pub(crate) struct Running {
     lines: Receiver<String>,
     seen: Vec<String>,
     stderr: Receiver<String>,
+    told: String,
     begin: Instant,
 }
 
@@ -134,13 +139,37 @@ impl Running {
             let Ok(line) = self.lines.recv_timeout(left) else {
                 let ended = self.child.try_wait();
                 let _ = self.child.kill();
-                panic!("no line {word:?}; rlock: {ended:?}; stderr: {:?}", self.stderr.recv_timeout(LIMIT));
+                let told = self.all_told();
+                panic!("no line {word:?}; rlock: {ended:?}; stderr: {told:?}");
             };
             self.seen.push(line.clone());
             if let Some(rest) = line.strip_prefix(word) {
                 return rest.trim().to_owned();
             }
         }
+    }
+
+    /// Waits for a line on stderr with `words` in it.
+    pub(crate) fn wait_until_told(&mut self, words: &str) {
+        let begin = Instant::now();
+        loop {
+            let left = LIMIT.saturating_sub(begin.elapsed());
+            let Ok(line) = self.stderr.recv_timeout(left) else { panic!("not told {words:?}, but: {:?}", self.told) };
+            self.told.push_str(&line);
+            self.told.push('\n');
+            if line.contains(words) {
+                return;
+            }
+        }
+    }
+
+    /// All of stderr, up to its end.
+    fn all_told(&mut self) -> String {
+        while let Ok(line) = self.stderr.recv_timeout(LIMIT) {
+            self.told.push_str(&line);
+            self.told.push('\n');
+        }
+        std::mem::take(&mut self.told)
     }
 
     /// Waits for all of these lines, in whatever order.
@@ -174,7 +203,7 @@ impl Running {
         while let Ok(line) = self.lines.recv_timeout(LIMIT) {
             self.seen.push(line);
         }
-        let stderr = self.stderr.recv_timeout(LIMIT).expect("its stderr");
+        let stderr = self.all_told();
         Finished { status, took, stdout: std::mem::take(&mut self.seen), stderr }
     }
 
@@ -186,7 +215,8 @@ impl Running {
             }
             if begin.elapsed() > LIMIT {
                 let _ = self.child.kill();
-                panic!("rlock did not end; stdout {:?}, stderr {:?}", self.seen, self.stderr.recv_timeout(LIMIT));
+                let told = self.all_told();
+                panic!("rlock did not end; stdout {:?}, stderr {told:?}", self.seen);
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -221,6 +251,11 @@ impl Finished {
             self.stderr
         );
         self
+    }
+
+    /// Whether it exited with `code`, where either would do.
+    pub(crate) fn exited_with(&self, code: i32) -> bool {
+        self.status.code() == Some(code)
     }
 
     /// It printed these lines.

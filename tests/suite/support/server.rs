@@ -4,11 +4,12 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::{Certificates, signal};
+use super::{Certificates, eventually, signal};
 
 /// A server that is gone when the test is.
 pub(crate) struct Server {
@@ -46,7 +47,7 @@ impl Server {
 
     fn launch_words(port: Option<u16>, extra: Vec<String>) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let process = begin(&dir, port, &extra);
+        let process = begin(&dir, port, &extra, is_ready);
         Self { dir, process, port, extra }
     }
 
@@ -118,7 +119,22 @@ impl Server {
 
     /// Starts it again after [`Server::crash`].
     pub(crate) fn come_back(&mut self) {
-        self.process = begin(&self.dir, self.port, &self.extra);
+        self.process = begin(&self.dir, self.port, &self.extra, is_ready);
+    }
+
+    /// Starts it again, and leaves it while it is still reading what it had saved: 20 ms for each key.
+    pub(crate) fn come_back_loading(&mut self) {
+        let slowly = ["--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024"];
+        let options: Vec<String> = self.extra.iter().cloned().chain(slowly.map(str::to_owned)).collect();
+        self.process = begin(&self.dir, self.port, &options, |line| line.contains("Loading RDB"));
+        eventually("it answers", || self.cli(&["PING"]).starts_with("LOADING"));
+    }
+
+    /// How many scripts it was asked to run so far: every request of rlock's is one.
+    pub(crate) fn asked(&self) -> u64 {
+        let stats = self.cli(&["INFO", "commandstats"]);
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_eval:calls="));
+        calls.and_then(|calls| calls.split(',').next()).map_or(0, |calls| calls.parse().expect("a number"))
     }
 }
 
@@ -129,7 +145,12 @@ impl Drop for Server {
     }
 }
 
-fn begin(dir: &TempDir, port: Option<u16>, extra: &[String]) -> Child {
+/// The socket is the last of the listeners that the server names, whatever its version's words.
+fn is_ready(line: &str) -> bool {
+    line.contains("eady to accept connections") && (line.contains("redis.sock") || line.contains("unix"))
+}
+
+fn begin(dir: &TempDir, port: Option<u16>, extra: &[String], is_up: impl Fn(&str) -> bool) -> Child {
     let binary = std::env::var("RLOCK_TEST_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
     let mut process = Command::new(&binary)
         .args(["--port", &port.unwrap_or(0).to_string(), "--unixsocket", "redis.sock", "--unixsocketperm", "700"])
@@ -145,8 +166,7 @@ fn begin(dir: &TempDir, port: Option<u16>, extra: &[String]) -> Child {
     loop {
         let mut line = String::new();
         assert!(log.read_line(&mut line).expect("its log") > 0, "{binary} did not start:\n{told}");
-        // The socket is the last of the listeners that the server names, whatever its version's words.
-        if line.contains("eady to accept connections") && (line.contains("redis.sock") || line.contains("unix")) {
+        if is_up(&line) {
             break;
         }
         told.push_str(&line);
@@ -156,8 +176,12 @@ fn begin(dir: &TempDir, port: Option<u16>, extra: &[String]) -> Child {
     process
 }
 
-/// A port that was free a moment ago. Another process may take it meanwhile; then the server says so and the test fails
-/// by that, not by talking to a stranger.
+/// A port that was free a moment ago, below those that the kernel gives to connections. No other test of this process
+/// gets it, and one of another process hardly ever; if so the server says so and the test fails by that, not by talking
+/// to a stranger.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port()
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let next = || std::process::id().wrapping_mul(97).wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % 20_000;
+    let port = || u16::try_from(10_000 + next()).expect("a port");
+    std::iter::repeat_with(port).find(|port| TcpListener::bind(("0.0.0.0", *port)).is_ok()).expect("a free port")
 }

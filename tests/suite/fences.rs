@@ -1,0 +1,90 @@
+//! The fence on several nodes: strictly increasing from holder to holder, whatever the nodes' own counters say.
+
+use std::process::Stdio;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::support::{Nodes, Running, eventually, rlock};
+
+const COUNTER: &str = "rlock:fence:{job}:job";
+
+/// The fence of one who holds the lock for a moment.
+fn next_fence(nodes: &Nodes) -> u64 {
+    let run = rlock("job").on_all(nodes).sh("echo $RLOCK_FENCE").code(0).silent();
+    run.stdout[0].parse().expect("a fence")
+}
+
+/// A counter that is an hour ahead of every clock, and well below the limit.
+fn an_hour_ahead() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_micros();
+    u64::try_from(now).expect("this century") + 3_600_000_000
+}
+
+/// Without the confirm round, the two nodes that the second holder has would know nothing of the first one's fence.
+#[test]
+fn fences_increase_though_one_node_is_far_ahead_and_each_holder_lacks_another() {
+    let nodes = Nodes::start(3);
+    let ahead = an_hour_ahead();
+    nodes[2].cli(&["SET", COUNTER, &ahead.to_string()]);
+    let mut last = ahead;
+    for without in [0, 2, 1, 0, 1, 2] {
+        nodes[without].cli(&["SET", "job", "theirs"]);
+        let fence = next_fence(&nodes);
+        assert!(fence > last, "{fence} after {last}, without node {without}");
+        last = fence;
+        nodes[without].cli(&["DEL", "job"]);
+    }
+    assert!(last < ahead + 100, "{last}");
+}
+
+#[test]
+fn fences_increase_though_a_minority_forgets_its_counter_between_holders() {
+    let mut nodes = Nodes::start(3);
+    nodes[0].cli(&["SET", COUNTER, &an_hour_ahead().to_string()]);
+    let mut last = next_fence(&nodes);
+    for restarted in [0, 1, 2, 0] {
+        nodes[restarted].crash();
+        nodes[restarted].come_back();
+        let fence = next_fence(&nodes);
+        assert!(fence > last, "{fence} after {last}, node {restarted} restarted");
+        last = fence;
+    }
+}
+
+#[test]
+fn a_majority_knows_the_fence_while_the_lock_is_held_and_in_time_all_do() {
+    let nodes = Nodes::start(5);
+    nodes[3].cli(&["SET", COUNTER, &an_hour_ahead().to_string()]);
+    // Two more lack the key: the fence has to reach the others.
+    nodes[0].cli(&["SET", "job", "theirs", "PX", "60000"]);
+    let holder = rlock("job")
+        .on_all(&nodes)
+        .args(["--ttl", "3s"])
+        .stdin(Stdio::piped())
+        .hold("echo $RLOCK_FENCE; echo ready; read line; true");
+    let fence = nodes[3].cli(&["GET", COUNTER]);
+    let knowing = || nodes.cli(&["GET", COUNTER]).iter().filter(|counter| **counter == fence).count();
+    assert!(knowing() >= 3, "{:?}", nodes.cli(&["GET", COUNTER]));
+    nodes[0].cli(&["DEL", "job"]);
+    eventually("all know it", || knowing() == 5);
+    holder.finish().code(0).silent().printed(&[&fence, "ready"]);
+}
+
+#[test]
+fn twenty_who_wait_all_get_their_turn_and_a_higher_fence_each() {
+    let nodes = Nodes::start(3);
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = dir.path().join("log");
+    let script = format!("echo $RLOCK_FENCE >>{0}; sleep 0.01; echo $RLOCK_FENCE >>{0}", log.display());
+    let all: Vec<Running> = (0..20).map(|_| rlock("job").on_all(&nodes).args(["-c", &script]).spawn()).collect();
+    for running in all {
+        running.finish().code(0).silent();
+    }
+    let log = std::fs::read_to_string(log).expect("a log");
+    let fences: Vec<u64> = log.lines().map(|line| line.parse().expect("a fence")).collect();
+    assert_eq!(fences.len(), 40);
+    for pair in fences.chunks(2) {
+        assert_eq!(pair[0], pair[1], "an overlap: {fences:?}");
+    }
+    assert!(fences.chunks(2).map(|pair| pair[0]).is_sorted_by(|a, b| a < b), "{fences:?}");
+    nodes.are_clean();
+}

@@ -1,0 +1,272 @@
+//! A lock on a majority of several nodes: taking it and giving it back, whatever the rest of the nodes do. What other
+//! libraries are known to get wrong here is named with the test that would show it.
+
+use std::collections::HashSet;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::support::{Nodes, Running, Server, eventually, far, rlock, slow};
+
+/// The nodes as two sorts of clients see them: to each, the half that is near to the other is far.
+fn both_views(nodes: &Nodes) -> [String; 2] {
+    let (first, second) = nodes.split_at(nodes.len() / 2);
+    [(first, second), (second, first)].map(|(near, away)| {
+        let away = away.iter().map(|node| far(node, Duration::from_millis(10)));
+        near.iter().map(Server::tcp_url).chain(away).collect::<Vec<_>>().join(",")
+    })
+}
+
+/// node-redlock: of two who get half of the votes each, neither gives way.
+#[test]
+fn those_who_tie_on_an_even_number_of_nodes_all_get_their_turn() {
+    for count in [2, 4] {
+        let nodes = Nodes::tcp(count);
+        let views = both_views(&nodes);
+        let dir = tempfile::tempdir().expect("a directory");
+        let witness = dir.path().join("witness");
+        let words = ["flock", "-n", witness.to_str().expect("a name"), "sh", "-c", "echo begun; sleep 0.02"];
+        let start = |view: &String| rlock("job").node(view).args(["--restart-guard", "off", "--"]).args(words).spawn();
+        let all: Vec<Running> = views.iter().cycle().take(6).map(start).collect();
+        for running in all {
+            running.finish().code(0).silent().printed(&["begun"]);
+        }
+        nodes.become_clean();
+    }
+}
+
+#[test]
+fn of_those_who_do_not_wait_one_wins() {
+    for count in [2, 3, 4] {
+        let nodes = Nodes::tcp(count);
+        let views = both_views(&nodes);
+        let words = ["--restart-guard", "off", "-n", "-c", "echo won; read line"];
+        let start = |view: &String| rlock("job").node(view).args(words).stdin(Stdio::piped()).spawn();
+        let mut all: Vec<Running> = views.iter().cycle().take(8).map(start).collect();
+        // A winner stays until its stdin is closed, which `finish` does.
+        eventually("all others have ended", || all.iter_mut().map(Running::is_running).filter(|is| *is).count() <= 1);
+        let won = all.into_iter().map(Running::finish).filter(|end| end.stdout == ["won"]).count();
+        assert_eq!(won, 1, "of {count} nodes");
+        nodes.become_clean();
+    }
+}
+
+#[test]
+fn nodes_that_were_not_waited_for_are_not_called_unreachable() {
+    let nodes = Nodes::tcp(4);
+    nodes[0].cli(&["SET", "job", "theirs"]);
+    nodes[1].cli(&["SET", "job", "another's"]);
+    let [third, fourth] = [&nodes[2], &nodes[3]].map(|node| slow(node, Duration::from_millis(100)));
+    let urls = [nodes[0].url(), nodes[1].url(), third, fourth].join(",");
+    let run = rlock("job").node(&urls).args(["--restart-guard", "off", "-n"]).command(["echo", "ran"]).code(75);
+    run.printed(&[]).said(&["busy: too few votes are free: held by a client that is not rlock"]);
+}
+
+/// Masks of five nodes, each with a key of its own that a foreign client has set on the nodes of the mask.
+#[test]
+fn whatever_nodes_others_hold_the_majority_decides() {
+    let nodes = Nodes::start(5);
+    let keys: Vec<String> = (0..32).map(|mask| format!("job-{mask}")).collect();
+    let is_held = |mask: usize, node: usize| mask & (1 << node) != 0;
+    for (node, server) in nodes.iter().enumerate() {
+        let mut command = vec!["MSET"];
+        (0..32).filter(|&mask| is_held(mask, node)).for_each(|mask| command.extend([keys[mask].as_str(), "theirs"]));
+        assert_eq!(server.cli(&command), "OK");
+    }
+    for (mask, key) in keys.iter().enumerate() {
+        let run = rlock(key).on_all(&nodes).args(["-n"]).command(["echo", "ran"]);
+        if mask.count_ones() < 3 {
+            run.code(0).silent().printed(&["ran"]);
+        } else {
+            run.code(75).printed(&[]).said(&[key, "busy: held by a client that is not rlock: the value theirs"]);
+        }
+    }
+    for (node, server) in nodes.iter().enumerate() {
+        let found = server.cli(&[&["MGET"], keys.iter().map(String::as_str).collect::<Vec<_>>().as_slice()].concat());
+        let found: Vec<&str> = found.split('\n').collect();
+        let left: Vec<&str> = (0..32).map(|mask| if is_held(mask, node) { "theirs" } else { "" }).collect();
+        assert_eq!(found, left, "on node {node}");
+    }
+}
+
+/// rslock, node-redlock, Redisson: answers that come too late are counted, or the keys that they speak of stay.
+#[test]
+fn grants_that_come_too_late_are_no_grants_and_leave_nothing() {
+    let nodes = Nodes::tcp(3);
+    let late = Duration::from_millis(600);
+    let urls = [nodes[0].url(), slow(&nodes[1], late), slow(&nodes[2], late)].join(",");
+    for wait in ["0", "1"] {
+        let run = rlock("job").node(&urls).args(["--restart-guard", "off", "--ttl", "60s", "--node-timeout", "200ms"]);
+        let run = run.args(["--wait", wait]).command(["echo", "ran"]).code(69).printed(&[]);
+        run.said(&["no majority of the 3 nodes", "no answer within 200ms"]).within(Duration::from_millis(2500));
+        nodes.become_clean();
+    }
+}
+
+/// The same for one who was held up himself until the lease was over.
+#[test]
+fn a_lease_that_ended_while_rlock_stood_still_is_not_taken() {
+    let nodes = Nodes::tcp(3);
+    let urls: Vec<String> = nodes.iter().map(|node| slow(node, Duration::from_millis(500))).collect();
+    let run = rlock("job").node(&urls.join(",")).args(["--restart-guard", "off", "-n", "--ttl", "3s"]);
+    let run = run.args(["--node-timeout", "800ms", "--kill-after", "0", "--", "echo", "ran"]).spawn();
+    eventually("all have granted", || !nodes.job().iter().any(String::is_empty));
+    run.signal(Signal::SIGSTOP);
+    nodes.become_clean();
+    run.signal(Signal::SIGCONT);
+    run.finish().code(69).printed(&[]);
+    nodes.are_clean();
+}
+
+#[test]
+fn every_attempt_has_a_token_of_its_own() {
+    let nodes = Nodes::start(3);
+    for server in &nodes[..2] {
+        server.cli(&["SET", "job", "theirs"]);
+    }
+    let seen = nodes[2].monitored(|| {
+        rlock("job").on_all(&nodes).args(["--wait", "2", "-q"]).command(["true"]).code(75);
+    });
+    // What is set has details behind its token.
+    let tokens: Vec<&str> = seen.iter().filter_map(|line| Some(&line[line.find(" {\\\"host")? - 36..][..36])).collect();
+    let distinct: HashSet<&str> = tokens.iter().copied().collect();
+    assert!(tokens.len() > 3 && distinct.len() == tokens.len(), "{tokens:?}");
+    // And what was set is released before the next attempt: two requests for each.
+    for token in &distinct {
+        assert_eq!(seen.iter().filter(|line| line.contains(token)).count(), 2, "{token} in {seen:#?}");
+    }
+    assert_eq!(nodes.job(), ["theirs", "theirs", ""]);
+}
+
+#[test]
+fn a_majority_that_hangs_is_69_in_time_and_clean_when_it_wakes() {
+    let nodes = Nodes::start(3);
+    nodes[1..].iter().for_each(Server::freeze);
+    let run = rlock("job").on_all(&nodes).args(["-n", "--ttl", "60s"]).command(["echo", "ran"]).code(69).printed(&[]);
+    run.said(&["no majority of the 3 nodes", "no answer within 1s"]).within(Duration::from_millis(2500));
+    assert_eq!(nodes[0].cli(&["EXISTS", "job"]), "0");
+    let waited = rlock("job").on_all(&nodes).args(["--wait", "2", "--ttl", "60s"]).command(["true"]).code(69);
+    assert!(waited.took >= Duration::from_millis(1990) && waited.took < Duration::from_secs(3));
+    nodes[1..].iter().for_each(Server::thaw);
+    // What was set is undone by what was written behind it.
+    for server in &nodes[1..] {
+        eventually("both have run", || server.cli(&["INFO", "commandstats"]).contains("cmdstat_del:calls="));
+    }
+    nodes.become_clean();
+}
+
+#[test]
+fn one_that_hangs_is_one_vote_missing_and_clean_when_it_wakes() {
+    let nodes = Nodes::start(3);
+    nodes[2].freeze();
+    rlock("job").on_all(&nodes).args(["-n", "--ttl", "60s"]).command(["echo", "ran"]).code(0).silent();
+    assert_eq!((nodes[0].cli(&["EXISTS", "job"]), nodes[1].cli(&["EXISTS", "job"])), ("0".into(), "0".into()));
+    nodes[2].thaw();
+    eventually("both have run", || nodes[2].cli(&["INFO", "commandstats"]).contains("cmdstat_del:calls=1"));
+    nodes.are_clean();
+}
+
+#[test]
+fn half_of_an_even_number_is_no_majority() {
+    let mut nodes = Nodes::start(4);
+    nodes[3].crash();
+    rlock("job").on_all(&nodes).args(["-n"]).command(["true"]).code(0).silent();
+    nodes[2].crash();
+    let run = rlock("job").on_all(&nodes).args(["-n"]).command(["echo", "ran"]).code(69).printed(&[]);
+    run.said(&["no majority of the 4 nodes", "cannot connect"]);
+    for server in &nodes[..2] {
+        assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+    }
+}
+
+#[test]
+fn a_node_that_cannot_grant_for_the_moment_is_one_vote_missing() {
+    let mut nodes = Nodes::tcp(3);
+    let mut holder =
+        rlock("job").on_all(&nodes).args(["--ttl", "1500ms"]).stdin(Stdio::piped()).hold("echo ready; read line; true");
+    let runs = |what: &str| {
+        let run = rlock("other").on_all(&nodes).args(["-n"]).command(["echo", "ran"]).code(0).silent();
+        assert_eq!(run.stdout, ["ran"], "{what}");
+    };
+    nodes[2].cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    runs("OOM");
+    nodes[2].cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    nodes[2].cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    runs("READONLY");
+    nodes[2].cli(&["REPLICAOF", "NO", "ONE"]);
+    nodes[2].cli(&["CONFIG", "SET", "rdbcompression", "no"]);
+    nodes[2].cli(&["EVAL", "for i = 1, 1500 do redis.call('SET', 'fill' .. i, string.rep('x', 2000)) end", "0"]);
+    assert_eq!(nodes[2].cli(&["SAVE"]), "OK");
+    nodes[2].crash();
+    nodes[2].come_back_loading();
+    let runs = |what: &str| {
+        let run = rlock("other").on_all(&nodes).args(["-n"]).command(["echo", "ran"]).code(0).silent();
+        assert_eq!(run.stdout, ["ran"], "{what}");
+    };
+    runs("LOADING");
+    assert!(nodes[2].cli(&["PING"]).starts_with("LOADING"), "still");
+    // Two more renewals for who holds meanwhile.
+    let asked = nodes[0].asked();
+    eventually("it renews", || nodes[0].asked() > asked + 2);
+    drop(holder.stdin.take());
+    holder.finish().code(0).silent();
+}
+
+#[test]
+fn a_hung_node_costs_the_end_less_than_a_tenth_of_a_second() {
+    let nodes = Nodes::start(5);
+    // The best of a few: what is measured is not how busy this machine is.
+    let best = (0..5).map(|_| {
+        let holder = rlock("job")
+            .on_all(&nodes)
+            .args(["--ttl", "60s"])
+            .stdin(Stdio::piped())
+            .hold("echo ready; read line; true");
+        eventually("all five have it", || !nodes.job().iter().any(String::is_empty));
+        nodes[4].freeze();
+        let begin = Instant::now();
+        holder.finish().code(0).silent();
+        let took = begin.elapsed();
+        for server in &nodes[..4] {
+            assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+        }
+        nodes[4].thaw();
+        nodes.become_clean();
+        took
+    });
+    let best = best.min().expect("five of them");
+    assert!(best < Duration::from_millis(100), "{best:?}");
+}
+
+#[test]
+fn one_wrong_password_is_77_before_anything_runs() {
+    let nodes = Nodes::tcp(3);
+    nodes[1].cli(&["CONFIG", "SET", "requirepass", "hunter2"]);
+    // The majority is not there sooner than the refusal.
+    let late = slow(&nodes[2], Duration::from_millis(150));
+    let wrong = nodes[1].tcp_url().replace("://", "://:hunter3@");
+    let urls = [&nodes[0].url(), &wrong, &late].map(String::as_str).join(",");
+    let run = rlock("job").node(&urls).args(["--restart-guard", "off"]).command(["echo", "ran"]).code(77).printed(&[]);
+    run.said(&["job", &nodes[1].tcp_url(), "the user or the password is wrong"]);
+    for server in [&nodes[0], &nodes[2]] {
+        eventually("what was granted is given back", || server.cli(&["EXISTS", "job"]) == "0");
+    }
+}
+
+#[test]
+fn the_command_inherits_all_nodes_without_their_passwords_and_an_rlock_in_it_needs_no_flags() {
+    let nodes = Nodes::tcp(3);
+    let with_password = |server: &Server| server.tcp_url().replace("://", "://:hunter2@");
+    nodes.cli(&["CONFIG", "SET", "requirepass", "hunter2"]);
+    let urls = nodes.iter().map(with_password).collect::<Vec<_>>().join(",");
+    let plain = nodes.iter().map(Server::tcp_url).collect::<Vec<_>>().join(",");
+    let script = format!(
+        "echo $RLOCK_NODE; env | grep -c hunter2; RLOCK_PASSWORD=hunter2 {} run -k job -n -- sh -c 'echo inner $RLOCK_FENCE'; echo outer $RLOCK_FENCE",
+        env!("CARGO_BIN_EXE_rlock")
+    );
+    let run = rlock("job").node(&urls).args(["--restart-guard", "off"]).sh(&script).code(0).silent();
+    let [node, leaks, inner, outer] = run.stdout.as_slice() else { panic!("{:?}", run.stdout) };
+    assert_eq!((node, leaks.as_str()), (&plain, "0"));
+    assert_eq!(inner.strip_prefix("inner "), outer.strip_prefix("outer "));
+}

@@ -1,0 +1,238 @@
+//! A lock that is held on several nodes: what a minority of them may do is mended without the command's hearing of it,
+//! and what a majority does ends it.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::support::{Nodes, Running, Server, eventually, far_at_first, rlock, slow};
+
+/// Holds `job` on all of `nodes` until its stdin is closed.
+fn held(nodes: &Nodes, options: &[&str]) -> Running {
+    let command = rlock("job").on_all(nodes).args(options).stdin(Stdio::piped());
+    let holder = command.hold("echo ready; read line; echo done");
+    eventually("all have it", || !nodes.job().iter().any(String::is_empty));
+    holder
+}
+
+/// Nothing of what was done was seen by the command, or is left.
+fn undisturbed(holder: Running, nodes: &Nodes) {
+    holder.finish().code(0).silent().printed(&["ready", "done"]);
+    nodes.are_clean();
+}
+
+/// `count` more renewals at `server`.
+fn renewed(server: &Server, count: u64) {
+    let asked = server.asked();
+    eventually("it renews", || server.asked() >= asked + count);
+}
+
+/// rslock: an extend that fails at some nodes deletes the lock at all of them.
+#[test]
+fn a_minority_that_fails_to_renew_changes_nothing() {
+    let mut nodes = Nodes::start(5);
+    let holder = held(&nodes, &["--ttl", "1500ms"]);
+    let value = nodes[0].cli(&["GET", "job"]);
+    nodes[3].freeze();
+    nodes[4].crash();
+    renewed(&nodes[0], 4);
+    for server in &nodes[..3] {
+        assert_eq!(server.cli(&["GET", "job"]), value);
+    }
+    holder.finish().code(0).silent().printed(&["ready", "done"]);
+    nodes[3].thaw();
+    nodes[4].come_back();
+    nodes.become_clean();
+}
+
+/// The same for a majority that fails once and is back before the time is up.
+#[test]
+fn a_majority_that_fails_to_renew_for_a_moment_changes_nothing() {
+    let nodes = Nodes::start(3);
+    let mut holder = held(&nodes, &["--ttl", "3s", "-v"]);
+    let value = nodes[0].cli(&["GET", "job"]);
+    nodes[1..].iter().for_each(Server::freeze);
+    holder.wait_until_told("no answer within 150ms; trying again");
+    assert_eq!(nodes[0].cli(&["GET", "job"]), value);
+    nodes[1..].iter().for_each(Server::thaw);
+    renewed(&nodes[1], 2);
+    assert_eq!(nodes.job(), [value.as_str(); 3]);
+    holder.finish().code(0).printed(&["ready", "done"]);
+    nodes.are_clean();
+}
+
+#[test]
+fn scripts_that_were_flushed_are_not_missed() {
+    let nodes = Nodes::start(3);
+    let holder = held(&nodes, &["--ttl", "900ms"]);
+    nodes.cli(&["SCRIPT", "FLUSH"]);
+    renewed(&nodes[0], 2);
+    undisturbed(holder, &nodes);
+}
+
+#[test]
+fn a_node_that_lost_the_key_has_it_back_at_the_next_renewal() {
+    let nodes = Nodes::start(3);
+    let holder = held(&nodes, &["--ttl", "1500ms"]);
+    let value = nodes[0].cli(&["GET", "job"]);
+    for command in [["FLUSHALL", "SYNC"], ["DEL", "job"]] {
+        nodes[2].cli(&command);
+        eventually("it is back", || nodes[2].cli(&["GET", "job"]) == value);
+    }
+    undisturbed(holder, &nodes);
+}
+
+#[test]
+fn a_node_that_crashed_and_came_back_empty_has_the_key_again_at_once() {
+    let mut nodes = Nodes::start(3);
+    let holder = held(&nodes, &["--ttl", "60s"]);
+    let value = nodes[0].cli(&["GET", "job"]);
+    nodes[2].crash();
+    nodes[2].come_back();
+    // Long before the next renewal, which is due after twenty seconds.
+    let begin = Instant::now();
+    eventually("it is back", || nodes[2].cli(&["GET", "job"]) == value);
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    undisturbed(holder, &nodes);
+}
+
+#[test]
+fn a_node_that_was_away_at_first_joins() {
+    let mut nodes = Nodes::start(3);
+    nodes[2].crash();
+    let holder = rlock("job").on_all(&nodes).args(["--ttl", "1500ms"]).stdin(Stdio::piped());
+    let holder = holder.hold("echo ready; read line; echo done");
+    nodes[2].come_back();
+    eventually("it has it", || !nodes[2].cli(&["GET", "job"]).is_empty());
+    // And counts: without it there would be no majority now.
+    nodes[0].crash();
+    renewed(&nodes[1], 4);
+    holder.finish().code(0).printed(&["ready", "done"]);
+    assert_eq!((nodes[1].cli(&["EXISTS", "job"]), nodes[2].cli(&["EXISTS", "job"])), ("0".into(), "0".into()));
+}
+
+/// A request that is overtaken by the release on a newer connection would set the key for good.
+#[test]
+fn every_connection_on_which_a_node_was_asked_gets_the_release() {
+    let nodes = Nodes::tcp(3);
+    let late = far_at_first(&nodes[2], Duration::from_millis(700));
+    let urls = [nodes[0].url(), nodes[1].url(), late].join(",");
+    let schedule = ["--restart-guard", "off", "--ttl", "60s", "--node-timeout", "200ms"];
+    let holder = rlock("job").node(&urls).args(schedule).stdin(Stdio::piped());
+    let holder = holder.hold("echo ready; read line; echo done");
+    eventually("it has the key by the second connection", || !nodes[2].cli(&["GET", "job"]).is_empty());
+    holder.finish().code(0).silent();
+    // What was asked on the second, and on the first: each time the key and the release.
+    eventually("all has arrived", || nodes[2].asked() >= 4);
+    nodes.become_clean();
+}
+
+#[test]
+fn a_node_without_memory_for_more_still_renews() {
+    let nodes = Nodes::start(3);
+    let holder = held(&nodes, &["--ttl", "900ms"]);
+    nodes[1].cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    nodes[2].cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(1500) {
+        assert!(!nodes.job().iter().any(String::is_empty));
+    }
+    undisturbed(holder, &nodes);
+}
+
+/// redsync's `SetNXOnExtend`: who comes late takes the lock again that another has had meanwhile.
+#[test]
+fn an_expired_lease_is_not_revived_after_another_had_it() {
+    let nodes = Nodes::start(3);
+    // With `warn` the command, and so the renewing, goes on after the loss.
+    let mut first = held(&nodes, &["--ttl", "900ms", "--on-lost", "warn"]);
+    first.signal(Signal::SIGSTOP);
+    nodes.become_clean();
+    rlock("job").on_all(&nodes).command(["true"]).code(0).silent();
+    let asked = nodes[0].asked();
+    first.signal(Signal::SIGCONT);
+    first.wait_until_told("lost the lock");
+    eventually("it asked", || nodes[0].asked() > asked + 1);
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(900) {
+        nodes.are_clean();
+    }
+    first.finish().code(79).printed(&["ready", "done"]);
+    nodes.are_clean();
+}
+
+#[test]
+fn a_node_at_which_another_was_meanwhile_is_not_set_again() {
+    let nodes = Nodes::start(3);
+    let holder = held(&nodes, &["--ttl", "900ms"]);
+    // As another holder that came and went leaves it: a fence above ours, and no key.
+    let fence: u64 = nodes[2].cli(&["GET", "rlock:fence:{job}:job"]).parse().expect("a fence");
+    nodes[2].cli(&["SET", "rlock:fence:{job}:job", &(fence + 1).to_string()]);
+    nodes[2].cli(&["DEL", "job"]);
+    renewed(&nodes[2], 3);
+    assert_eq!(nodes[2].cli(&["EXISTS", "job"]), "0");
+    undisturbed(holder, &nodes);
+}
+
+/// Does it on all of `nodes` before the holder can look at any of them again.
+fn at_once(holder: &Running, nodes: &[Server], command: &[&str]) {
+    holder.signal(Signal::SIGSTOP);
+    for server in nodes {
+        server.cli(command);
+    }
+    holder.signal(Signal::SIGCONT);
+}
+
+/// Says that it got TERM, and stays whatever it is sent.
+const STUBBORN: &str = "trap 'echo terminated' TERM; echo ready; while :; do sleep 0.01; done";
+
+#[test]
+fn a_majority_in_other_hands_leaves_no_grace_and_their_keys_alone() {
+    let nodes = Nodes::start(3);
+    let holder = rlock("job").on_all(&nodes).args(["--ttl", "3s"]).hold(STUBBORN);
+    eventually("all have it", || !nodes.job().iter().any(String::is_empty));
+    let begin = Instant::now();
+    at_once(&holder, &nodes[1..], &["SET", "job", "theirs", "PX", "60000"]);
+    let names: Vec<String> = nodes[1..].iter().map(Server::url).collect();
+    let finished = holder.finish().code(79).printed(&["ready"]);
+    finished.said(&["lost the lock", &names[0], &names[1], "somebody else has the key", "killed"]);
+    assert!(begin.elapsed() < Duration::from_millis(1900), "at the next renewal: {:?}", begin.elapsed());
+    assert_eq!(nodes.job(), ["", "theirs", "theirs"]);
+}
+
+#[test]
+fn a_majority_without_the_key_is_shielded_until_the_command_has_ended() {
+    let nodes = Nodes::tcp(3);
+    // Both nodes are heard before one of them is healed, which would be in time to keep the lock.
+    let [second, third] = [&nodes[1], &nodes[2]].map(|node| slow(node, Duration::from_millis(100)));
+    let urls = [nodes[0].url(), second.clone(), third.clone()].join(",");
+    let schedule = ["--restart-guard", "off", "--ttl", "3s", "--node-timeout", "400ms", "--kill-after", "400ms"];
+    let has_key = |server: &Server| format!("redis-cli -p {} exists job | grep -q 1", server.port());
+    let script = format!(
+        "trap 'until {} && {}; do :; done; echo shielded; exit 7' TERM; echo ready; while :; do sleep 0.01; done",
+        has_key(&nodes[1]),
+        has_key(&nodes[2])
+    );
+    let holder = rlock("job").node(&urls).args(schedule).hold(&script);
+    eventually("all have it", || !nodes.job().iter().any(String::is_empty));
+    at_once(&holder, &nodes[1..], &["DEL", "job"]);
+    let finished = holder.finish().code(79).printed(&["ready", "shielded"]);
+    finished.mentions(&["lost the lock", &second, &third, "the key is gone", "being stopped"]);
+    nodes.become_clean();
+}
+
+#[test]
+fn a_majority_that_hangs_costs_the_command_its_life_within_the_lease() {
+    let nodes = Nodes::start(3);
+    let holder = rlock("job").on_all(&nodes).args(["--ttl", "3s", "--kill-after", "200ms"]).hold(STUBBORN);
+    eventually("all have it", || !nodes.job().iter().any(String::is_empty));
+    let begin = Instant::now();
+    nodes[1..].iter().for_each(Server::freeze);
+    let finished = holder.finish().code(79);
+    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+    finished.mentions(&["could not be renewed in time", "no answer within 150ms"]);
+    assert_eq!(nodes[0].cli(&["EXISTS", "job"]), "0");
+    nodes[1..].iter().for_each(Server::thaw);
+    nodes.become_clean();
+}
