@@ -118,6 +118,10 @@ impl<'a> Wait<'a> {
                 tally = attempt.tally() => (tally, true),
                 () = self.alarm.reached(self.gives_up.max(self.at_least)) => (attempt.found_so_far(), false),
             };
+            if let Some((node, why)) = attempt.unguarded() {
+                let text = format_args!("{node}: INFO is refused, so a restart of it cannot be seen: {why}");
+                self.told.once("unguarded", text, self.lock);
+            }
             let found = match tally {
                 Tally::Won(fence) => {
                     let after = duration::show_rounded(clock::now().since(self.begin));
@@ -169,10 +173,6 @@ impl<'a> Wait<'a> {
 
     /// What an attempt found that did not win, and what is to be remembered of it.
     fn found(&mut self, attempt: &Attempt, tally: Tally) -> Last {
-        if let Some((node, why)) = attempt.unguarded() {
-            let text = format_args!("{node}: INFO is refused, so a restart of it cannot be seen: {why}");
-            self.told.once("unguarded", text, self.lock);
-        }
         if let Some((node, why)) = attempt.unqueued() {
             let text = format_args!("{node}: waiting without a place in the queue, which is refused: {why}");
             self.told.once("unqueued", text, self.lock);
@@ -386,7 +386,8 @@ impl Told {
                     self.once("waiting", format_args!("waiting: {}", last.described()), lock);
                 }
             }
-            Last::Split(..) => lock.report.step("waiting", format_args!("waiting: {}", last.described())),
+            Last::Split(_, _, 1) => lock.report.step("waiting", format_args!("waiting: {}", last.described())),
+            Last::Split(..) => {}
             // With a majority there the wait has no end of its own, so whoever waits is told.
             Last::Unreachable(..) if answered => {
                 self.once("unreachable", format_args!("{}; trying again", last.described()), lock);

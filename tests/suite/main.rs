@@ -6,6 +6,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 mod support;
+
 mod access;
 mod busy;
 mod child;

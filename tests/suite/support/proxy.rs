@@ -29,6 +29,9 @@ fn line(server: &Server, there: impl Iterator<Item = Duration> + Send + 'static,
     std::thread::spawn(move || {
         for (client, there) in listener.incoming().map_while(Result::ok).zip(there) {
             let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+            for side in [&client, &server] {
+                side.set_nodelay(true).expect("a socket");
+            }
             let (from, to) = (client.try_clone().expect("it"), server.try_clone().expect("it"));
             std::thread::spawn(move || carry(from, to, there));
             std::thread::spawn(move || carry(server, client, back));
