@@ -51,12 +51,14 @@ pub enum Loss {
 pub struct Lease {
     quorum: Quorum,
     tenures: Vec<Tenure>,
+    /// When each node last struck us, whether or not it has been healed since.
+    strikes: Vec<Option<Instant>>,
 }
 
 impl Lease {
     /// A lease that no node has granted yet.
     pub fn new(quorum: Quorum) -> Self {
-        Self { quorum, tenures: vec![Tenure::None; quorum.total()] }
+        Self { quorum, tenures: vec![Tenure::None; quorum.total()], strikes: vec![None; quorum.total()] }
     }
 
     /// Node `node`, asked at `asked`, granted, renewed or was healed: its tenure is unbroken until `end`.
@@ -75,6 +77,7 @@ impl Lease {
     /// Node `node` no longer knows our token, we hear `now`: its tenure ends in this moment.
     pub fn strike(&mut self, node: usize, how: Struck, now: Instant) {
         self.tenures[node] = Tenure::Struck(how, now);
+        self.strikes[node] = Some(now);
     }
 
     /// How node `node` struck us, if it did and nothing has mended it since.
@@ -98,9 +101,12 @@ impl Lease {
         ends.get(self.quorum.needed() - 1).copied()
     }
 
-    /// The loss, once fewer than q nodes have a tenure. What others hold includes nodes that never granted.
-    pub fn loss(&self) -> Option<Loss> {
-        if self.deadline().is_some() {
+    /// The loss, once fewer than q nodes have a tenure, or so many struck us since `round` began that the rest is no
+    /// majority, healed or not: what befell them at once may have let somebody in. What others hold includes nodes that
+    /// never granted.
+    pub fn loss(&self, round: Instant) -> Option<Loss> {
+        let at_once = self.strikes.iter().flatten().filter(|at| **at >= round).count();
+        if self.deadline().is_some() && at_once <= self.quorum.spare() {
             return None;
         }
         let others = self.tenures.iter().filter(|t| matches!(t, Tenure::Struck(Struck::Another, _))).count();
@@ -148,11 +154,11 @@ mod tests {
         let mut lease = Lease::new(Quorum::of(3));
         (0..3).for_each(|node| lease.extend(node, at(0), at(30)));
         lease.strike(0, Struck::Absent, at(0));
-        assert_eq!((lease.loss(), lease.deadline()), (None, Some(at(30))));
+        assert_eq!((lease.loss(at(0)), lease.deadline()), (None, Some(at(30))));
         lease.strike(1, Struck::Another, at(0));
-        assert_eq!((lease.loss(), lease.deadline()), (Some(Loss::Absent), None));
+        assert_eq!((lease.loss(at(0)), lease.deadline()), (Some(Loss::Absent), None));
         lease.strike(0, Struck::Another, at(0));
-        assert_eq!(lease.loss(), Some(Loss::TakenOver));
+        assert_eq!(lease.loss(at(0)), Some(Loss::TakenOver));
     }
 
     #[test]
@@ -161,7 +167,7 @@ mod tests {
             let mut lease = Lease::new(Quorum::of(1));
             lease.extend(0, at(0), at(30));
             lease.strike(0, how, at(0));
-            assert_eq!(lease.loss(), Some(loss));
+            assert_eq!(lease.loss(at(0)), Some(loss));
         }
     }
 
@@ -177,13 +183,24 @@ mod tests {
     }
 
     #[test]
+    fn a_majority_that_forgot_in_one_round_is_a_loss_though_one_of_it_was_healed() {
+        let mut lease = Lease::new(Quorum::of(3));
+        (0..3).for_each(|node| lease.extend(node, at(0), at(30)));
+        lease.strike(0, Struck::Absent, at(5));
+        lease.extend(0, at(5), at(35));
+        lease.strike(1, Struck::Absent, at(6));
+        assert_eq!(lease.loss(at(5)), Some(Loss::Absent));
+        assert_eq!(lease.loss(at(6)), None, "in rounds of their own");
+    }
+
+    #[test]
     fn what_others_held_from_the_start_counts_once_we_lose_the_rest() {
         let mut lease = Lease::new(Quorum::of(3));
         lease.strike(2, Struck::Another, at(0));
         (0..2).for_each(|node| lease.extend(node, at(0), at(30)));
-        assert_eq!(lease.loss(), None);
+        assert_eq!(lease.loss(at(0)), None);
         lease.strike(0, Struck::Another, at(9));
-        assert_eq!(lease.loss(), Some(Loss::TakenOver));
+        assert_eq!(lease.loss(at(0)), Some(Loss::TakenOver));
     }
 
     #[test]
@@ -191,7 +208,7 @@ mod tests {
         let mut lease = Lease::new(Quorum::of(3));
         (0..2).for_each(|node| lease.extend(node, at(0), at(30)));
         lease.strike(0, Struck::Absent, at(9));
-        assert_eq!((lease.loss(), lease.is_hopeless()), (Some(Loss::Absent), false));
+        assert_eq!((lease.loss(at(0)), lease.is_hopeless()), (Some(Loss::Absent), false));
     }
 
     proptest! {

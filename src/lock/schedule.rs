@@ -100,6 +100,12 @@ impl Schedule {
         self.grace
     }
 
+    /// How far apart strikes are heard that befell the nodes at once: two exchanges, and less than from one renewal to the
+    /// next.
+    pub fn round(&self) -> Duration {
+        ((self.node_timeout + self.retry) * 2).min(self.renew_every() / 2)
+    }
+
     /// How long a grant is good for whose request was about to be sent at `sent`.
     pub fn tenure(&self, sent: Instant) -> Instant {
         (sent + self.ttl).before(self.drift)

@@ -251,7 +251,7 @@ impl Holding {
         // Set again at once; if somebody else is there or was, not sooner than in the usual rhythm.
         self.upkeep[node].due =
             if news && how == Struck::Absent { now } else { now + self.claim.schedule.renew_every() };
-        let Some(loss) = self.lease.loss() else {
+        let Some(loss) = self.lease.loss(now.before(self.claim.schedule.round())) else {
             // What is left of the lease may be shorter than before.
             return self.changed_deadline().map(Change::Extended).or_else(|| news.then(|| self.trouble(node)));
         };

@@ -501,11 +501,11 @@ impl World {
             }
             (Phase::Holding { lease, .. }, Reply::Struck(how)) => {
                 lease.strike(node, how, now);
-                lease.loss().is_some()
+                lease.loss(now).is_some()
             }
             (Phase::Holding { lease, .. }, Reply::Denied(true)) => {
                 lease.strike(node, Struck::Another, now);
-                lease.loss().is_some()
+                lease.loss(now).is_some()
             }
             (Phase::Holding { .. }, Reply::Denied(false)) | (Phase::Idle, _) => false,
         };

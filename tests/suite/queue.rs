@@ -325,6 +325,25 @@ fn an_acl_without_the_queue_costs_the_order_and_not_the_lock() {
 }
 
 #[test]
+fn the_rights_that_readme_names_are_enough_to_wait_in_line() {
+    let server = Server::tcp(&[]);
+    let readme = include_str!("../../README.md");
+    let line = readme.lines().find(|line| line.starts_with("ACL SETUSER rlock ")).expect("the line");
+    let words: Vec<String> =
+        line.split(' ').map(|word| word.replace("PASSWORD", "pw").replace("~backup", "~job")).collect();
+    server.cli(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let url = format!("redis://rlock@127.0.0.1:{}", server.port());
+    let user = || rlock("job").node(&url).env("RLOCK_PASSWORD", "pw");
+    let holder = user().hold("echo ready; read line; true");
+    let mut first = user().args(["--", "echo", "first"]).spawn();
+    eventually("it stands in line", || server.cli(&["ZCARD", QUEUE]) == "1");
+    assert!(first.is_running());
+    holder.finish().code(0).silent();
+    first.finish().code(0).silent().printed(&["first"]);
+    assert_eq!(server.cli(&["ACL", "LOG"]), "");
+}
+
+#[test]
 fn a_terminal_shows_whom_one_waits_for_in_one_line_that_goes_away() {
     let server = Server::start();
     let holder = rlock("job").on(&server).args(["--note", "why"]).hold("echo ready; read line; true");
