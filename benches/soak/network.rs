@@ -1,0 +1,71 @@
+//! A network of the soak's own, so that its partitions touch nobody else: an unprivileged namespace.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// Set in the namespace.
+const MARK: &str = "RLOCK_SOAK_PRIVATE";
+
+/// Whether this is the process within.
+pub(crate) fn is_private() -> bool {
+    std::env::var_os(MARK).is_some()
+}
+
+/// Becomes the same program in a namespace.
+pub(crate) fn again_in_private(words: &[String]) -> Result<()> {
+    let error =
+        Command::new("unshare").args(["-rn", "--"]).arg(std::env::current_exe()?).args(words).env(MARK, "1").exec();
+    Err(error).context("unshare (util-linux) is needed")
+}
+
+/// The loopback interface is down in a new namespace.
+pub(crate) fn bring_up() -> Result<()> {
+    run("ip", &["link", "set", "lo", "up"])
+}
+
+/// Runs a tool that must succeed.
+fn run(tool: &str, words: &[&str]) -> Result<()> {
+    let status = Command::new(tool).args(words).status().with_context(|| format!("{tool} is needed"))?;
+    if !status.success() {
+        bail!("{tool} {}: {status}", words.join(" "));
+    }
+    Ok(())
+}
+
+/// The address by which a contender knows the servers: one of its own, so that it can be cut off alone.
+pub(crate) fn address(contender: usize) -> String {
+    format!("127.0.1.{}", contender + 1)
+}
+
+/// Whether packets can be dropped here at all: a kernel may have no filter for a namespace of ours.
+pub(crate) fn can_cut() -> bool {
+    Cut::partition(usize::from(u8::MAX) - 1).and_then(Cut::mend).is_ok()
+}
+
+/// A rule that drops packets until it is taken out.
+pub(crate) struct Cut(Vec<String>);
+
+impl Cut {
+    /// Nothing gets to the servers from `contender`, or back.
+    pub(crate) fn partition(contender: usize) -> Result<Self> {
+        Self::put(&["INPUT", "-d", &address(contender), "-p", "tcp", "-j", "DROP"])
+    }
+
+    /// What `contender` sends gets there, and no data comes back.
+    pub(crate) fn replies(contender: usize) -> Result<Self> {
+        Self::put(&["OUTPUT", "-s", &address(contender), "-p", "tcp", "--tcp-flags", "PSH", "PSH", "-j", "DROP"])
+    }
+
+    fn put(rule: &[&str]) -> Result<Self> {
+        run("iptables", &[&["-w", "-A"], rule].concat())?;
+        Ok(Self(rule.iter().map(ToString::to_string).collect()))
+    }
+
+    /// Takes it out.
+    pub(crate) fn mend(self) -> Result<()> {
+        let rule: Vec<&str> = self.0.iter().map(String::as_str).collect();
+        run("iptables", &[&["-w", "-D"], rule.as_slice()].concat())
+    }
+}
