@@ -74,6 +74,8 @@ struct Wait<'a> {
     /// So many attempts in a row have been split.
     splits: u32,
     longest_ttl: Duration,
+    /// Who we are to those who wait, from the first ticket on: the connections listen for this name.
+    waiter: Option<Waiter>,
     /// Our place among those who wait, with the token of the last attempt.
     ticket: Option<(Ticket, Token)>,
     rank: Option<u32>,
@@ -98,6 +100,7 @@ impl<'a> Wait<'a> {
             silent: Vec::new(),
             splits: 0,
             longest_ttl: lock.schedule.ttl(),
+            waiter: None,
             ticket: None,
             rank: None,
             told: Told::default(),
@@ -204,12 +207,13 @@ impl<'a> Wait<'a> {
     /// Takes a place in the line, if a node has told the time; whether there is one now. `--no-wait` stands in no line.
     fn take_ticket(&mut self, entered: Option<u64>) -> bool {
         let (Some(entered), true) = (entered, self.gives_up > self.begin) else { return false };
-        let waiter = Waiter {
+        let fresh = || Waiter {
             id: Token::fresh().as_uuid(),
             host: host(),
             pid: std::process::id(),
             since: clock::unix_millis(SystemTime::now()),
         };
+        let waiter = self.waiter.get_or_insert_with(fresh).clone();
         self.ticket = Some((Ticket { waiter, number: self.lock.order.ticket(entered) }, Token::fresh()));
         true
     }

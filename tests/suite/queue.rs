@@ -253,6 +253,28 @@ fn the_first_in_line_sees_a_foreign_client_go() {
     assert_eq!(ran(&servers), ["a", "b"]);
 }
 
+/// A tie may be its own fault, so it goes behind the others; what it listens to must go with it.
+#[test]
+fn who_gives_its_place_up_after_ties_still_listens() {
+    let servers = servers(3);
+    servers[0].cli(&["SET", "job", "one"]);
+    servers[1].cli(&["SET", "job", "another"]);
+    let waiter = job(&servers).args(["--", "true"]).spawn();
+    let member = || servers[2].cli(&["ZRANGE", QUEUE, "0", "0", "WITHSCORES"]);
+    let heard = || {
+        let member = member();
+        let channel = format!("rlock:wake:{}", member.split(' ').next().unwrap_or_default());
+        !member.is_empty() && servers[2].cli(&["PUBSUB", "NUMSUB", &channel]).ends_with('1')
+    };
+    eventually("it listens", heard);
+    let ticket = |member: String| member.lines().nth(1).map(str::to_owned);
+    let first = ticket(member());
+    eventually("it has another ticket", || ticket(member()).is_some_and(|now| Some(now) != first));
+    eventually("it listens again", heard);
+    servers[0].cli(&["DEL", "job"]);
+    waiter.finish().code(0).silent();
+}
+
 #[test]
 fn the_order_is_kept_with_a_node_that_hangs_and_with_one_that_is_gone() {
     let mut servers = servers(5);
