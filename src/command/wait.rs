@@ -16,6 +16,7 @@ use crate::lock::fence;
 use crate::lock::instant::Instant;
 use crate::lock::occupant::{Occupant, Who};
 use crate::lock::queue::{self, Ticket, Waiter};
+use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
 use crate::node::{Claim, Fault, FaultKind};
 use crate::redlock::attempt::{Attempt, Tally};
@@ -41,7 +42,7 @@ pub(super) enum Waited {
 /// What the last attempt found, for the message when the time is up.
 enum Last {
     Busy(Box<Occupant>),
-    /// Nobody has it for certain; so many attempts in a row have ended like this.
+    /// Nobody has it for certain; so many attempts in a row have ended in a tie.
     Split(Box<Occupant>, Vec<(String, Fault)>, u32),
     /// Too few of the nodes, so many in number, gave a vote.
     Unreachable(Vec<(String, Fault)>, usize),
@@ -71,7 +72,7 @@ struct Wait<'a> {
     answered: bool,
     /// The nodes that gave the last attempt no answer in time.
     silent: Vec<bool>,
-    /// So many attempts in a row have been split.
+    /// So many attempts in a row have ended in a tie.
     splits: u32,
     longest_ttl: Duration,
     /// Who we are to those who wait, from the first ticket on: the connections listen for this name.
@@ -180,7 +181,10 @@ impl<'a> Wait<'a> {
             let text = format_args!("{node}: waiting without a place in the queue, which is refused: {why}");
             self.told.once("unqueued", text, self.lock);
         }
-        self.splits = if matches!(tally, Tally::Split(..)) { self.splits + 1 } else { 0 };
+        // If too few nodes count, who wants the rest is no matter: it is no tie, and no other order would mend it.
+        let spare = Quorum::of(self.nodes.len()).spare();
+        let tied = matches!(&tally, Tally::Split(_, faults) if faults.len() <= spare);
+        self.splits = if tied { self.splits + 1 } else { 0 };
         self.silent = attempt.silent();
         self.longest_ttl = self.longest_ttl.max(attempt.longest_ttl());
         self.rank = attempt.rank();
@@ -360,8 +364,10 @@ impl Last {
     fn pause(&self, rank: Option<u32>, heard: bool, lock: &LockSettings) -> Duration {
         match self {
             Self::Busy(occupant) => queue::look_in(occupant, rank, heard, fastrand::f64()),
-            Self::Split(_, _, splits) => backoff::split(*splits, fastrand::f64()),
-            Self::Unreachable(..) => backoff::retry(lock.schedule.retry(), fastrand::f64()),
+            Self::Split(_, _, splits @ 1..) => backoff::split(*splits, fastrand::f64()),
+            Self::Split(..) | Self::Unreachable(..) => {
+                backoff::retry(lock.schedule.retry(), fastrand::f64()) + queue::later(rank)
+            }
         }
     }
 }
@@ -391,12 +397,12 @@ impl Told {
                 }
             }
             Last::Split(_, _, 1) => lock.report.step("waiting", format_args!("waiting: {}", last.described())),
-            Last::Split(..) => {}
+            Last::Split(_, _, 2..) => {}
             // With a majority there the wait has no end of its own, so whoever waits is told.
-            Last::Unreachable(..) if answered => {
+            Last::Split(..) | Last::Unreachable(..) if answered => {
                 self.once("unreachable", format_args!("{}; trying again", last.described()), lock);
             }
-            Last::Unreachable(..) => {
+            Last::Split(..) | Last::Unreachable(..) => {
                 lock.report.step("unreachable", format_args!("{}; trying again", last.described()));
             }
         }

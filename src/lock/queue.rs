@@ -121,6 +121,11 @@ pub fn look_in(occupant: &Occupant, rank: Option<u32>, heard: bool, random: f64)
     ends.saturating_add(BY_RANK.saturating_mul(rank)).min(backstop)
 }
 
+/// How much longer than the first a waiter of rank `rank` may stay away from nodes that grant nobody anything.
+pub fn later(rank: Option<u32>) -> Duration {
+    BY_RANK.saturating_mul(rank.unwrap_or(0)).min(LONGEST_LOOK)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

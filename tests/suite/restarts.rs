@@ -32,6 +32,35 @@ fn who_waits_is_told_once_and_gets_it_when_the_nodes_count() {
     assert_eq!((told_of_restarts(&run), run.stdout), (1, vec!["ran".to_owned()]));
 }
 
+/// Nothing can be taken for half a minute, so nobody's place is what blocks the others.
+#[test]
+fn those_who_wait_for_nodes_to_count_keep_their_places_and_do_not_storm() {
+    let nodes = Nodes::start(3);
+    rlock("job").node(&nodes.url()).args(["--restart-guard", "1s", "-q"]).command(["true"]).code(0);
+    // Only the third counts: there the first has its turn.
+    let mut nodes = nodes;
+    for node in &mut nodes[..2] {
+        node.crash();
+        node.come_back();
+    }
+    let queue = |node: &Server| node.cli(&["ZRANGE", "rlock:queue:{job}:job", "0", "-1", "WITHSCORES"]);
+    let mut waiters = Vec::new();
+    for count in 1..=6 {
+        let run = rlock("job").node(&nodes.url()).args(["--restart-guard", "2s", "-q", "--", "true"]);
+        waiters.push(run.spawn());
+        eventually("it waits", || queue(&nodes[2]).lines().count() == 2 * count);
+    }
+    let (before, asked) = (queue(&nodes[2]), nodes[2].asked());
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(queue(&nodes[2]), before);
+    let asked = nodes[2].asked() - asked;
+    assert!(asked < 40, "{asked} commands");
+    for waiter in waiters {
+        waiter.finish().code(0);
+    }
+    nodes.become_clean();
+}
+
 #[test]
 fn a_single_node_is_asked_only_if_a_duration_is_given() {
     let server = Server::start();
