@@ -53,11 +53,11 @@ impl Ballot {
         }
     }
 
-    /// Node `node` gives no vote: it failed, restarted, or refused; `held` if it said that somebody else has the key.
-    pub fn miss(&mut self, node: usize, held: bool, now: Instant) {
+    /// Node `node` gives no vote: it failed, restarted, or refused; `how` if it said that it does not know our token.
+    pub fn miss(&mut self, node: usize, how: Option<Struck>, now: Instant) {
         self.votes[node] = Cast::Missing;
-        if held {
-            self.lease.strike(node, Struck::Another, now);
+        if let Some(how) = how {
+            self.lease.strike(node, how, now);
         }
     }
 
@@ -146,9 +146,9 @@ mod tests {
         assert_eq!(ballot(5, &[(0, 7), (1, 7)]).verdict(), Verdict::Open);
         assert_eq!(ballot(5, &[(0, 7), (1, 7), (4, 7)]).verdict(), Verdict::Won(fence(7)));
         let mut losing = ballot(4, &[(0, 7)]);
-        losing.miss(1, true, at(1));
+        losing.miss(1, Some(Struck::Another), at(1));
         assert_eq!(losing.verdict(), Verdict::Open);
-        losing.miss(2, false, at(1));
+        losing.miss(2, None, at(1));
         assert_eq!(losing.verdict(), Verdict::Lost);
     }
 
@@ -177,14 +177,27 @@ mod tests {
         ballot.grant(2, at(0), at(30), fence(9));
         ballot.confirmed(2, at(1), at(31));
         assert_eq!(ballot.verdict(), Verdict::Unconfirmed(fence(9)));
-        ballot.miss(0, false, at(2));
+        ballot.miss(0, None, at(2));
         assert_eq!(ballot.verdict(), Verdict::Lost);
+    }
+
+    #[test]
+    fn a_node_that_lost_the_key_before_the_confirm_round_is_no_part_of_the_lease() {
+        let mut ballot = ballot(3, &[(0, 7), (1, 9), (2, 8)]);
+        ballot.confirm(fence(9));
+        ballot.miss(0, Some(Struck::Absent), at(2));
+        ballot.confirmed(2, at(1), at(31));
+        assert_eq!(ballot.verdict(), Verdict::Won(fence(9)));
+        let mut lease = ballot.into_lease();
+        assert_eq!((lease.deadline(), lease.wants_healing(0)), (Some(at(30)), true));
+        lease.strike(1, Struck::Absent, at(3));
+        assert!(lease.loss().is_some());
     }
 
     #[test]
     fn a_vote_taken_back_does_not_count() {
         let mut ballot = ballot(3, &[(0, 7), (1, 7)]);
-        ballot.miss(1, false, at(1));
+        ballot.miss(1, None, at(1));
         assert_eq!(ballot.verdict(), Verdict::Open);
     }
 }

@@ -11,6 +11,7 @@ use crate::clock::{self, Alarm};
 use crate::lock::ballot::{Ballot, Verdict};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
+use crate::lock::lease::Struck;
 use crate::lock::occupant::{Occupant, Who};
 use crate::lock::queue::Place;
 use crate::lock::quorum::Quorum;
@@ -171,9 +172,10 @@ impl Attempt {
                 self.dismiss_the_young(now);
             }
             Reply::Confirmed(asked, Renewal::Renewed(until)) => self.ballot.confirmed(node, asked, until),
-            Reply::Confirmed(_, Renewal::Lost(_) | Renewal::Healed(_)) => self.ballot.miss(node, false, now),
+            Reply::Confirmed(_, Renewal::Lost(how)) => self.ballot.miss(node, Some(how), now),
+            Reply::Confirmed(_, Renewal::Healed(_)) => self.ballot.miss(node, None, now),
             Reply::Confirmed(_, Renewal::Failed(fault)) => {
-                self.ballot.miss(node, false, now);
+                self.ballot.miss(node, None, now);
                 self.said[node] = Some(Said::Failed(Fault { kind: FaultKind::Unknown, ..fault }));
             }
         }
@@ -191,7 +193,7 @@ impl Attempt {
         };
         if !matches!(said, Said::Granted) {
             let held = said.occupant().is_some_and(|occupant| !matches!(occupant.who, Who::Waiter(_)));
-            self.ballot.miss(node, held, now);
+            self.ballot.miss(node, held.then_some(Struck::Another), now);
         }
         self.said[node] = Some(said);
     }
@@ -201,7 +203,7 @@ impl Attempt {
         let least = restart::least_uptime(self.span());
         for node in 0..self.nodes.len() {
             if self.ballot.has_granted(node) && self.uptime(node).is_some_and(|uptime| uptime < least) {
-                self.ballot.miss(node, false, now);
+                self.ballot.miss(node, None, now);
             }
         }
     }
@@ -432,7 +434,7 @@ impl From<Vote> for Renewal {
     fn from(vote: Vote) -> Self {
         match vote {
             Vote::Granted { until, .. } => Self::Renewed(until),
-            Vote::Held(_) => Self::Lost(crate::lock::lease::Struck::Another),
+            Vote::Held(_) => Self::Lost(Struck::Another),
             Vote::Restarted => Self::Failed(Fault::new(FaultKind::Unavailable, "it restarted a short while ago")),
             Vote::Failed(fault) => Self::Failed(fault),
         }

@@ -478,15 +478,19 @@ impl World {
                 false
             }
             (Phase::Asking { ballot, .. }, Reply::Denied(held)) => {
-                ballot.miss(node, held, now);
+                ballot.miss(node, held.then_some(Struck::Another), now);
                 false
             }
             (Phase::Asking { ballot, .. }, Reply::Renewed) => {
                 ballot.confirmed(node, sent, end);
                 false
             }
-            (Phase::Asking { ballot, .. }, Reply::Struck(_) | Reply::Healed) => {
-                ballot.miss(node, false, now);
+            (Phase::Asking { ballot, .. }, Reply::Struck(how)) => {
+                ballot.miss(node, Some(how), now);
+                false
+            }
+            (Phase::Asking { ballot, .. }, Reply::Healed) => {
+                ballot.miss(node, None, now);
                 false
             }
             (Phase::Holding { lease, .. }, Reply::Granted(_) | Reply::Renewed) => {
