@@ -40,16 +40,16 @@ impl Status {
             return;
         }
         self.next = now + SECOND;
-        if self.wanted && tcgetpgrp(io::stderr()).is_ok_and(|group| group == getpgrp()) {
+        if self.wanted && is_in_the_foreground() {
             self.drawn = true;
             let cut: String = text().chars().take(width().saturating_sub(1)).collect();
             write(&format!("\r{cut}\x1b[K"));
         }
     }
 
-    /// Erases it.
+    /// Erases it. Not from the background: what stands in the line where the cursor is, is somebody else's by then.
     pub(super) fn clear(&mut self) {
-        if std::mem::take(&mut self.drawn) {
+        if std::mem::take(&mut self.drawn) && is_in_the_foreground() {
             write("\r\x1b[K");
         }
     }
@@ -59,6 +59,10 @@ impl Drop for Status {
     fn drop(&mut self) {
         self.clear();
     }
+}
+
+fn is_in_the_foreground() -> bool {
+    tcgetpgrp(io::stderr()).is_ok_and(|group| group == getpgrp())
 }
 
 fn write(text: &str) {

@@ -124,7 +124,7 @@ impl<'a> Wait<'a> {
             };
             if let Some((node, why)) = attempt.unguarded() {
                 let text = format_args!("{node}: INFO is refused, so a restart of it cannot be seen: {why}");
-                self.told.once("unguarded", text, self.lock);
+                self.told.once("unguarded", text, self.lock, &mut self.status);
             }
             let found = match tally {
                 Tally::Won(fence) => {
@@ -152,8 +152,7 @@ impl<'a> Wait<'a> {
             if self.ticket.is_none() && self.take_ticket(entered) {
                 continue;
             }
-            self.status.clear();
-            self.told.tell(last, self.answered, self.rank, self.lock);
+            self.told.tell(last, self.answered, self.rank, self.lock, &mut self.status);
             if self.splits >= TIES {
                 // Our place is perhaps what blocks the others: another comes first then, and we behind it.
                 self.leave().await;
@@ -179,7 +178,7 @@ impl<'a> Wait<'a> {
     fn found(&mut self, attempt: &Attempt, tally: Tally) -> Last {
         if let Some((node, why)) = attempt.unqueued() {
             let text = format_args!("{node}: waiting without a place in the queue, which is refused: {why}");
-            self.told.once("unqueued", text, self.lock);
+            self.told.once("unqueued", text, self.lock, &mut self.status);
         }
         // If too few nodes count, who wants the rest is no matter: it is no tie, and no other order would mend it.
         let spare = Quorum::of(self.nodes.len()).spare();
@@ -384,7 +383,7 @@ struct Told {
 }
 
 impl Told {
-    fn tell(&mut self, last: &Last, answered: bool, rank: Option<u32>, lock: &LockSettings) {
+    fn tell(&mut self, last: &Last, answered: bool, rank: Option<u32>, lock: &LockSettings, status: &mut Status) {
         match last {
             Last::Busy(occupant) => {
                 if self.holder.as_ref() != Some(&occupant.who) {
@@ -393,14 +392,14 @@ impl Told {
                 }
                 // Nobody reading cron's mail would otherwise learn why the job never ran again.
                 if occupant.ttl.is_none() && matches!(occupant.who, Who::Foreign(_)) {
-                    self.once("waiting", format_args!("waiting: {}", last.described()), lock);
+                    self.once("waiting", format_args!("waiting: {}", last.described()), lock, status);
                 }
             }
             Last::Split(_, _, 1) => lock.report.step("waiting", format_args!("waiting: {}", last.described())),
             Last::Split(_, _, 2..) => {}
             // With a majority there the wait has no end of its own, so whoever waits is told.
             Last::Split(..) | Last::Unreachable(..) if answered => {
-                self.once("unreachable", format_args!("{}; trying again", last.described()), lock);
+                self.once("unreachable", format_args!("{}; trying again", last.described()), lock, status);
             }
             Last::Split(..) | Last::Unreachable(..) => {
                 lock.report.step("unreachable", format_args!("{}; trying again", last.described()));
@@ -408,9 +407,10 @@ impl Told {
         }
     }
 
-    fn once(&mut self, event: &'static str, text: std::fmt::Arguments<'_>, lock: &LockSettings) {
+    fn once(&mut self, event: &'static str, text: std::fmt::Arguments<'_>, lock: &LockSettings, status: &mut Status) {
         if !self.once.contains(&event) {
             self.once.push(event);
+            status.clear();
             lock.report.note(event, text);
         }
     }
