@@ -54,11 +54,13 @@ struct Traffic {
     flushed: AtomicU64,
     /// No byte will come or go any more.
     broken: AtomicBool,
+    /// Nobody waits for its replies any more.
+    given_up: AtomicBool,
     /// Requests that may set a key and have no reply yet.
     open_sets: AtomicUsize,
     /// Whether a channel is listened to: a [`Hearing`].
     hearing: AtomicU8,
-    /// Told whenever `flushed` or `broken` changes.
+    /// Told whenever `flushed`, `broken` or `given_up` changes.
     changed: Notify,
 }
 
@@ -213,6 +215,18 @@ impl Link {
     /// Whether a request that may set a key has no reply yet: a release must be sent behind it.
     pub fn may_still_set(&self) -> bool {
         !self.is_broken() && self.traffic.open_sets.load(Ordering::Relaxed) > 0
+    }
+
+    /// Has those who wait for a reply stop waiting, so that the connection is closed. What was written may still run.
+    pub fn give_up(self) {
+        self.traffic.given_up.store(true, Ordering::Relaxed);
+        self.traffic.break_off();
+    }
+
+    /// Comes true when the connection is given up.
+    pub fn given_up(&self) -> impl Future<Output = ()> + use<> {
+        let traffic = Arc::clone(&self.traffic);
+        async move { traffic.wait_for(|t| t.given_up.load(Ordering::Relaxed)).await }
     }
 
     /// Comes true when the connection breaks.

@@ -32,7 +32,8 @@ const FENCE_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How long a queue is kept after a waiter last looked. Waiters look every minute.
 const QUEUE_LIFE: Duration = Duration::from_secs(600);
 
-/// Connections without an answer that are kept for their late replies; the oldest beyond that is dropped.
+/// Connections without an answer that are kept for their late replies; the oldest beyond that is closed, or a node that
+/// accepts connections and never answers would use up our descriptors.
 const KEPT_LINKS: usize = 4;
 
 /// The files of `scripts/`, one after the other, without what only people read.
@@ -212,7 +213,7 @@ impl Worker {
         let mut open = self.links.lock();
         open.retain(|link| !link.is_broken() && (channel.is_none() || link.may_still_set()));
         if open.len() >= KEPT_LINKS {
-            open.remove(0);
+            open.remove(0).give_up();
         }
         open.push(link.clone());
         Ok(link)
@@ -229,6 +230,7 @@ impl Worker {
 /// Sends `command` in a task of its own: it is written, and its reply awaited, whether or not anybody still listens.
 async fn send(link: Link, command: Arc<Cmd>, sets: bool, answer: Option<oneshot::Sender<Reply>>) {
     let sent = clock::now();
+    let given_up = link.given_up();
     let mut exchange = Box::pin(async move { link.send(&command, sets).await });
     let deliver = move |result| {
         if let Some(answer) = answer {
@@ -238,7 +240,13 @@ async fn send(link: Link, command: Arc<Cmd>, sets: bool, answer: Option<oneshot:
     // Polled once here, so that requests reach the connection in the order in which they were made.
     match futures_util::poll!(&mut exchange) {
         Poll::Ready(result) => deliver(result),
-        Poll::Pending => drop(tokio::spawn(async move { deliver(exchange.await) })),
+        Poll::Pending => drop(tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                result = exchange => deliver(result),
+                () = given_up => {}
+            }
+        })),
     }
 }
 

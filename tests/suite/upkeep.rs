@@ -46,6 +46,22 @@ fn a_minority_that_fails_to_renew_changes_nothing() {
     nodes.become_clean();
 }
 
+/// Each exchange without an answer takes a connection of its own, and a stopped server accepts all of them.
+#[test]
+fn a_node_that_hangs_for_long_does_not_use_up_descriptors() {
+    let nodes = Nodes::start(3);
+    let holder = held(&nodes, &["--ttl", "1s"]);
+    let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", holder.pid())).expect("a directory").count();
+    let before = descriptors();
+    nodes[2].freeze();
+    renewed(&nodes[0], 15);
+    let more = descriptors().saturating_sub(before);
+    nodes[2].thaw();
+    assert!(more <= 6, "{more} more than {before}");
+    holder.finish().code(0).silent().printed(&["ready", "done"]);
+    nodes.become_clean();
+}
+
 /// The same for a majority that fails once and is back before the time is up.
 #[test]
 fn a_majority_that_fails_to_renew_for_a_moment_changes_nothing() {
