@@ -287,7 +287,7 @@ fn kind_of_server_error(text: &str) -> FaultKind {
     let names = |known: &&str| code == *known || text.contains(&format!("-{known} "));
     if REFUSED.iter().any(|known| names(known) || (known.contains(' ') && text.contains(known))) {
         FaultKind::Refused
-    } else if PASSING.iter().any(names) {
+    } else if PASSING.iter().any(names) || text.contains("max number of clients") {
         FaultKind::Unavailable
     } else {
         FaultKind::Unfit

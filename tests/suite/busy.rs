@@ -1,5 +1,7 @@
 //! A lock that somebody else has: saying who, waiting, and never touching what is not ours.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -175,4 +177,20 @@ fn the_lock_excludes_set_nx_clients_and_outlasts_its_ttl_while_it_is_held() {
     drop(holder.stdin.take());
     holder.finish().code(0).silent();
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn a_server_that_has_too_many_clients_is_waited_for() {
+    let server = Server::with(&["--maxclients", "2"]);
+    let connect = || {
+        let mut stream = UnixStream::connect(server.socket()).expect("a connection");
+        stream.write_all(b"PING\r\n").expect("a request");
+        stream.read_exact(&mut [0; 7]).expect("a reply");
+        stream
+    };
+    let others = [connect(), connect()];
+    let mut waiter = rlock("job").on(&server).args(["-v", "--wait", "8", "--", "echo", "ran"]).spawn();
+    waiter.wait_until_told("max number of clients reached; trying again");
+    drop(others);
+    waiter.finish().code(0).printed(&["ran"]);
 }
