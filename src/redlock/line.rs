@@ -1,5 +1,6 @@
 //! Standing in line: what the nodes tell one who waits, until it is time to try again.
 
+use std::future::pending;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -33,7 +34,8 @@ impl Line {
     pub fn new(nodes: &Nodes, until: Instant, retry: Duration) -> Self {
         Self {
             wakes: nodes.iter().map(|node| node.wake()).collect(),
-            broken: nodes.iter().map(|node| node.broken()).collect(),
+            // A node that was lost already has just been tried, and may be gone for a day; the others will tell.
+            broken: nodes.iter().map(|n| if n.listens() { n.broken() } else { Box::pin(pending()) }).collect(),
             gone: vec![false; nodes.len()],
             nodes: nodes.clone(),
             until,
@@ -72,7 +74,7 @@ impl Line {
             match news {
                 Some((node, Some(wake))) => self.woken(node, wake),
                 Some((node, None)) => {
-                    self.broken[node] = Box::pin(std::future::pending());
+                    self.broken[node] = Box::pin(pending());
                     self.sooner(self.retry.mul_f64(fastrand::f64()));
                 }
                 None => {}

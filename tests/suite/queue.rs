@@ -188,6 +188,23 @@ fn nobody_polls_while_the_holder_is_one_of_ours() {
 }
 
 #[test]
+fn nobody_polls_because_one_node_is_gone() {
+    let mut servers = servers(3);
+    let holder = hold(&servers);
+    let waiters: Vec<Running> = ["a", "b"].iter().map(|name| queued(&servers, &[], name)).collect();
+    let asked = servers[0].asked();
+    servers[2].crash();
+    eventually("both have looked", || servers[0].asked() >= asked + 2);
+    // They may look once more: those that heard of it while they looked.
+    std::thread::sleep(Duration::from_millis(500));
+    let asked = servers[0].asked();
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(servers[0].asked(), asked);
+    all_run(holder, waiters);
+    assert_eq!(ran(&servers), ["a", "b"]);
+}
+
+#[test]
 fn a_hand_over_takes_two_commands_however_many_wait() {
     let servers = servers(1);
     let holder = hold(&servers);
