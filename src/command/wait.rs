@@ -31,6 +31,9 @@ const UNREACHABLE: Duration = Duration::from_secs(10);
 /// After so many split attempts in a row a waiter gives up its place for another.
 const TIES: u32 = 3;
 
+/// So long before its time is over a waiter looks once more: who took the key away by hand told nobody.
+const LAST_LOOK: Duration = Duration::from_millis(50);
+
 /// How the waiting ended.
 pub(super) enum Waited {
     /// The lock is ours.
@@ -161,6 +164,11 @@ impl<'a> Wait<'a> {
             if let Some(caught) = self.stand(last, patience, signals).await {
                 return Ok(Waited::Over(ended_by(caught)));
             }
+            if clock::now() >= patience {
+                self.leave().await;
+                self.status.clear();
+                return last.give_up(self.lock);
+            }
         }
     }
 
@@ -224,8 +232,11 @@ impl<'a> Wait<'a> {
     /// Waits until it is time for another attempt. The signal that ends the wait, if one comes.
     async fn stand(&mut self, last: &Last, patience: Instant, signals: &mut Signals) -> Option<Caught> {
         let heard = self.ticket.is_some() && Line::is_heard(self.nodes);
-        let until = clock::now() + last.pause(self.rank, heard, self.lock);
-        let mut line = Line::new(self.nodes, until.min(patience), self.lock.schedule.retry());
+        let now = clock::now();
+        let last_look = patience.before(LAST_LOOK);
+        let stop = if now < last_look { last_look } else { patience };
+        let until = stop.min(now + last.pause(self.rank, heard, self.lock));
+        let mut line = Line::new(self.nodes, until, self.lock.schedule.retry());
         loop {
             let (rank, begin) = (self.rank, self.begin);
             self.status.draw(|| last.status(rank, begin, self.lock));

@@ -257,6 +257,19 @@ fn waiters_whose_connections_are_cut_keep_their_places() {
 }
 
 #[test]
+fn who_was_told_nothing_looks_once_more_before_its_time_is_over() {
+    let server = Server::start();
+    let holder = rlock("job").on(&server).hold("echo ready; read line; true");
+    // A holder that will never release.
+    let value = server.cli(&["GET", "job"]);
+    holder.finish().code(0);
+    server.cli(&["SET", "job", &value, "PX", "60000"]);
+    let waiter = queued(std::slice::from_ref(&server), &["--wait", "2"], "late");
+    server.cli(&["DEL", "job"]);
+    waiter.finish().code(0).silent().within(Duration::from_millis(2200));
+}
+
+#[test]
 fn the_first_in_line_sees_a_foreign_client_go() {
     let servers = servers(1);
     servers[0].cli(&["SET", "job", "foreign", "PX", "60000"]);
