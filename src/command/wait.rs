@@ -409,7 +409,8 @@ impl Told {
             Last::Split(_, _, 1) => lock.report.step("waiting", format_args!("waiting: {}", last.described())),
             Last::Split(_, _, 2..) => {}
             // With a majority there the wait has no end of its own, so whoever waits is told.
-            Last::Split(..) | Last::Unreachable(..) if answered => {
+            // `--no-wait` has one line to say, and this is not it.
+            Last::Split(..) | Last::Unreachable(..) if answered && lock.wait != Some(Duration::ZERO) => {
                 self.once("unreachable", format_args!("{}; trying again", last.described()), lock, status);
             }
             Last::Split(..) | Last::Unreachable(..) => {

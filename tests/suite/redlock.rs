@@ -132,9 +132,11 @@ fn every_attempt_has_a_token_of_its_own() {
     let tokens: Vec<&str> = seen.iter().filter_map(|line| Some(&line[line.find(" {\\\"host")? - 36..][..36])).collect();
     let distinct: HashSet<&str> = tokens.iter().copied().collect();
     assert!(tokens.len() > 3 && distinct.len() == tokens.len(), "{tokens:?}");
-    // And what was set is released before the next attempt: two requests for each.
+    // And what was set is released before the next attempt: two requests for each. With the last token the queue is left.
     for token in &distinct {
-        assert_eq!(seen.iter().filter(|line| line.contains(token)).count(), 2, "{token} in {seen:#?}");
+        let count = seen.iter().filter(|line| line.contains(token)).count();
+        let leaves = usize::from(count == 3 && tokens.last() == Some(token));
+        assert_eq!(count - leaves, 2, "{token} in {seen:#?}");
     }
     assert_eq!(nodes.job(), ["theirs", "theirs", ""]);
 }

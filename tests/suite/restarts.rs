@@ -120,6 +120,7 @@ fn a_holder_is_named_though_the_nodes_that_restarted_answer_first() {
     let urls = [slow(&nodes[0], Duration::from_millis(5)), nodes[1].url(), nodes[2].url()].join(",");
     let is_named = || {
         let run = rlock("job").node(&urls).args(["-n"]).command(["echo", "ran"]).printed(&[]);
+        assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
         run.exited_with(75) && run.stderr.contains("the value theirs")
     };
     // On a busy machine the 5 ms may be more than rlock waits.
