@@ -137,6 +137,23 @@ fn waiters_that_stopped_cost_seconds_and_get_their_turn_when_they_go_on() {
 }
 
 #[test]
+fn those_behind_one_that_stopped_keep_their_order() {
+    for count in [1, 3] {
+        let servers = servers(count);
+        let holder = hold(&servers);
+        let stopped = queued(&servers, &[], "stopped");
+        let names = ["a", "b", "c", "d", "e"];
+        let waiters: Vec<Running> = names.iter().map(|name| queued(&servers, &[], name)).collect();
+        stopped.signal(Signal::SIGSTOP);
+        all_run(holder, waiters);
+        assert_eq!(ran(&servers), names);
+        stopped.signal(Signal::SIGCONT);
+        stopped.finish().code(0);
+        nothing_is_left(&servers);
+    }
+}
+
+#[test]
 fn a_waiter_that_leaves_passes_its_turn_on() {
     let servers = servers(1);
     let holder = hold(&servers);

@@ -61,6 +61,7 @@ end
 -- The lock is free: whose turn is it before this waiter's, and how many ms are left to go? Nil if nobody's.
 -- Whoever is gone is taken out. A head that was told and did not go is taken out with all behind it from its host, which
 -- has perhaps stopped as a whole; they are told, so that whoever lives comes back to the place that its ticket gives it.
+-- If this waiter is from there too, the host has not stopped, and those between the two keep their places.
 local function before(queue, open, waiter)
   while true do
     local head = waiters(queue, 0, 0)[1]
@@ -75,7 +76,7 @@ local function before(queue, open, waiter)
       local waited = who == id(head) and milliseconds() - tonumber(since) or nil
       if waited and waited >= STALLED then
         for rank, other in ipairs(waiters(queue, 0, -1)) do
-          if other ~= waiter and (rank == 1 or host(other) == host(head)) then
+          if other ~= waiter and (rank == 1 or host(other) == host(head) and host(waiter) ~= host(head)) then
             if not drop(queue, other) then return nil end
             tell(other, 'go')
           end
