@@ -44,7 +44,12 @@ pub fn run(args: RunArgs, sources: &Sources, found: &Found) -> anyhow::Result<Ou
 async fn run_async(settings: &RunSettings, found: &Found, guard: Guard) -> anyhow::Result<Outcome> {
     let mut signals = Signals::catch(found)?;
     let nodes = open(&settings.lock)?;
-    if is_under_an_outer_lock(&nodes, &settings.lock).await {
+    let nested = tokio::select! {
+        biased;
+        caught = wait::terminating(&mut signals) => return Ok(wait::ended_by(caught)),
+        nested = is_under_an_outer_lock(&nodes, &settings.lock) => nested,
+    };
+    if nested {
         guard.bury();
         return Err(become_the_command(settings, found).into());
     }

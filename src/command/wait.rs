@@ -274,7 +274,7 @@ fn unfit(lock: &LockSettings, node: &str, fault: &Fault) -> Failure {
 }
 
 /// The next signal that ends a wait: all that would be passed on to a command.
-async fn terminating(signals: &mut Signals) -> Caught {
+pub(super) async fn terminating(signals: &mut Signals) -> Caught {
     loop {
         let caught = signals.next().await;
         if caught.signal != Signal::SIGCHLD {

@@ -1,5 +1,7 @@
 //! Signals to rlock reach the command's whole group, each time.
 
+use std::time::{Duration, Instant};
+
 use nix::sys::signal::Signal;
 
 use crate::support::{Server, eventually, rlock};
@@ -58,4 +60,23 @@ fn nohup_stays_in_force() {
     drop(shell.stdin.take());
     let output = shell.wait_with_output().expect("its end");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "ready\nalive\n");
+}
+
+#[test]
+fn a_signal_is_obeyed_while_a_node_is_asked_for_an_outer_lock() {
+    let server = Server::start();
+    server.freeze();
+    let run = rlock("job").on(&server).env("RLOCK_KEY", "job");
+    let run = run.env("RLOCK_TOKEN", "5ae7c1be-3e1a-4a44-8c5a-0d3b6b3cbb4f");
+    let run = run.args(["--ttl", "60s", "--node-timeout", "8s", "--", "true"]).spawn();
+    let caught = format!("/proc/{}/status", run.pid());
+    eventually("TERM is caught", || {
+        let status = std::fs::read_to_string(&caught).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap_or_default().to_owned();
+        u64::from_str_radix(&mask, 16).is_ok_and(|mask| mask & (1 << 14) != 0)
+    });
+    let begin = Instant::now();
+    run.signal(Signal::SIGTERM);
+    run.finish().code(143);
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
 }
