@@ -6,12 +6,9 @@
 
 #![expect(clippy::print_stdout, reason = "the report is what a bench is for")]
 
-#[path = "../uncontended/contender.rs"]
-#[expect(dead_code, reason = "shared with the other bench")]
-mod contender;
 mod scene;
-#[path = "../uncontended/server.rs"]
-mod server;
+#[path = "../support/mod.rs"]
+mod support;
 mod witness;
 
 use std::time::Duration;
@@ -20,7 +17,7 @@ use anyhow::Result;
 use nix::sys::signal::Signal::{SIGKILL, SIGSTOP};
 
 use scene::{Company, Scene, Settings, signal};
-use server::Server;
+use support::server::Server;
 
 /// Repeats of the rows that matter most; the others get a fifth.
 const REPEATS: usize = 100;

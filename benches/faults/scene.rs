@@ -4,16 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::contender::clean;
-use crate::server::Server;
+use crate::support::program::{RLOCK, clean};
+use crate::support::server::Server;
+use crate::support::until;
 use crate::witness::{self, WORD};
-
-const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What is particular about a scene.
 #[derive(Clone, Copy)]
@@ -145,17 +143,6 @@ impl Scene {
     fn wait_for_the_end(&self) -> Result<()> {
         until("the command's end", || Ok((!self.processes.iter().any(|pid| alive(*pid))).then_some(())))
     }
-}
-
-fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    let begin = Instant::now();
-    while begin.elapsed() < PATIENCE {
-        if let Some(found) = look()? {
-            return Ok(found);
-        }
-        std::thread::sleep(Duration::from_micros(200));
-    }
-    bail!("never came: {what}")
 }
 
 fn children(pid: i32) -> Vec<i32> {

@@ -6,8 +6,8 @@ use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::contender::clean;
-use crate::megabytes;
+use crate::support::machine::{megabytes, memory};
+use crate::support::program::{RLOCK, clean};
 
 /// Says "ready" after two renewals of a lease of two seconds, and ends when its stdin does.
 const COMMAND: &str = "sleep 1.6; echo ready; read line || true";
@@ -35,8 +35,8 @@ impl fmt::Display for Footprint {
 }
 
 /// Starts a command under a lock on `node`, looks at rlock, ends the command.
-pub(crate) fn while_holding(rlock: &str, node: &str) -> Result<Footprint> {
-    let mut child = clean(rlock)
+pub(crate) fn while_holding(node: &str) -> Result<Footprint> {
+    let mut child = clean(RLOCK)
         .args(["run", "--key", "footprint", "--ttl", TTL, "--node", node, "--", "sh", "-c", COMMAND])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -53,19 +53,10 @@ fn once_ready(child: &mut Child, node: &str) -> Result<Footprint> {
     let mut line = String::new();
     BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line)?;
     ensure!(line == "ready\n", "the command under rlock said {line:?}");
-    let proc = format!("/proc/{}", child.id());
-    let status = std::fs::read_to_string(format!("{proc}/status"))?;
     Ok(Footprint {
         node: node.to_owned(),
-        peak: bytes(&status, "VmHWM")?,
-        own: bytes(&status, "RssAnon")?,
-        threads: std::fs::read_dir(format!("{proc}/task"))?.count(),
+        peak: memory(child.id(), "VmHWM")?,
+        own: memory(child.id(), "RssAnon")?,
+        threads: std::fs::read_dir(format!("/proc/{}/task", child.id()))?.count(),
     })
-}
-
-/// A field of `/proc/PID/status` that is given in kB (which there means KiB).
-fn bytes(status: &str, field: &str) -> Result<u64> {
-    let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    let number = value.and_then(|value| value.trim().strip_suffix(" kB")).with_context(|| format!("no {field}"))?;
-    Ok(number.trim().parse::<u64>()? * 1024)
 }

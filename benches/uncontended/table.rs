@@ -1,9 +1,7 @@
 //! The times as a table.
 
-use std::fmt::Write;
-use std::time::Duration;
-
-use crate::contender::Times;
+use crate::support::contender::Times;
+use crate::support::table::{aligned, millis};
 
 const HEAD: [&str; 6] = ["contender", "median", "p10", "p90", "vs floor.c", "vs flock"];
 
@@ -12,9 +10,7 @@ const HEAD: [&str; 6] = ["contender", "median", "p10", "p90", "vs floor.c", "vs 
 pub(crate) fn of_times(times: &[Times]) -> String {
     let mut rows = vec![HEAD.map(str::to_owned)];
     rows.extend(times.iter().map(|own| row(own, times)));
-    let widths: [usize; 6] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or_default());
-    rows.iter().fold(String::new(), |text, row| text + &line(row, &widths))
+    aligned(&rows)
 }
 
 fn row(own: &Times, all: &[Times]) -> [String; 6] {
@@ -31,18 +27,4 @@ fn row(own: &Times, all: &[Times]) -> [String; 6] {
         against("floor.c", is_rlock && on_redis),
         against("flock", is_rlock),
     ]
-}
-
-fn millis(time: Duration) -> String {
-    format!("{:.3} ms", time.as_secs_f64() * 1e3)
-}
-
-/// Names to the left, figures to the right.
-fn line(row: &[String; 6], widths: &[usize; 6]) -> String {
-    let mut line = format!("{:width$}", row[0], width = widths[0]);
-    for (cell, width) in row.iter().zip(widths).skip(1) {
-        // Writing to a string cannot fail.
-        let _ = write!(line, "  {cell:>width$}");
-    }
-    line.trim_end().to_owned() + "\n"
 }

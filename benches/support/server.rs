@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::contender::clean;
+use super::program::clean;
 
 /// Somebody else may take the port between our look and the server's bind.
 const TRIES: usize = 5;
@@ -72,7 +72,6 @@ impl Server {
     }
 
     /// Its process.
-    #[allow(dead_code, reason = "for the other bench")]
     pub(crate) fn pid(&self) -> i32 {
         self.process.id().cast_signed()
     }

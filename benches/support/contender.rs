@@ -1,22 +1,11 @@
 //! A command line whose wall time is measured, and the times it took.
 
-use std::ffi::OsStr;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-/// What children inherit. Not `RLOCK_*`, which choose what is locked, and not the `LD_LIBRARY_PATH` that cargo sets:
-/// the dynamic loader would search cargo's directories for every library of every contender.
-const INHERITED: [&str; 6] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG"];
-
-/// `program` with nothing of cargo's environment or of rlock's own, stdin empty.
-pub(crate) fn clean(program: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new(program);
-    let kept = INHERITED.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
-    command.env_clear().envs(kept).stdin(Stdio::null());
-    command
-}
+use super::program::clean;
 
 /// One that takes part.
 pub(crate) struct Contender {
@@ -71,4 +60,25 @@ impl Times {
     pub(crate) fn median(&self) -> Duration {
         self.percentile(50)
     }
+}
+
+/// Everybody once a round, after some rounds to warm up, so that a machine that gets slower slows all of them. Before each
+/// run `prepare` is told the round and whose turn it is.
+pub(crate) fn measure(
+    contenders: &[Contender],
+    warm_up: usize,
+    rounds: usize,
+    mut prepare: impl FnMut(usize, usize) -> Result<()>,
+) -> Result<Vec<Times>> {
+    let mut times: Vec<Vec<Duration>> = vec![Vec::with_capacity(rounds); contenders.len()];
+    for round in 0..warm_up + rounds {
+        for (turn, (contender, times)) in contenders.iter().zip(&mut times).enumerate() {
+            prepare(round, turn)?;
+            let time = contender.run()?;
+            if round >= warm_up {
+                times.push(time);
+            }
+        }
+    }
+    Ok(contenders.iter().zip(times).map(|(contender, times)| Times::new(contender.name(), times)).collect())
 }

@@ -1,0 +1,35 @@
+//! What the benches have in common.
+
+#![allow(dead_code, reason = "no bench needs all of it")]
+
+pub(crate) mod contender;
+pub(crate) mod machine;
+pub(crate) mod program;
+pub(crate) mod server;
+pub(crate) mod table;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The first argument that is not cargo's own `--bench`, a number above 0.
+pub(crate) fn count(default: usize) -> Result<usize> {
+    let given = std::env::args().skip(1).find(|arg| arg != "--bench");
+    let count = given.map_or(Ok(default), |arg| arg.parse().with_context(|| format!("{arg}: not a number")))?;
+    ensure!(count > 0, "one is the least");
+    Ok(count)
+}
+
+/// Looks again and again until there is something.
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    bail!("never came: {what}")
+}
