@@ -56,6 +56,11 @@ impl Times {
         self.sorted[rank.saturating_sub(1)]
     }
 
+    /// How many.
+    pub(crate) fn count(&self) -> usize {
+        self.sorted.len()
+    }
+
     /// Half of all runs took no longer.
     pub(crate) fn median(&self) -> Duration {
         self.percentile(50)

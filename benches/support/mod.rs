@@ -7,6 +7,7 @@ pub(crate) mod machine;
 pub(crate) mod program;
 pub(crate) mod server;
 pub(crate) mod table;
+pub(crate) mod witness;
 
 use std::time::{Duration, Instant};
 

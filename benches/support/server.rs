@@ -6,7 +6,10 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::program::clean;
 
@@ -74,6 +77,23 @@ impl Server {
     /// Its process.
     pub(crate) fn pid(&self) -> i32 {
         self.process.id().cast_signed()
+    }
+
+    /// Stops it as it stands: it takes connections, and answers nothing.
+    pub(crate) fn hang(&self) -> Result<()> {
+        Ok(kill(Pid::from_raw(self.pid()), Signal::SIGSTOP)?)
+    }
+
+    /// Lets it go on, until it has caught up with what it was sent meanwhile.
+    pub(crate) fn wake(&self) -> Result<()> {
+        kill(Pid::from_raw(self.pid()), Signal::SIGCONT)?;
+        ensure!(self.answers(), "redis-server on port {} does not answer", self.port);
+        Ok(())
+    }
+
+    /// To ask it what it has done so far.
+    pub(crate) fn connect(&self) -> Result<redis::Connection> {
+        Ok(redis::Client::open(self.url())?.get_connection()?)
     }
 
     /// The port it listens on.
