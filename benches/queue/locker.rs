@@ -1,0 +1,140 @@
+//! Programs that hold a lock around a command and wait for it in a line.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use rlock::lock::key::Key;
+
+use crate::support::program::{RLOCK, clean, first_line};
+use crate::support::server::Server;
+use crate::support::until;
+
+/// The lock.
+const KEY: &str = "queue";
+
+pub(crate) trait Locker {
+    fn name(&self) -> &'static str;
+
+    /// All but the command that it is to run.
+    fn command(&self) -> Command;
+
+    /// How many stand in line, the holder not among them.
+    fn standing(&mut self) -> Result<usize>;
+}
+
+/// `rlock run` on some nodes.
+pub(crate) struct Rlock {
+    urls: String,
+    connections: Vec<redis::Connection>,
+    queue: String,
+}
+
+impl Rlock {
+    pub(crate) fn on(servers: &[Server]) -> Result<Self> {
+        let urls: Vec<String> = servers.iter().map(Server::url).collect();
+        let queue = Key::new("", KEY).map_err(anyhow::Error::msg)?.derived("queue");
+        let connections = servers.iter().map(Server::connect).collect::<Result<_>>()?;
+        Ok(Self { urls: urls.join(","), connections, queue })
+    }
+}
+
+impl Locker for Rlock {
+    fn name(&self) -> &'static str {
+        "rlock run"
+    }
+
+    fn command(&self) -> Command {
+        let mut command = clean(RLOCK);
+        command.args(["run", "--key", KEY, "--restart-guard", "off", "--node", &self.urls, "--"]);
+        command
+    }
+
+    fn standing(&mut self) -> Result<usize> {
+        let cards = self.connections.iter_mut().map(|node| redis::cmd("ZCARD").arg(&self.queue).query::<usize>(node));
+        let cards: Vec<usize> = cards.collect::<Result<_, _>>()?;
+        cards.into_iter().min().context("no node")
+    }
+}
+
+/// `etcdctl lock` on an etcd of our own, which does not outlive us.
+pub(crate) struct Etcdctl {
+    name: &'static str,
+    etcd: Child,
+    endpoint: String,
+    _data: tempfile::TempDir,
+}
+
+/// Whether there is something to compare with.
+pub(crate) fn etcd_is_there() -> bool {
+    first_line("etcd", "--version").is_ok() && first_line("etcdctl", "version").is_ok()
+}
+
+impl Etcdctl {
+    /// One member, its data on disk as it comes, each change behind an fsync.
+    pub(crate) fn on_disk() -> Result<Self> {
+        Self::start("etcdctl lock", Path::new(env!("CARGO_TARGET_TMPDIR")))
+    }
+
+    /// One member, its data in memory, so that fsync costs nothing.
+    pub(crate) fn in_memory() -> Result<Self> {
+        Self::start("etcdctl lock, in /dev/shm", Path::new("/dev/shm"))
+    }
+
+    fn start(name: &'static str, dir: &Path) -> Result<Self> {
+        let data = tempfile::tempdir_in(dir)?;
+        let [endpoint, peer] = two_free_ports()?.map(|port| format!("http://127.0.0.1:{port}"));
+        let mut etcd = clean("etcd");
+        etcd.arg("--data-dir").arg(data.path()).args(["--listen-client-urls", &endpoint]);
+        etcd.args(["--advertise-client-urls", &endpoint, "--listen-peer-urls", &peer]);
+        etcd.args(["--initial-advertise-peer-urls", &peer, "--initial-cluster", &format!("default={peer}")]);
+        let etcd = etcd.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let etcd = Self { name, etcd, endpoint, _data: data };
+        until("etcd", || Ok(etcd.waiting().ok()))?;
+        Ok(etcd)
+    }
+
+    fn etcdctl(&self) -> Command {
+        let mut command = clean("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoint]);
+        command
+    }
+
+    /// A key each for the holder and for all who wait.
+    fn waiting(&self) -> Result<usize> {
+        let output = self.etcdctl().args(["get", "--prefix", KEY, "--keys-only"]).stderr(Stdio::null()).output()?;
+        ensure!(output.status.success(), "etcdctl get: {}", output.status);
+        Ok(String::from_utf8_lossy(&output.stdout).lines().filter(|line| !line.is_empty()).count())
+    }
+}
+
+impl Locker for Etcdctl {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn command(&self) -> Command {
+        let mut command = self.etcdctl();
+        command.args(["lock", KEY]);
+        command
+    }
+
+    fn standing(&mut self) -> Result<usize> {
+        Ok(self.waiting()?.saturating_sub(1))
+    }
+}
+
+impl Drop for Etcdctl {
+    fn drop(&mut self) {
+        // One that has ended by itself is no trouble.
+        let _ = self.etcd.kill();
+        let _ = self.etcd.wait();
+    }
+}
+
+fn two_free_ports() -> Result<[u16; 2]> {
+    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let (one, other) = (bind()?, bind()?);
+    Ok([one.local_addr()?.port(), other.local_addr()?.port()])
+}
