@@ -60,7 +60,12 @@ impl Job {
         }
         self.terminal.take_back(self.family.group());
         // The command is dead, or has ended by itself and what it left is free to go on, whatever becomes of rlock now.
-        self.guard.dismiss();
+        match holding.descriptor() {
+            None => self.guard.stand_down(),
+            // It has the lock open as well.
+            Some(_) => self.guard.dismiss(),
+        }
+        lock.report.step("ended", "the command has ended; giving the lock back");
         let freed = holding.release().await;
         self.guard.bury();
         self.leader.bury();

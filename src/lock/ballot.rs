@@ -191,7 +191,7 @@ mod tests {
         let mut lease = ballot.into_lease();
         assert_eq!((lease.deadline(), lease.wants_healing(0)), (Some(at(30)), true));
         lease.strike(1, Struck::Absent, at(3));
-        assert!(lease.loss().is_some());
+        assert!(lease.loss(at(9)).is_some());
     }
 
     #[test]

@@ -236,7 +236,7 @@ fn verbose_tells_each_step_and_json_the_same_for_programs() {
             serde_json::from_str::<serde_json::Value>(line).expect(line)["event"].as_str().expect(line).to_owned()
         })
         .collect();
-    assert_eq!(events, ["acquired", "running", "released"]);
+    assert_eq!(events, ["acquired", "running", "ended", "released"]);
     let error = rlock_words(["run", "--log", "json"]).finish().code(64).stderr;
     assert_eq!(serde_json::from_str::<serde_json::Value>(&error).expect("one object")["event"], "usage");
 }

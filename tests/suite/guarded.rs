@@ -405,3 +405,22 @@ fn a_command_that_was_halted_through_rlock_goes_on_through_rlock() {
     job.signal(Signal::SIGTERM);
     job.finish().code(143);
 }
+
+#[test]
+fn what_a_command_left_lives_on_though_rlock_is_killed_while_it_gives_the_lock_back() {
+    let server = Server::start();
+    let mut job = rlock("job")
+        .on(&server)
+        .args(["-v", "--node-timeout", "5s", "--ttl", "60s"])
+        .hold("sleep 60 >/dev/null 2>&1 & echo left $!; echo ready; read line; true");
+    let pids = job.seen_pids(&["left"]);
+    let guard = guard_of(job.pid());
+    server.freeze();
+    drop(job.stdin.take());
+    job.wait_until_told("giving the lock back");
+    // rlock waits for the server's answer to its release.
+    job.signal(Signal::SIGKILL);
+    eventually("the guard has gone", || !alive(guard));
+    assert!(alive(pids[0]), "it was killed");
+    signal(pids[0], Signal::SIGKILL);
+}

@@ -186,6 +186,12 @@ impl Running {
         self.wait_for(word).parse().expect("a pid")
     }
 
+    /// The pids that it has printed after these words.
+    pub(crate) fn seen_pids(&self, words: &[&str]) -> Vec<i32> {
+        let after = |word: &&str| self.seen.iter().find_map(|line| line.strip_prefix(*word)?.trim().parse().ok());
+        words.iter().map(|word| after(word).expect("a pid")).collect()
+    }
+
     pub(crate) fn signal(&self, which: Signal) {
         signal(self.pid(), which);
     }
