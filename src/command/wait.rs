@@ -187,6 +187,11 @@ impl<'a> Wait<'a> {
         if let Some((node, why)) = attempt.unqueued() {
             let text = format_args!("{node}: waiting without a place in the queue, which is refused: {why}");
             self.told.once("unqueued", text, self.lock, &mut self.status);
+        } else if let Some(node) = self.nodes.iter().find(|node| node.is_deaf()) {
+            let name = node.name();
+            let text =
+                format_args!("{name}: we may not listen there (SUBSCRIBE to rlock:wake:*), and look every 250 ms");
+            self.told.once("unheard", text, self.lock, &mut self.status);
         }
         // If too few nodes count, who wants the rest is no matter: it is no tie, and no other order would mend it.
         let spare = Quorum::of(self.nodes.len()).spare();

@@ -61,6 +61,11 @@ pub trait Node {
         false
     }
 
+    /// Whether it will not, because the node refuses it.
+    fn is_deaf(&self) -> bool {
+        false
+    }
+
     /// Comes true when the connection is found broken, which is how a node that restarted is noticed.
     fn broken(&self) -> Pending<()>;
 

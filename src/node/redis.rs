@@ -328,6 +328,10 @@ impl Node for RedisNode {
         self.newest().is_some_and(|link| link.listens() && !link.is_broken())
     }
 
+    fn is_deaf(&self) -> bool {
+        self.newest().is_some_and(|link| link.is_for_waiting() && !link.listens())
+    }
+
     fn broken(&self) -> Pending<()> {
         match self.newest() {
             Some(link) => Box::pin(link.broken()),

@@ -394,6 +394,20 @@ fn an_acl_without_the_queue_costs_the_order_and_not_the_lock() {
 }
 
 #[test]
+fn a_waiter_that_may_not_listen_says_so_once_and_looks_for_itself() {
+    let server = Server::tcp(&[]);
+    server.cli(&["ACL", "SETUSER", "deaf", "on", ">pw", "~*", "+@all", "resetchannels"]);
+    let url = format!("redis://deaf@127.0.0.1:{}", server.port());
+    let holder = rlock("job").on(&server).hold("echo ready; read line; true");
+    let mut waiter = rlock("job").node(&url).env("RLOCK_PASSWORD", "pw").args(["--", "echo", "ran"]).spawn();
+    waiter.wait_until_told("we may not listen there");
+    let begin = Instant::now();
+    holder.finish().code(0).silent();
+    waiter.finish().code(0).said(&["job", "redis://127.0.0.1", "rlock:wake:*"]).printed(&["ran"]);
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+}
+
+#[test]
 fn the_rights_that_readme_names_are_enough_to_wait_in_line() {
     let server = Server::tcp(&[]);
     let readme = include_str!("../../README.md");
