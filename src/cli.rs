@@ -1,5 +1,7 @@
 //! The command line: clap's types and nothing else. What the words mean together is `settings`' business.
 
+pub mod operator;
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,6 +19,7 @@ use crate::lock::duration;
 use crate::lock::queue::Order;
 use crate::lock::restart::{self, RestartGuard};
 use crate::report::Log;
+use operator::{AcquireArgs, BreakArgs, CheckArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs};
 
 /// Runs a command under a lock that no other host can hold at the same time.
 ///
@@ -61,6 +64,56 @@ pub enum Command {
     /// has seen can.
     #[allow(clippy::doc_markdown)]
     Run(Box<RunArgs>),
+    /// Take the lock and exit, printing the token
+    ///
+    /// For work of several steps, as CI jobs are, that no single command could be put around. Nobody renews the lock and
+    /// nobody stops the work when it ends: it lasts for --ttl, until rlock release, or until that long after the last rlock
+    /// renew. Before a step that must not run without the lock, ask rlock check.
+    #[allow(clippy::doc_markdown)]
+    Acquire(Box<AcquireArgs>),
+    /// Extend a lock, if it is still the caller's
+    ///
+    /// Compare and extend, on a majority of the nodes. Exit 1, naming the holder, if the token is not the holder's.
+    Renew(Box<RenewArgs>),
+    /// Give a lock back, if it is still the caller's
+    ///
+    /// Compare and delete. Exit 1, naming the holder, if the token is not the holder's; nothing of anybody else's is touched.
+    Release(Box<ReleaseArgs>),
+    /// Tell whether the lock is still the caller's
+    ///
+    /// Exit 0 if a majority of the nodes says so, 1, naming the holder, if it is not, 69 if no majority answers. Inside rlock
+    /// run it needs no flags. The answer is good for the moment in which it was given; --for asks that it be good for longer.
+    Check(Box<CheckArgs>),
+    /// Show who holds which lock
+    ///
+    /// Each row tells the holder, since when, how long the lock lasts unless renewed, its fence, and how many of the nodes
+    /// have it as the holder's. What is no lock of rlock's is shown as foreign. Without a name, all locks that an rlock has
+    /// used within a week and that are held are shown; they are found with SCAN, which does not stop the servers.
+    ///
+    /// Exit 0 if it could be told. For a single KEY: 0 if it is held, 1 if it is free. 69 if no majority of the nodes answers.
+    Inspect(Box<InspectArgs>),
+    /// Take a lock away from its holder
+    ///
+    /// Shows the holder and asks, or takes --yes. A lock that rlock run holds is not deleted: a tombstone takes its place and
+    /// keeps others out, the holder finds it at its next renewal (a third of its TTL at most), stops its command as after
+    /// any loss (exit 79) and lets go. rlock break waits for that, for as long as the lease would have lasted. A lock that was
+    /// taken with acquire has no command to be stopped and is deleted at once, and so is any with --now: then its command
+    /// may still run, until the next renewal, beside that of the next holder. In any case only the lock that was shown is
+    /// broken, never its successor.
+    ///
+    /// Exit 0 if it is broken, 1 if there is nothing to break, or the holder has changed or has not let go.
+    Break(Box<BreakArgs>),
+    /// Tell whether the nodes are fit to hold locks
+    ///
+    /// Asks each node what it is and what it would do with a lock: role, version, round trip, clock, uptime, persistence,
+    /// eviction, replicas, and which of the rights that rlock needs it refuses; and all of them whether they are independent.
+    /// Changes nothing. Says what is wrong, what follows from it and what to do, and prints the ACL SETUSER line that grants
+    /// exactly what rlock needs.
+    ///
+    /// Exit 0 if the nodes are fit, 1 if there is something to know (a policy that evicts, no persistence, a clock that is
+    /// wrong, a restart a moment ago, a replica that may lose writes, a node of several that is away), and 69, 77 or 78 if
+    /// they are not fit: no majority, refused, or wrongly set up.
+    Doctor(Box<DoctorArgs>),
     /// Print the completions for a shell
     #[command(hide = true)]
     Completions {
@@ -75,6 +128,38 @@ pub enum Command {
     },
 }
 
+/// Options that concern the nodes.
+// The text is for --help, where Markdown would be noise.
+#[allow(clippy::doc_markdown)]
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Nodes")]
+pub struct NodeArgs {
+    /// Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N],
+    /// or local (flock on this machine), local:/dir. Repeated or separated by commas: the lock is held by a majority of 2
+    /// to 9 independent servers (Redlock). A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or
+    /// --password-file
+    #[arg(long, alias = "nodes", value_name = "URL", env = "RLOCK_NODE", default_value = "redis://127.0.0.1:6379")]
+    #[arg(value_delimiter = ',')]
+    pub node: Vec<String>,
+
+    /// Put before every key
+    #[arg(long, value_name = "STR", env = "RLOCK_PREFIX", default_value = "")]
+    pub prefix: String,
+
+    /// Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least
+    /// 50ms, at most 1s; without a TTL 1s]
+    #[arg(long, value_name = "DUR", env = "RLOCK_NODE_TIMEOUT", value_parser = duration::parse, allow_negative_numbers = true)]
+    pub node_timeout: Option<Duration>,
+
+    /// Trust this issuer (a PEM file) for rediss:// instead of the system's
+    #[arg(long, value_name = "FILE", env = "RLOCK_CA")]
+    pub ca: Option<PathBuf>,
+
+    /// Read the password from the first line of this file, which must not be readable by others
+    #[arg(long, value_name = "FILE", env = "RLOCK_PASSWORD_FILE")]
+    pub password_file: Option<PathBuf>,
+}
+
 /// Options that concern the lock.
 // The text is for --help, where Markdown would be noise.
 #[allow(clippy::doc_markdown)]
@@ -85,13 +170,9 @@ pub struct LockArgs {
     #[arg(short, long, value_name = "NAME")]
     pub key: String,
 
-    /// Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N],
-    /// or local (flock on this machine), local:/dir. Repeated or separated by commas: the lock is held by a majority of 2
-    /// to 9 independent servers (Redlock). A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or
-    /// --password-file
-    #[arg(long, alias = "nodes", value_name = "URL", env = "RLOCK_NODE", default_value = "redis://127.0.0.1:6379")]
-    #[arg(value_delimiter = ',')]
-    pub node: Vec<String>,
+    /// Where it lives.
+    #[command(flatten)]
+    pub nodes: NodeArgs,
 
     /// Lease length: the lock passes on this long after its holder's last renewal, at the latest
     #[arg(long, value_name = "DUR", env = "RLOCK_TTL", default_value = "30s", value_parser = duration::parse, allow_negative_numbers = true)]
@@ -113,14 +194,6 @@ pub struct LockArgs {
     #[arg(long, value_name = "WHO", env = "RLOCK_ORDER", default_value = "oldest")]
     pub order: Order,
 
-    /// Put before every key
-    #[arg(long, value_name = "STR", env = "RLOCK_PREFIX", default_value = "")]
-    pub prefix: String,
-
-    /// Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least 50ms, at most 1s]
-    #[arg(long, value_name = "DUR", env = "RLOCK_NODE_TIMEOUT", value_parser = duration::parse, allow_negative_numbers = true)]
-    pub node_timeout: Option<Duration>,
-
     /// Clock-rate error allowed for, as a fraction of the TTL
     #[arg(long, value_name = "RATE", env = "RLOCK_DRIFT", default_value = "0.01", value_parser = rate, allow_negative_numbers = true)]
     pub drift: f64,
@@ -131,14 +204,6 @@ pub struct LockArgs {
     #[arg(long, value_name = "auto|off|DUR", env = "RLOCK_RESTART_GUARD", default_value = "auto", value_parser = restart::parse)]
     #[arg(allow_negative_numbers = true)]
     pub restart_guard: RestartGuard,
-
-    /// Trust this issuer (a PEM file) for rediss:// instead of the system's
-    #[arg(long, value_name = "FILE", env = "RLOCK_CA")]
-    pub ca: Option<PathBuf>,
-
-    /// Read the password from the first line of this file, which must not be readable by others
-    #[arg(long, value_name = "FILE", env = "RLOCK_PASSWORD_FILE")]
-    pub password_file: Option<PathBuf>,
 
     /// Shown to those who ask who holds the lock (a CI job's URL)
     #[arg(long, value_name = "TEXT", env = "RLOCK_NOTE")]
@@ -253,10 +318,46 @@ fn signal(text: &str) -> Result<Signal, String> {
         .ok_or_else(|| "it is a signal's name or number, like TERM or 15".to_owned())
 }
 
-/// clap's description of the command line, with variables that are set but empty left out: CI systems set an unset
-/// parameter to nothing.
+/// clap's description of the command line.
 pub fn definition() -> clap::Command {
-    Cli::command().mut_subcommands(|command| {
+    without_empty_variables(Cli::command())
+}
+
+/// The same with the one subcommand that `args` name, unless they may ask for help: a tenth of a millisecond goes into
+/// describing the others, which a lock around a short command would feel.
+fn definition_for(args: &[OsString]) -> clap::Command {
+    let about_help = |arg: &OsString| arg == "--help" || arg == "-h";
+    let named = args.get(1).and_then(|word| word.to_str()).filter(|_| !args.iter().any(about_help));
+    match named.and_then(subcommand) {
+        Some(only) => without_empty_variables(clap::Command::new("rlock").subcommand(only)),
+        None => definition(),
+    }
+}
+
+/// Gives a subcommand its options.
+type Augment = fn(clap::Command) -> clap::Command;
+
+/// What each subcommand takes.
+const SUBCOMMANDS: [(&str, Augment); 8] = [
+    ("run", RunArgs::augment_args),
+    ("acquire", AcquireArgs::augment_args),
+    ("renew", RenewArgs::augment_args),
+    ("release", ReleaseArgs::augment_args),
+    ("check", CheckArgs::augment_args),
+    ("inspect", InspectArgs::augment_args),
+    ("break", BreakArgs::augment_args),
+    ("doctor", DoctorArgs::augment_args),
+];
+
+/// A subcommand as far as it concerns what is typed, without the texts about it.
+fn subcommand(name: &str) -> Option<clap::Command> {
+    let (name, augment) = SUBCOMMANDS.into_iter().find(|(known, _)| *known == name)?;
+    Some(augment(clap::Command::new(name)))
+}
+
+/// Variables that are set but empty are left out: CI systems set an unset parameter to nothing.
+fn without_empty_variables(definition: clap::Command) -> clap::Command {
+    definition.mut_subcommands(|command| {
         command.mut_args(|arg| {
             let empty = arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
             let arg = arg.hide_env_values(true);
@@ -295,7 +396,7 @@ impl Sources {
 /// Reads the command line; `None` if it was `--help` or `--version`, which print themselves.
 pub fn parse(args: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
     let read = || {
-        let mut matches = definition().try_get_matches_from(args)?;
+        let mut matches = definition_for(&args).try_get_matches_from(args)?;
         let sources = Sources(matches.subcommand().map(|(_, sub)| sub.clone()));
         Ok(Some(Parsed { cli: Cli::from_arg_matches_mut(&mut matches)?, sources }))
     };
@@ -381,6 +482,17 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         definition().debug_assert();
+    }
+
+    #[test]
+    fn a_subcommand_alone_reads_what_it_does_among_the_others() {
+        for whole in definition().get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
+            let alone =
+                without_empty_variables(clap::Command::new("rlock").subcommand(subcommand(whole.get_name()).unwrap()));
+            let alone = alone.find_subcommand(whole.get_name()).unwrap();
+            let options = |command: &clap::Command| format!("{:?}", command.get_arguments().collect::<Vec<_>>());
+            assert_eq!(options(alone), options(whole), "{}", whole.get_name());
+        }
     }
 
     #[test]

@@ -36,6 +36,21 @@ pub fn bytes(raw: &[u8]) -> String {
     })
 }
 
+/// JSON, in which a terminal would act on nothing: the same value, with such characters written as `\u202e`.
+pub fn json(written: &str) -> String {
+    let mut units = [0; 2];
+    written.chars().fold(String::with_capacity(written.len()), |mut out, c| {
+        if c.is_control() || acts_on_the_line(c) {
+            c.encode_utf16(&mut units).iter().for_each(|unit| {
+                let _ = write!(out, "\\u{unit:04x}");
+            });
+        } else {
+            out.push(c);
+        }
+        out
+    })
+}
+
 /// Directional marks, line and paragraph separators, invisible joiners, tags.
 fn acts_on_the_line(c: char) -> bool {
     matches!(
@@ -58,6 +73,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn json_keeps_its_value_and_loses_what_a_terminal_acts_on(raw in any::<String>(), tag in proptest::char::range('\u{e0000}', '\u{e007f}')) {
+            let value = serde_json::json!({ "a": format!("{raw}{tag}\u{202e}\x7f") });
+            let shown = json(&value.to_string());
+            prop_assert!(!shown.chars().any(|c| c.is_control() || acts_on_the_line(c)));
+            prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+        }
+
         #[test]
         fn nothing_raw_reaches_the_terminal(raw in proptest::collection::vec(any::<u8>(), 0..200)) {
             let shown = bytes(&raw);

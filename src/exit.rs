@@ -7,6 +7,8 @@ use std::fmt;
 pub enum Outcome {
     /// All is well (the subcommands that run no command).
     Done,
+    /// The answer is no (the subcommands that ask something).
+    No,
     /// The command ran and exited with this code.
     Exited(u8),
     /// The command ran and was ended by this signal.
@@ -46,6 +48,7 @@ impl Outcome {
     pub fn code(self) -> u8 {
         match self {
             Self::Done => 0,
+            Self::No => 1,
             Self::Exited(code) | Self::Busy(code) => code,
             Self::Usage => 64,
             Self::Unreachable => 69,
@@ -71,6 +74,11 @@ impl Outcome {
 /// The table of `--help`, the man page and README, in the same words.
 pub const TABLE: &[(&str, &str)] = &[
     ("the command's", "it ran; 128+n if signal n ended it"),
+    (
+        "1",
+        "the answer is no: not the holder's token, or too little left (renew, release, check), free (inspect), not broken \
+         (break); or there is a warning (doctor)",
+    ),
     ("64", "usage"),
     ("69", "no majority of nodes could be reached"),
     ("70", "a bug in rlock"),
@@ -124,6 +132,7 @@ mod tests {
     fn every_outcome_has_the_code_of_the_design() {
         let codes = [
             (Outcome::Done, 0),
+            (Outcome::No, 1),
             (Outcome::Exited(7), 7),
             (Outcome::Killed(15), 143),
             (Outcome::Usage, 64),

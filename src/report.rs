@@ -3,10 +3,11 @@
 //! `run` is silent when all goes well: cron mails whatever is printed. A line is written whole and never waited for
 //! while a lock is held: a reader that has stopped reading must not stop the renewals.
 
+use std::cell::Cell;
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use clap::ValueEnum;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -14,6 +15,7 @@ use serde_json::json;
 
 use crate::clock;
 use crate::exit::{self, Outcome};
+use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 
 /// `--log`.
@@ -80,6 +82,58 @@ impl Reporter {
         let message = format!("{}: {text}", self.key);
         if can_take_a_line() {
             write(&render(self.log, level, event, Some(&self.key), &message));
+        }
+    }
+}
+
+/// Asks whoever is at the terminal, after saying `what` it is about; `None` if nobody is there.
+pub fn ask(what: impl Display, question: &str) -> Option<bool> {
+    let stdin = io::stdin();
+    if !stdin.is_terminal() || !io::stderr().is_terminal() {
+        return None;
+    }
+    write(&format!("{what}\n{question} [y/N] "));
+    let mut answer = String::new();
+    let read = stdin.lock().read_line(&mut answer);
+    Some(read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// How far something has come that takes long: one line on a terminal, drawn over and over, and gone at the end.
+#[derive(Debug)]
+pub struct Progress {
+    begun: Instant,
+    drawn: Cell<Option<Instant>>,
+    shown: bool,
+}
+
+impl Progress {
+    /// What takes less than this is not worth a line.
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    /// A line is drawn no sooner than this after the last.
+    const PAUSE: Duration = Duration::from_millis(100);
+
+    /// Nothing is drawn unless stderr is a terminal, nor if `quiet`.
+    pub fn new(quiet: bool) -> Self {
+        let shown = !quiet && io::stderr().is_terminal();
+        Self { begun: clock::now(), drawn: Cell::new(None), shown }
+    }
+
+    /// Draws `text`, if it is time to.
+    pub fn tell(&self, text: impl FnOnce() -> String) {
+        let now = clock::now();
+        let due = self.drawn.get().map_or(self.begun + Self::PATIENCE, |drawn| drawn + Self::PAUSE);
+        if self.shown && now >= due && can_take_a_line() {
+            self.drawn.set(Some(now));
+            write(&format!("\r\x1b[K{}", text()));
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.drawn.get().is_some() {
+            write("\r\x1b[K");
         }
     }
 }

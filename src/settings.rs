@@ -1,12 +1,14 @@
 //! What is meant: flags, environment and files, completed and checked, before anything is sent to anybody.
 
+pub mod held;
+
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::cli::{LockArgs, OutputArgs, RunArgs, Sources};
+use crate::cli::{LockArgs, NodeArgs, OutputArgs, RunArgs, Sources};
 use crate::escape;
 use crate::exit::{Failure, Outcome};
 use crate::job::policy;
@@ -89,7 +91,7 @@ impl RunSettings {
         let wishes = Wishes {
             ttl: args.lock.ttl,
             drift: args.lock.drift,
-            node_timeout: args.lock.node_timeout,
+            node_timeout: args.lock.nodes.node_timeout,
             kill_after: args.kill_after,
         };
         let lock = LockSettings::new(args.lock, wishes, &args.output, sources)?;
@@ -112,13 +114,14 @@ impl RunSettings {
 }
 
 impl LockSettings {
-    fn new(args: LockArgs, wishes: Wishes, output: &OutputArgs, sources: &Sources) -> Result<Self, Failure> {
-        let key = Key::new(&args.prefix, &args.key).map_err(usage)?;
+    /// Checks what was typed.
+    pub fn new(args: LockArgs, wishes: Wishes, output: &OutputArgs, sources: &Sources) -> Result<Self, Failure> {
+        let key = Key::new(&args.nodes.prefix, &args.key).map_err(usage)?;
         let schedule = Schedule::new(wishes).map_err(|unfit| usage(unfit.to_string()))?;
         if args.note.as_deref().is_some_and(|note| encoded_length(note) > LONGEST_NOTE) {
             return Err(usage(format!("--note is too long: {LONGEST_NOTE} bytes are stored")));
         }
-        let place = place(&args)?;
+        let place = place(&args.nodes)?;
         let outer = outer(&args);
         let report = Reporter { key: key.clone(), log: output.log, quiet: output.quiet, verbose: output.verbose };
         Ok(Self {
@@ -140,7 +143,7 @@ impl LockSettings {
 /// The lock that the command we are part of runs under, if it is the one that is asked for. To be checked with the nodes.
 fn outer(args: &LockArgs) -> Option<Token> {
     let variable = |name| std::env::var(name).ok();
-    let same = variable("RLOCK_KEY")? == args.key && variable("RLOCK_PREFIX").unwrap_or_default() == args.prefix;
+    let same = variable("RLOCK_KEY")? == args.key && variable("RLOCK_PREFIX").unwrap_or_default() == args.nodes.prefix;
     let token = variable("RLOCK_TOKEN")?.parse().ok()?;
     same.then_some(token)
 }
@@ -158,7 +161,7 @@ fn wait(args: &LockArgs, sources: &Sources) -> Result<Option<Duration>, Failure>
     }
 }
 
-fn place(args: &LockArgs) -> Result<Place, Failure> {
+fn place(args: &NodeArgs) -> Result<Place, Failure> {
     let mut servers: Vec<Server> = Vec::new();
     for address in addresses(args)? {
         match address {
@@ -189,7 +192,7 @@ fn place(args: &LockArgs) -> Result<Place, Failure> {
     Ok(Place::Servers(servers.into_iter().map(access).collect()))
 }
 
-fn addresses(args: &LockArgs) -> Result<Vec<Address>, Failure> {
+fn addresses(args: &NodeArgs) -> Result<Vec<Address>, Failure> {
     args.node.iter().map(|node| Address::parse(node.trim()).map_err(config)).collect()
 }
 
@@ -234,15 +237,16 @@ fn environment(args: &LockArgs, sources: &Sources) -> Vec<(&'static str, OsStrin
     let mut set = vec![
         ("RLOCK_KEY", OsString::from(&args.key)),
         ("RLOCK_TTL", duration::show(args.ttl).into()),
-        ("RLOCK_PREFIX", OsString::from(&args.prefix)),
+        ("RLOCK_PREFIX", OsString::from(&args.nodes.prefix)),
     ];
     if sources.typed("node") || !sources.given("node") {
         // An address that cannot be read ends the run before there is a command.
-        let shown: Vec<OsString> = addresses(args).unwrap_or_default().iter().map(Address::without_secret).collect();
+        let shown: Vec<OsString> =
+            addresses(&args.nodes).unwrap_or_default().iter().map(Address::without_secret).collect();
         set.push(("RLOCK_NODE", shown.join(OsStr::new(","))));
     }
     for (name, id, file) in
-        [("RLOCK_CA", "ca", &args.ca), ("RLOCK_PASSWORD_FILE", "password_file", &args.password_file)]
+        [("RLOCK_CA", "ca", &args.nodes.ca), ("RLOCK_PASSWORD_FILE", "password_file", &args.nodes.password_file)]
     {
         if let Some(file) = file.as_deref().filter(|_| sources.typed(id)) {
             let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());

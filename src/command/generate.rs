@@ -1,11 +1,10 @@
 //! `rlock completions` and `rlock man`: what stands in `completions/` and `man/`, made from `cli`.
 
-use std::io::{self, Write};
-
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
+use super::output::print;
 use crate::cli;
 use crate::exit::{self, Failure, Outcome};
 
@@ -13,7 +12,8 @@ use crate::exit::{self, Failure, Outcome};
 pub fn completions(shell: Shell) -> anyhow::Result<Outcome> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut cli::definition(), "rlock", &mut text);
-    print(&text)
+    print(&text)?;
+    Ok(Outcome::Done)
 }
 
 /// Prints rlock(1), or the page of a subcommand.
@@ -45,7 +45,8 @@ pub fn man(subcommand: Option<&str>) -> anyhow::Result<Outcome> {
     table("EXIT STATUS", exit::TABLE).to_writer(&mut text)?;
     table("ENVIRONMENT", cli::VARIABLES).to_writer(&mut text)?;
     see_also().to_writer(&mut text)?;
-    print(&text)
+    print(&text)?;
+    Ok(Outcome::Done)
 }
 
 fn table(title: &str, rows: &[(&str, &str)]) -> Roff {
@@ -59,14 +60,9 @@ fn table(title: &str, rows: &[(&str, &str)]) -> Roff {
 
 fn see_also() -> Roff {
     let mut roff = Roff::new();
-    roff.control("SH", ["SEE ALSO"]).text([roman("rlock(1), rlock-run(1), flock(1), timeout(1), redis-cli(1)")]);
+    let definition = cli::definition();
+    let pages = definition.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+    let pages = pages.map(|subcommand| format!("rlock-{}(1)", subcommand.get_name())).collect::<Vec<_>>().join(", ");
+    roff.control("SH", ["SEE ALSO"]).text([roman(format!("rlock(1), {pages}, flock(1), timeout(1), redis-cli(1)"))]);
     roff
-}
-
-/// A reader that has gone away (`| head`) has seen enough.
-fn print(text: &[u8]) -> anyhow::Result<Outcome> {
-    match io::stdout().write_all(text) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(Outcome::Done),
-    }
 }

@@ -1,9 +1,19 @@
 //! The subcommands, one file each.
 
+pub mod acquire;
+pub mod breaking;
+pub mod check;
+pub mod doctor;
 pub mod generate;
+pub mod inspect;
+mod nodes;
+mod output;
+pub mod release;
+pub mod renew;
 pub mod run;
 mod status;
 mod supervise;
+mod table;
 mod wait;
 
 use crate::cli::{Command, Parsed};
@@ -14,6 +24,13 @@ use crate::job::found::Found;
 pub fn dispatch(parsed: Parsed, found: &Found) -> anyhow::Result<Outcome> {
     match parsed.cli.command {
         Command::Run(args) => run::run(*args, &parsed.sources, found),
+        Command::Acquire(args) => acquire::acquire(*args, &parsed.sources, found),
+        Command::Renew(args) => renew::renew(&args, &parsed.sources),
+        Command::Release(args) => release::release(&args, &parsed.sources),
+        Command::Check(args) => check::check(&args, &parsed.sources),
+        Command::Inspect(args) => inspect::inspect(&args, &parsed.sources),
+        Command::Break(args) => breaking::break_lock(&args, &parsed.sources),
+        Command::Doctor(args) => doctor::doctor(&args, &parsed.sources),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { subcommand } => generate::man(subcommand.as_deref()),
     }

@@ -1,13 +1,12 @@
 //! `rlock run`: takes the lock, runs the command under it, gives it back.
 
 use std::io;
-use std::rc::Rc;
 
 use nix::sys::prctl;
-use tokio::runtime;
 
+use super::nodes::{block_on, open};
 use super::supervise::Job;
-use super::wait::{self, Waited};
+use super::wait::{self, Purpose, Waited};
 use crate::cli::{RunArgs, Sources};
 use crate::exit::{Failure, Outcome};
 use crate::job::exec::Image;
@@ -18,13 +17,12 @@ use crate::job::policy::Policy;
 use crate::job::signals::Signals;
 use crate::job::spawn::{Leader, TOO_LATE};
 use crate::job::terminal::write_from_the_background;
-use crate::node::Node;
-use crate::node::local::LocalNode;
-use crate::node::redis::RedisNode;
+use crate::lock::census::Census;
 use crate::redlock::holding::Holding;
-use crate::redlock::{self, Nodes, Released};
+use crate::redlock::look::look;
+use crate::redlock::{Nodes, Released};
 use crate::report::Reporter;
-use crate::settings::{LockSettings, Place, RunSettings};
+use crate::settings::{LockSettings, RunSettings};
 
 /// Runs the command under the lock.
 pub fn run(args: RunArgs, sources: &Sources, found: &Found) -> anyhow::Result<Outcome> {
@@ -34,29 +32,30 @@ pub fn run(args: RunArgs, sources: &Sources, found: &Found) -> anyhow::Result<Ou
     let guard = Guard::start().map_err(|error| cannot_guard(&settings, &error))?;
     write_from_the_background();
     prctl::set_name(group::NAME)?;
-    let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
-    let result = runtime.block_on(run_async(&settings, found, guard));
-    // Not dropped: a name look-up that hangs must not keep us, and what is left is gone with the process.
-    std::mem::forget(runtime);
-    result
+    block_on(run_async(&settings, found, guard))
 }
 
 async fn run_async(settings: &RunSettings, found: &Found, guard: Guard) -> anyhow::Result<Outcome> {
     let mut signals = Signals::catch(found)?;
-    let nodes = open(&settings.lock)?;
-    let nested = tokio::select! {
+    let nodes = open(&settings.lock.place, settings.lock.schedule.node_timeout())?;
+    let outer = tokio::select! {
         biased;
         caught = wait::terminating(&mut signals) => return Ok(wait::ended_by(caught)),
-        nested = is_under_an_outer_lock(&nodes, &settings.lock) => nested,
+        outer = outer_lock(&nodes, &settings.lock) => outer,
     };
-    if nested {
-        guard.bury();
-        return Err(become_the_command(settings, found).into());
+    match outer {
+        Outer::None => {}
+        Outer::Kept => {
+            guard.bury();
+            return Err(become_the_command(settings, found).into());
+        }
+        Outer::Unkept => return Err(unkept(&settings.lock).into()),
     }
-    let holding = match wait::for_lock(&nodes, settings, &mut signals).await? {
-        Waited::Won(holding) => *holding,
-        Waited::Over(outcome) => return Ok(outcome),
-    };
+    let holding =
+        match wait::for_lock(&nodes, &settings.lock, Purpose::Command(&settings.argv[0]), &mut signals).await? {
+            Waited::Won(holding) => *holding,
+            Waited::Over(outcome) => return Ok(outcome),
+        };
     // What came between the wait and the command's start still means: do not run it.
     if let Some(caught) = signals.ended() {
         report_release(&settings.lock.report, &holding.release().await);
@@ -67,22 +66,6 @@ async fn run_async(settings: &RunSettings, found: &Found, guard: Guard) -> anyho
         Err(error) => {
             report_release(&settings.lock.report, &holding.release().await);
             Err(cannot_start(settings, &error, "; the lock is released").into())
-        }
-    }
-}
-
-fn open(settings: &LockSettings) -> Result<Nodes, Failure> {
-    match &settings.place {
-        Place::Servers(servers) => {
-            let limit = settings.schedule.node_timeout();
-            Ok(servers
-                .iter()
-                .map(|access| -> Box<dyn Node> { Box::new(RedisNode::new(access.clone(), limit)) })
-                .collect())
-        }
-        Place::Local(dir) => {
-            let node = LocalNode::open(dir.as_deref()).map_err(|why| Failure::new(Outcome::Config, why))?;
-            Ok(Rc::new([Box::new(node)]))
         }
     }
 }
@@ -131,13 +114,34 @@ fn start(
     }
 }
 
-/// Whether the command that we are part of runs under this very lock: it would wait for itself. The token is checked with
-/// the nodes, so that variables that lie change nothing.
-async fn is_under_an_outer_lock(nodes: &Nodes, lock: &LockSettings) -> bool {
-    match lock.outer {
-        Some(token) => redlock::is_held_by(nodes, &lock.key, token, lock.schedule.node_timeout()).await,
-        None => false,
+/// The lock that the command we are part of runs under.
+enum Outer {
+    /// Not this one.
+    None,
+    /// This very one: we would wait for ourselves.
+    Kept,
+    /// This one, and no rlock keeps it.
+    Unkept,
+}
+
+/// The token is checked with the nodes, so that variables that lie change nothing.
+async fn outer_lock(nodes: &Nodes, lock: &LockSettings) -> Outer {
+    let Some(token) = lock.outer else { return Outer::None };
+    let certain = |census: &Census| census.is_held_by(token).is_some();
+    let looks = look(nodes, &lock.key, lock.schedule.node_timeout(), certain).await;
+    let census = looks.census();
+    let holder = census.foremost().and_then(|(occupant, _)| occupant.holder());
+    match (census.is_held_by(token), holder) {
+        (Some(true), Some((_, details))) if details.acquired => Outer::Unkept,
+        (Some(true), _) => Outer::Kept,
+        _ => Outer::None,
     }
+}
+
+/// Under it the command would run on when it ends.
+fn unkept(lock: &LockSettings) -> Failure {
+    let why = "held by rlock acquire already, with the RLOCK_TOKEN of this environment: release it first, or ask rlock check and run the command without rlock run";
+    Failure::new(Outcome::Usage, format!("{}: {why}", lock.key))
 }
 
 /// The outer rlock keeps the lock, and its command's processes from outliving it; there is nothing to do beside that, so

@@ -1,5 +1,6 @@
 //! Waiting for the lock: attempt after attempt until it is ours, the time is up, or a signal comes.
 
+use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
@@ -23,7 +24,7 @@ use crate::redlock::attempt::{Attempt, Tally};
 use crate::redlock::holding::Holding;
 use crate::redlock::line::Line;
 use crate::redlock::{self, Nodes};
-use crate::settings::{LockSettings, RunSettings, file_name};
+use crate::settings::{LockSettings, file_name};
 
 /// How long nodes that have never answered are tried.
 const UNREACHABLE: Duration = Duration::from_secs(10);
@@ -42,6 +43,15 @@ pub(super) enum Waited {
     Over(Outcome),
 }
 
+/// What the lock is taken for, as others are told.
+#[derive(Clone, Copy)]
+pub(super) enum Purpose<'a> {
+    /// A command, which ends before the lock can pass on.
+    Command(&'a OsStr),
+    /// Work that no process of ours knows of (`acquire`).
+    Steps,
+}
+
 /// What the last attempt found, for the message when the time is up.
 enum Last {
     Busy(Box<Occupant>),
@@ -52,8 +62,13 @@ enum Last {
 }
 
 /// Waits for the lock as `--wait` says. However that ends, unless with the lock, nothing of the wait is left on the nodes.
-pub(super) async fn for_lock(nodes: &Nodes, settings: &RunSettings, signals: &mut Signals) -> anyhow::Result<Waited> {
-    let mut wait = Wait::new(nodes, settings)?;
+pub(super) async fn for_lock(
+    nodes: &Nodes,
+    lock: &LockSettings,
+    purpose: Purpose<'_>,
+    signals: &mut Signals,
+) -> anyhow::Result<Waited> {
+    let mut wait = Wait::new(nodes, lock, purpose)?;
     let waited = wait.until_over(signals).await;
     if !matches!(waited, Ok(Waited::Won(_))) {
         wait.leave().await;
@@ -64,8 +79,8 @@ pub(super) async fn for_lock(nodes: &Nodes, settings: &RunSettings, signals: &mu
 /// A wait that is under way.
 struct Wait<'a> {
     nodes: &'a Nodes,
-    settings: &'a RunSettings,
     lock: &'a LockSettings,
+    purpose: Purpose<'a>,
     begin: Instant,
     gives_up: Instant,
     /// With `--no-wait` the first attempt may take its full time, so that it works over a slow line too.
@@ -88,14 +103,13 @@ struct Wait<'a> {
 }
 
 impl<'a> Wait<'a> {
-    fn new(nodes: &'a Nodes, settings: &'a RunSettings) -> std::io::Result<Self> {
-        let lock = &settings.lock;
+    fn new(nodes: &'a Nodes, lock: &'a LockSettings, purpose: Purpose<'a>) -> std::io::Result<Self> {
         let begin = clock::now();
         let patient = lock.wait.is_none_or(|wait| !wait.is_zero());
         Ok(Self {
             nodes,
-            settings,
             lock,
+            purpose,
             begin,
             gives_up: lock.wait.map_or(Instant::NEVER, |wait| begin + wait),
             at_least: if patient { begin } else { begin + lock.schedule.node_timeout() },
@@ -175,7 +189,7 @@ impl<'a> Wait<'a> {
     fn attempt(&mut self) -> std::io::Result<Attempt> {
         let inquiry = inquiry(self.lock, self.nodes.len(), self.longest_ttl);
         let ticket = self.ticket.as_ref().map(|(ticket, _)| ticket.clone());
-        let claim = claim(self.settings, self.nodes.len(), inquiry, ticket);
+        let claim = claim(self.lock, self.purpose, self.nodes.len(), inquiry, ticket);
         if let Some((_, token)) = &mut self.ticket {
             *token = claim.token;
         }
@@ -295,17 +309,28 @@ pub(super) fn ended_by(caught: Caught) -> Outcome {
 }
 
 /// What this attempt asks for: a token of its own, and who we are.
-fn claim(settings: &RunSettings, nodes: usize, inquiry: Option<Duration>, ticket: Option<Ticket>) -> Claim {
-    let lock = &settings.lock;
+fn claim(
+    lock: &LockSettings,
+    purpose: Purpose,
+    nodes: usize,
+    inquiry: Option<Duration>,
+    ticket: Option<Ticket>,
+) -> Claim {
     let now = SystemTime::now();
     let token = Token::fresh();
+    let (cmd, acquired) = match purpose {
+        Purpose::Command(name) => (file_name(name), false),
+        Purpose::Steps => ("acquire".to_owned(), true),
+    };
     let details = Details {
         host: host(),
-        pid: std::process::id(),
+        pid: if acquired { 0 } else { std::process::id() },
         user: user(),
         since: clock::unix_millis(now),
-        cmd: file_name(&settings.argv[0]),
+        cmd,
         note: lock.note.clone(),
+        acquired,
+        broken: None,
         ttl: u64::try_from(lock.schedule.ttl().as_millis()).unwrap_or(u64::MAX),
         n: nodes,
         v: 0,
@@ -321,13 +346,14 @@ fn claim(settings: &RunSettings, nodes: usize, inquiry: Option<Duration>, ticket
     }
 }
 
-fn host() -> String {
+/// This machine's name.
+pub(super) fn host() -> String {
     nix::unistd::gethostname().map_or_else(|_| "?".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
 /// The user's name as the environment has it, else the number. Not getpwuid(3): a directory service that hangs must not
 /// keep a job from running.
-fn user() -> String {
+pub(super) fn user() -> String {
     ["LOGNAME", "USER"]
         .into_iter()
         .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))

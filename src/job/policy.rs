@@ -251,6 +251,11 @@ impl Policy {
         match (self.phase, loss) {
             (Phase::Killed | Phase::Over, _) => vec![],
             (_, Loss::TakenOver) => self.lose_and_kill(),
+            // The place is kept as long as the lease was going to last, and the kill comes before its end (`tick`).
+            (Phase::Running | Phase::Suspended { .. }, Loss::Broken) => {
+                self.lose_and_stop(now, now + self.wishes.schedule.grace())
+            }
+            (Phase::Stopping { .. }, Loss::Broken) => self.now_lost(Measure::Signalled),
             (Phase::Running | Phase::Suspended { .. }, Loss::Absent) => self.lose_and_stop(now, soon),
             (Phase::Stopping { kill_at, signalled }, Loss::Absent) => {
                 self.phase = Phase::Stopping { kill_at: kill_at.min(soon), signalled };

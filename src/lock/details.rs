@@ -10,6 +10,9 @@ const FORMAT: u32 = 1;
 /// The largest value ever stored, in bytes.
 pub const LARGEST_VALUE: usize = 1024;
 
+/// What a tombstone begins with.
+pub const BROKEN: &str = "broken ";
+
 /// The longest `--note`, in bytes once encoded.
 pub const LONGEST_NOTE: usize = 512;
 
@@ -30,6 +33,12 @@ pub struct Details {
     /// `--note`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// Whether `acquire` took it: then no process keeps it, and none has to be stopped before it passes on.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub acquired: bool,
+    /// In a tombstone: who broke the lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broken: Option<String>,
     /// Lease length in milliseconds.
     pub ttl: u64,
     /// Number of nodes that the holder uses.
@@ -46,7 +55,11 @@ impl Details {
             host: cut(self.host, 128),
             user: cut(self.user, 64),
             cmd: cut(self.cmd, 128),
-            note: self.note.map(|note| cut(note, LONGEST_NOTE)),
+            // A tombstone is longer by who made it, and by the word.
+            note: self
+                .note
+                .map(|note| cut(note, if self.broken.is_some() { LONGEST_NOTE - 128 } else { LONGEST_NOTE })),
+            broken: self.broken.map(|by| cut(by, 96)),
             v: FORMAT,
             ..self
         }
@@ -55,6 +68,13 @@ impl Details {
     /// The value stored at the key: `TOKEN SP DETAILS`.
     pub fn value(&self, token: Token) -> String {
         format!("{token} {}", self.json())
+    }
+
+    /// The value that stands in its place once it is broken: `broken TOKEN SP DETAILS`. The details stay the holder's:
+    /// others still go by its TTL and its number of nodes.
+    pub fn tombstone(&self, token: Token, by: String) -> String {
+        let details = Self { broken: Some(by), ..self.clone() };
+        format!("{BROKEN}{}", details.fitted().value(token))
     }
 
     /// Compact JSON.
@@ -83,8 +103,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_value_never_exceeds_its_limit(host in ".{0,300}", user in ".{0,300}", cmd in ".{0,300}", note in ".{0,600}") {
-            let details = Details { host, user, cmd, note: Some(note), pid: u32::MAX, since: u64::MAX, ttl: u64::MAX, n: 99, v: 0 };
+        fn a_value_never_exceeds_its_limit(host in ".{0,300}", user in ".{0,300}", cmd in ".{0,300}", note in ".{0,600}", by in ".{0,200}") {
+            let details = Details { host, user, cmd, note: Some(note), pid: u32::MAX, acquired: true, since: u64::MAX, ttl: u64::MAX, n: 99, broken: None, v: 0 };
+            prop_assert!(details.tombstone(Token::fresh(), by).len() <= LARGEST_VALUE);
             prop_assert!(details.fitted().value(Token::fresh()).len() <= LARGEST_VALUE);
         }
     }

@@ -14,6 +14,9 @@ impl Fence {
     /// One above the largest fence.
     pub const LIMIT: u64 = 1 << 52;
 
+    /// The least there is.
+    pub const FIRST: Self = Self(1);
+
     /// `None` for zero and for what no counter may reach.
     pub fn new(number: u64) -> Option<Self> {
         (1..Self::LIMIT).contains(&number).then_some(Self(number))

@@ -28,6 +28,19 @@ impl Key {
         Ok(Self { typed: typed.to_owned(), stored })
     }
 
+    /// The lock under `prefix` whose derived key of this kind is `derived`; `None` if there is none.
+    pub fn of_derived(kind: &str, derived: &str, prefix: &str) -> Option<Self> {
+        let rest = derived.strip_prefix("rlock:")?.strip_prefix(kind)?.strip_prefix(":{")?;
+        // No tag has a brace in it.
+        let (its_tag, stored) = rest.split_once("}:")?;
+        let fits = match hash_tag(stored) {
+            Some(own) => own == its_tag,
+            None if stored.contains('}') => slot(its_tag) == slot(stored),
+            None => its_tag == stored,
+        };
+        Self::new(prefix, stored.strip_prefix(prefix).filter(|_| fits)?).ok()
+    }
+
     /// As the user typed it, which is how messages and `RLOCK_KEY` name it.
     pub fn typed(&self) -> &str {
         &self.typed
@@ -135,12 +148,24 @@ mod tests {
         assert!(Key::new("", "rlock:deploy").is_ok());
     }
 
+    #[test]
+    fn a_derived_key_names_its_lock_and_a_made_up_one_none() {
+        let prefixed = Key::new("p:", "job").unwrap();
+        assert_eq!(Key::of_derived("fence", "rlock:fence:{p:job}:p:job", "p:"), Some(prefixed));
+        for made_up in
+            ["rlock:fence:{p:job}:p:job", "rlock:fence:{x}:job", "rlock:queue:{job}:job", "rlock:fence:{}:", "x"]
+        {
+            assert_eq!(Key::of_derived("fence", made_up, "q:"), None, "{made_up}");
+        }
+    }
+
     proptest! {
         #[test]
         fn a_derived_key_shares_the_slot_and_no_two_keys_share_a_derived_one(a in "[ab{}:]{1,8}", b in "[ab{}:]{1,8}") {
             let (Ok(a), Ok(b)) = (Key::new("", &a), Key::new("", &b)) else { return Ok(()) };
             prop_assert_eq!(slot(&a.derived("fence")), slot(a.stored()));
             prop_assert_eq!(a.derived("fence") == b.derived("fence"), a == b);
+            prop_assert_eq!(Key::of_derived("fence", &a.derived("fence"), ""), Some(a));
         }
     }
 }

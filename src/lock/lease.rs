@@ -42,6 +42,8 @@ impl fmt::Display for Struck {
 pub enum Loss {
     /// Too many nodes have nothing at the key; nobody is known to hold the lock.
     Absent,
+    /// Somebody broke it (`rlock break`): the key stays and keeps others out until the command is dead.
+    Broken,
     /// What we would need for a majority is in other hands: the lock has passed on.
     TakenOver,
 }

@@ -5,9 +5,11 @@
 
 pub mod backoff;
 pub mod ballot;
+pub mod census;
 pub mod details;
 pub mod duration;
 pub mod fence;
+pub mod glob;
 pub mod identity;
 pub mod instant;
 pub mod key;
@@ -17,4 +19,5 @@ pub mod queue;
 pub mod quorum;
 pub mod restart;
 pub mod schedule;
+pub mod sight;
 pub mod token;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::details::Details;
+use super::details::{BROKEN, Details};
 use super::duration;
 use super::queue::Waiter;
 use super::schedule::LONGEST_TTL;
@@ -46,6 +46,11 @@ pub enum Who {
 }
 
 impl Occupant {
+    /// The holder's token and what it says of itself, if it is an rlock.
+    pub fn holder(&self) -> Option<(Token, &Details)> {
+        if let Who::Holder(token, details) = &self.who { Some((*token, details)) } else { None }
+    }
+
     /// How long its leases are, if it says so.
     pub fn lease_length(&self) -> Option<Duration> {
         let Who::Holder(_, details) = &self.who else { return None };
@@ -70,8 +75,13 @@ fn understand(seen: &Sighting) -> Option<Who> {
     if seen.kind != "string" || seen.length != seen.head.len() as u64 {
         return None;
     }
-    let (token, details) = std::str::from_utf8(&seen.head).ok()?.split_once(' ')?;
-    Some(Who::Holder(token.parse().ok()?, serde_json::from_str(details).ok()?))
+    let text = std::str::from_utf8(&seen.head).ok()?;
+    let lock = text.strip_prefix(BROKEN);
+    let (token, details) = lock.unwrap_or(text).split_once(' ')?;
+    let told: Details = serde_json::from_str(details).ok()?;
+    // A tombstone is one by its first word.
+    let broken = lock.map(|_| told.broken.unwrap_or_else(|| "somebody".to_owned()));
+    Some(Who::Holder(token.parse().ok()?, Details { broken, ..told }))
 }
 
 fn describe(seen: &Sighting) -> String {
@@ -105,8 +115,15 @@ impl Occupant {
         match &self.who {
             Who::Holder(_, d) => {
                 let [user, host, cmd] = [&d.user, &d.host, &d.cmd].map(|text| escape::text(text));
+                let by = if d.acquired {
+                    format!("held by {user}@{host}, taken with acquire")
+                } else {
+                    format!("held by {user}@{host}, pid {}, running {cmd}", d.pid)
+                };
                 let note = d.note.as_ref().map_or_else(String::new, |note| format!(" ({})", escape::text(note)));
-                format!("held by {user}@{host}, pid {}, running {cmd}{note}", d.pid)
+                let broken =
+                    d.broken.as_ref().map(|by| format!(", and being stopped: {} broke the lock", escape::text(by)));
+                by + &note + &broken.unwrap_or_default()
             }
             Who::Waiter(waiter) => {
                 format!("free, but next in line is {}, pid {}", escape::text(&waiter.host), waiter.pid)
@@ -135,6 +152,19 @@ mod tests {
         assert_eq!(Occupant::from(seen.clone()).who, Who::Holder(token, details));
         let longer = Sighting { length: seen.length + 1, ..seen };
         assert!(matches!(Occupant::from(longer).who, Who::Foreign(_)));
+    }
+
+    #[test]
+    fn a_tombstone_names_the_holder_and_who_broke_the_lock() {
+        let details = Details { host: "web1".to_owned(), n: 3, ttl: 9, ..Details::default() }.fitted();
+        let token = Token::fresh();
+        let seen = Occupant::from(sighting(details.tombstone(token, "me@ops".to_owned()).as_bytes()));
+        assert_eq!(seen.holder().map(|(token, _)| token), Some(token));
+        assert_eq!((seen.nodes(), seen.lease_length()), (Some(3), Some(Duration::from_millis(9))));
+        assert!(seen.to_string().contains("me@ops broke the lock"), "{seen}");
+        let liar = Details { broken: Some("me".to_owned()), ..details };
+        let seen = Occupant::from(sighting(liar.value(token).as_bytes()));
+        assert_eq!(seen.holder().and_then(|(_, details)| details.broken.clone()), None);
     }
 
     #[test]

@@ -22,8 +22,8 @@ use super::tls::Trust;
 use super::{Fault, FaultKind};
 use crate::escape;
 
-/// The most that may be read between two requests.
-const REPLY_LIMIT: usize = 64 * 1024;
+/// The most that may be read between two requests, for all that a lock needs.
+pub const REPLY_LIMIT: usize = 64 * 1024;
 
 /// How to get in: what the address says, completed with what the environment or a file says.
 #[derive(Clone)]
@@ -94,33 +94,40 @@ impl Traffic {
 }
 
 impl Link {
-    /// Connects and authenticates. `told`: speak RESP3, and pass on what the server tells of its own accord. The caller
-    /// limits the time.
-    pub async fn open(access: &Access, told: Option<UnboundedSender<PushInfo>>) -> Result<Self, Fault> {
+    /// Connects and authenticates. The caller limits the time; `limit` is the most that may be read between two requests.
+    /// `told`: speak RESP3, and pass on what the server tells of its own accord.
+    pub async fn open(access: &Access, limit: usize, told: Option<UnboundedSender<PushInfo>>) -> Result<Self, Fault> {
         match &access.server.endpoint {
             Endpoint::Unix(path) => {
                 let stream = UnixStream::connect(path).await.map_err(|error| cannot_connect(&error))?;
-                Self::set_up(access, stream, told).await
+                Self::set_up(access, stream, limit, told).await
             }
             Endpoint::Tcp { host, port, tls } => {
                 let stream =
                     TcpStream::connect((host.as_str(), *port)).await.map_err(|error| cannot_connect(&error))?;
                 stream.set_nodelay(true).map_err(|error| cannot_connect(&error))?;
                 match (&access.trust, tls) {
-                    (Some(trust), true) => Self::set_up(access, trust.handshake(host, stream).await?, told).await,
+                    (Some(trust), true) => {
+                        Self::set_up(access, trust.handshake(host, stream).await?, limit, told).await
+                    }
                     (None, true) => Err(Fault::new(FaultKind::Unfit, "no issuer is trusted for rediss://")),
-                    (_, false) => Self::set_up(access, stream, told).await,
+                    (_, false) => Self::set_up(access, stream, limit, told).await,
                 }
             }
         }
     }
 
-    async fn set_up<S>(access: &Access, stream: S, told: Option<UnboundedSender<PushInfo>>) -> Result<Self, Fault>
+    async fn set_up<S>(
+        access: &Access,
+        stream: S,
+        limit: usize,
+        told: Option<UnboundedSender<PushInfo>>,
+    ) -> Result<Self, Fault>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let traffic = Arc::new(Traffic::default());
-        let metered = Metered { stream, traffic: Arc::clone(&traffic), allowance: REPLY_LIMIT };
+        let metered = Metered { stream, traffic: Arc::clone(&traffic), limit, allowance: limit };
         let mut info = RedisConnectionInfo::default().set_db(i64::from(access.server.db)).set_skip_set_lib_name();
         if let Some(password) = &access.password {
             info = info.set_password(password.reveal());
@@ -319,6 +326,7 @@ fn know_the_processor() {
 struct Metered<S> {
     stream: S,
     traffic: Arc<Traffic>,
+    limit: usize,
     /// Bytes that may still be read before the next request is written.
     allowance: usize,
 }
@@ -330,7 +338,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         let count = buffer.filled().len() - before;
         let Some(left) = self.allowance.checked_sub(count) else {
             self.traffic.break_off();
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "a reply of over 64 KiB")));
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("a reply of over {} KiB", self.limit / 1024),
+            )));
         };
         self.allowance = left;
         if result.is_err() || count == 0 {
@@ -346,7 +357,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
         match &result {
             Ok(count) => {
                 self.traffic.taken.fetch_add(*count as u64, Ordering::Relaxed);
-                self.allowance = REPLY_LIMIT;
+                self.allowance = self.limit;
             }
             Err(_) => self.traffic.break_off(),
         }

@@ -18,7 +18,8 @@ use nix::unistd::Uid;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use uuid::Uuid;
 
-use super::{Answer, Claim, Fault, FaultKind, Freed, Node, Pending, Queued, Renewal, Vote};
+use super::{Answer, Claim, Fault, FaultKind, Force, Freed, Node, Pending, Queued, Renewal, Vote};
+use crate::clock;
 use crate::escape;
 use crate::lock::details::LARGEST_VALUE;
 use crate::lock::fence::Fence;
@@ -26,6 +27,7 @@ use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 use crate::lock::lease::Struck;
 use crate::lock::occupant::{Occupant, Sighting, Who};
+use crate::lock::sight::Sight;
 use crate::lock::token::Token;
 
 /// Where a user's locks are, the same for cron and for a login: `TMPDIR` and `XDG_RUNTIME_DIR` differ between the two.
@@ -114,24 +116,20 @@ impl LocalNode {
         Some(fence)
     }
 
-    /// Whether the file of `key` names `token` and is locked, by whomever: a crashed holder's file may be left over.
-    fn read(&self, key: &Key, token: Token) -> io::Result<Option<Struck>> {
+    /// Who has the file of `key` locked, whatever process: a crashed holder's file may be left over.
+    fn read(&self, key: &Key) -> io::Result<Option<Occupant>> {
         let path = self.dir.join(file_name(key.stored()));
         let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
         let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Struck::Absent)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let seen = sighting(&mut file)?;
-        match Flock::lock(file, FlockArg::LockSharedNonblock) {
-            Ok(_) => Ok(Some(Struck::Absent)),
-            Err(_) if seen.head.starts_with(format!("{token} ").as_bytes()) => Ok(None),
-            Err(_) => Ok(Some(Struck::Another)),
-        }
+        let seen = occupant(&mut file)?;
+        Ok(Flock::lock(file, FlockArg::LockSharedNonblock).is_err().then_some(seen))
     }
 
-    fn look(&self, token: Token) -> io::Result<Option<Struck>> {
+    fn standing(&self, token: Token) -> io::Result<Option<Struck>> {
         match self.held.borrow().as_ref().filter(|held| held.token == token) {
             None => Ok(Some(Struck::Absent)),
             Some(held) if is_at(&held.file, &held.path)? => Ok(None),
@@ -147,7 +145,7 @@ impl LocalNode {
     }
 
     fn let_go(&self, token: Token) -> io::Result<Freed> {
-        if let Some(struck) = self.look(token)? {
+        if let Some(struck) = self.standing(token)? {
             return Ok(Freed::NotOurs(struck));
         }
         if let Some(held) = self.held.borrow_mut().take() {
@@ -169,7 +167,7 @@ impl Node for LocalNode {
     }
 
     fn renew(&self, claim: &Claim, _fence: Fence, _anew: bool) -> Pending<Renewal> {
-        let renewal = match self.look(claim.token) {
+        let renewal = match self.standing(claim.token) {
             Ok(None) => {
                 self.touch();
                 Renewal::Renewed(Instant::NEVER)
@@ -185,9 +183,15 @@ impl Node for LocalNode {
         Box::pin(std::future::ready(Renewal::Lost(Struck::Absent)))
     }
 
-    fn check(&self, key: &Key, token: Token) -> Pending<Result<Option<Struck>, Fault>> {
-        let standing = self.read(key, token).map_err(|error| self.fault(&error));
-        Box::pin(std::future::ready(standing))
+    fn look(&self, key: &Key) -> Pending<Result<Sight, Fault>> {
+        // The fence counter is all locks' together, and says nothing of one.
+        let sight = self.read(key).map(|occupant| Sight { occupant, foreign: None, fence: None, asked: clock::now() });
+        Box::pin(std::future::ready(sight.map_err(|error| self.fault(&error))))
+    }
+
+    fn force(&self, _key: &Key, _force: Force) -> Pending<Result<Option<Struck>, Fault>> {
+        let why = "a lock on this machine alone ends with the rlock that holds it: end that one";
+        Box::pin(std::future::ready(Err(Fault::new(FaultKind::Unfit, why))))
     }
 
     fn release(&self, _key: &Key, token: Token, _queued: Queued<'_>) -> Pending<Freed> {

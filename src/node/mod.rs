@@ -5,10 +5,14 @@
 //! was written may run, and its release must not depend on who is still interested.
 
 pub mod address;
+pub mod console;
+pub mod exam;
 pub mod link;
 pub mod local;
 pub mod redis;
+pub mod rights;
 mod script;
+pub mod survey;
 pub mod tls;
 
 use std::fmt;
@@ -21,9 +25,10 @@ use crate::lock::identity::Identity;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 use crate::lock::lease::Struck;
-use crate::lock::occupant::Occupant;
+use crate::lock::occupant::{Occupant, Sighting};
 use crate::lock::queue::{Place, Ticket, Waiter};
 use crate::lock::schedule::Schedule;
+use crate::lock::sight::Sight;
 use crate::lock::token::Token;
 
 /// An answer that will come, or not.
@@ -44,8 +49,11 @@ pub trait Node {
     /// if it is still ours. `anew` as for [`Node::renew`].
     fn heal(&self, claim: &Claim, fence: Fence, anew: bool) -> Pending<Renewal>;
 
-    /// Tells whether the key is `token`'s (`None`), or how it is not.
-    fn check(&self, key: &Key, token: Token) -> Pending<Result<Option<Struck>, Fault>>;
+    /// Tells what stands at the key, and changes nothing.
+    fn look(&self, key: &Key) -> Pending<Result<Sight, Fault>>;
+
+    /// Takes the key from its holder. `None` if it was done, or how the key was not that holder's.
+    fn force(&self, key: &Key, force: Force) -> Pending<Result<Option<Struck>, Fault>>;
 
     /// Deletes the key if it is ours, behind whatever was sent before, and tells the next who waits. `queued`: what is to
     /// become of our own place.
@@ -170,10 +178,23 @@ pub enum Renewal {
     Renewed(Instant),
     /// The key was gone and is ours again until then. Counts only if it comes while the lease stands.
     Healed(Instant),
+    /// The lock was broken, by whom; its place is kept, until then if it was extended.
+    Broken(Option<Instant>, String),
     /// The key is not ours any more.
     Lost(Struck),
     /// No answer that counts.
     Failed(Fault),
+}
+
+/// How a key is taken from its holder, and from nobody else.
+#[derive(Clone, Copy, Debug)]
+pub enum Force<'a> {
+    /// A tombstone takes the lock's place and keeps the key's TTL; the holder will stop its command and delete it.
+    Entomb(Token, &'a str),
+    /// The lock, or its tombstone, is deleted; the fence counter passes the number, so that the holder cannot set it again.
+    Remove(Token, u64),
+    /// What is none of rlock's is deleted, if it is still this.
+    Clear(&'a Sighting),
 }
 
 /// A node's answer to a release.

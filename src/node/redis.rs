@@ -12,9 +12,9 @@ use std::time::Duration;
 use redis::{Cmd, PushInfo, PushKind, Value};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::link::{Access, Link};
+use super::link::{Access, Link, REPLY_LIMIT};
 use super::script;
-use super::{Answer, Claim, Fault, FaultKind, Freed, Inquiry, Node, Pending, Queued, Renewal, Vote, Wake};
+use super::{Answer, Claim, Fault, FaultKind, Force, Freed, Inquiry, Node, Pending, Queued, Renewal, Vote, Wake};
 use crate::clock;
 use crate::lock::fence::Fence;
 use crate::lock::identity::Identity;
@@ -24,6 +24,7 @@ use crate::lock::lease::Struck;
 use crate::lock::occupant::{Occupant, Sighting, Who};
 use crate::lock::queue::Place;
 use crate::lock::restart;
+use crate::lock::sight::Sight;
 use crate::lock::token::Token;
 
 /// How long a fence counter is kept after its last use, at least.
@@ -49,7 +50,10 @@ macro_rules! script {
 const ACQUIRE: &str = script!("peek.lua", "queue.lua", "acquire.lua");
 const RENEW: &str = script!("peek.lua", "renew.lua");
 const HEAL: &str = script!("peek.lua", "heal.lua");
-const CHECK: &str = script!("peek.lua", "check.lua");
+const ENTOMB: &str = script!("peek.lua", "entomb.lua");
+const REMOVE: &str = script!("peek.lua", "remove.lua");
+const CLEAR: &str = script!("peek.lua", "clear.lua");
+const LOOK: &str = script!("peek.lua", "look.lua");
 const RELEASE: &str = script!("peek.lua", "queue.lua", "release.lua");
 
 /// A server.
@@ -223,7 +227,7 @@ impl Worker {
         // Boxed: opening is rare and its state large, and would be part of every future above it.
         // Nothing was sent yet, so a connection that is slow to open leaves nothing unknown behind.
         let slow = || Err(Fault { kind: FaultKind::Unavailable, ..Fault::timeout(self.limit) });
-        clock::until(ends, Box::pin(Link::open(&self.access, told))).await.unwrap_or_else(slow)
+        clock::until(ends, Box::pin(Link::open(&self.access, REPLY_LIMIT, told))).await.unwrap_or_else(slow)
     }
 }
 
@@ -274,7 +278,7 @@ impl Node for RedisNode {
     fn renew(&self, claim: &Claim, fence: Fence, anew: bool) -> Pending<Renewal> {
         let mut command = eval(RENEW, &[claim.key.stored(), &claim.key.derived("fence")]);
         command.arg(claim.token.to_string()).arg(millis(claim.schedule.ttl())).arg(fence.get()).arg(fence_life(claim));
-        renewal(claim, self.ask(command, Route::usual_or(anew), false))
+        renewal(claim, self.ask(command, Route::usual_or(anew), false), false)
     }
 
     fn heal(&self, claim: &Claim, fence: Fence, anew: bool) -> Pending<Renewal> {
@@ -282,14 +286,37 @@ impl Node for RedisNode {
         let mut command = eval(HEAL, &[claim.key.stored(), &counter, &queue]);
         command.arg(claim.token.to_string()).arg(&claim.value).arg(millis(claim.schedule.ttl()));
         command.arg(fence.get()).arg(fence_life(claim)).arg(waiter(claim));
-        renewal(claim, self.ask(command, Route::usual_or(anew), true))
+        renewal(claim, self.ask(command, Route::usual_or(anew), true), true)
     }
 
-    fn check(&self, key: &Key, token: Token) -> Pending<Result<Option<Struck>, Fault>> {
-        let mut command = eval(CHECK, &[key.stored()]);
-        command.arg(token.to_string());
+    fn look(&self, key: &Key) -> Pending<Result<Sight, Fault>> {
+        let reply = self.ask(eval(LOOK, &[key.stored(), &key.derived("fence")]), Route::Usual, false);
+        Box::pin(async move {
+            let Reply { sent, result } = received(reply).await;
+            result.and_then(|value| sight(&value, sent).ok_or_else(|| garbled(&value)))
+        })
+    }
+
+    fn force(&self, key: &Key, force: Force) -> Pending<Result<Option<Struck>, Fault>> {
+        let command = match force {
+            Force::Entomb(token, tombstone) => {
+                let mut command = eval(ENTOMB, &[key.stored()]);
+                command.arg(token.to_string()).arg(tombstone);
+                command
+            }
+            Force::Remove(token, fence) => {
+                let mut command = eval(REMOVE, &[key.stored(), &key.derived("fence")]);
+                command.arg(token.to_string()).arg(fence).arg(millis(FENCE_LIFE));
+                command
+            }
+            Force::Clear(seen) => {
+                let mut command = eval(CLEAR, &[key.stored()]);
+                command.arg(&seen.kind).arg(seen.length).arg(&seen.head);
+                command
+            }
+        };
         let reply = self.ask(command, Route::Usual, false);
-        Box::pin(async move { received(reply).await.result.and_then(|value| standing(&value, "ours")) })
+        Box::pin(async move { received(reply).await.result.and_then(|value| standing(&value, "forced")) })
     }
 
     fn release(&self, key: &Key, token: Token, queued: Queued<'_>) -> Pending<Freed> {
@@ -392,13 +419,18 @@ async fn received(reply: oneshot::Receiver<Reply>) -> Reply {
     reply.await.unwrap_or_else(gone)
 }
 
-fn renewal(claim: &Claim, reply: oneshot::Receiver<Reply>) -> Pending<Renewal> {
+/// What came of a renewal; `keeps`: it extends a tombstone too.
+fn renewal(claim: &Claim, reply: oneshot::Receiver<Reply>, keeps: bool) -> Pending<Renewal> {
     let schedule = claim.schedule;
     Box::pin(async move {
         let Reply { sent, result } = received(reply).await;
         let until = schedule.tenure(sent);
         match result {
             Ok(value) if parts(&value).is_some_and(|words| words[0] == Some("healed")) => Renewal::Healed(until),
+            Ok(value) if parts(&value).is_some_and(|words| words[0] == Some("broken")) => {
+                let by = sighting(&value).map(Occupant::from).and_then(|seen| seen.holder()?.1.broken.clone());
+                Renewal::Broken(keeps.then_some(until), crate::escape::text(&by.unwrap_or_default()))
+            }
             Ok(value) => match standing(&value, "renewed") {
                 Ok(None) => Renewal::Renewed(until),
                 Ok(Some(struck)) => Renewal::Lost(struck),
@@ -495,6 +527,17 @@ fn sighting(value: &Value) -> Option<Sighting> {
         head: bulk(head)?.to_vec(),
         ttl: u64::try_from(*ttl).ok().map(Duration::from_millis),
     })
+}
+
+fn sight(value: &Value, asked: Instant) -> Option<Sight> {
+    let Value::Array(items) = value else { return None };
+    let [state, fence] = items.as_slice() else { return None };
+    let seen = if bulk(state) == Some(b"free") { None } else { Some(sighting(state)?) };
+    let occupant = seen.clone().map(Occupant::from);
+    let foreign = seen.filter(|_| occupant.as_ref().is_some_and(|occupant| occupant.holder().is_none()));
+    // A counter that cannot be one is none: look as long as it may, it changes nothing for the lock.
+    let fence = std::str::from_utf8(bulk(fence)?).ok().and_then(|text| text.parse().ok()).and_then(Fence::new);
+    Some(Sight { occupant, foreign, fence, asked })
 }
 
 /// A reply that no script of ours gives: not a server we know, or a proxy's own words. It may have run.

@@ -173,6 +173,7 @@ impl Attempt {
             }
             Reply::Confirmed(asked, Renewal::Renewed(until)) => self.ballot.confirmed(node, asked, until),
             Reply::Confirmed(_, Renewal::Lost(how)) => self.ballot.miss(node, Some(how), now),
+            Reply::Confirmed(_, Renewal::Broken(..)) => self.ballot.miss(node, Some(Struck::Another), now),
             Reply::Confirmed(_, Renewal::Healed(_)) => self.ballot.miss(node, None, now),
             Reply::Confirmed(_, Renewal::Failed(fault)) => {
                 self.ballot.miss(node, None, now);

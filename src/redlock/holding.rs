@@ -29,6 +29,8 @@ pub struct Holding {
     replies: Replies,
     alarm: Alarm,
     stage: Stage,
+    /// Whether somebody broke the lock: the tombstones are kept until the command is dead.
+    broken: bool,
     /// D as it was last told.
     told: Option<Instant>,
 }
@@ -111,7 +113,7 @@ impl Holding {
         });
         let upkeep = upkeep.collect();
         let told = lease.deadline();
-        Self { nodes, claim, fence, lease, upkeep, replies: late, alarm, stage: Stage::Keeping, told }
+        Self { nodes, claim, fence, lease, upkeep, replies: late, alarm, stage: Stage::Keeping, broken: false, told }
     }
 
     /// What proves the lock to be ours.
@@ -180,7 +182,7 @@ impl Holding {
         upkeep.asked = Some(now);
         upkeep.due = now + self.claim.schedule.node_timeout();
         let anew = std::mem::take(&mut upkeep.silent);
-        let reply = if self.lease.wants_healing(node) || self.stage != Stage::Keeping {
+        let reply = if self.lease.wants_healing(node) || self.stage != Stage::Keeping || self.broken {
             self.nodes[node].heal(&self.claim, self.fence, anew)
         } else {
             self.nodes[node].renew(&self.claim, self.fence, anew)
@@ -204,6 +206,7 @@ impl Holding {
             // Even a late one counts: it proves that the tenure was unbroken when the request ran.
             Renewal::Renewed(until) => self.extended(node, asked, until),
             Renewal::Healed(until) if timely => self.extended(node, asked, until),
+            Renewal::Broken(until, by) => self.was_broken(node, asked, until, &by),
             Renewal::Lost(how) => self.struck(node, asked, how),
             Renewal::Failed(fault) if timely => Some(self.failed(node, fault)),
             Renewal::Healed(_) | Renewal::Failed(_) => None,
@@ -224,6 +227,19 @@ impl Holding {
         (upkeep.failures, upkeep.fault) = (0, None);
         let deadline = self.changed_deadline()?;
         Some(if self.stage == Stage::Keeping { Change::Extended(deadline) } else { Change::Shielded(deadline) })
+    }
+
+    /// Node `node` has a tombstone in the place of our key: it keeps others out as the key did, and is kept for that.
+    fn was_broken(&mut self, node: usize, asked: Instant, until: Option<Instant>, by: &str) -> Option<Change> {
+        let change = until.and_then(|until| self.extended(node, asked, until));
+        let upkeep = &mut self.upkeep[node];
+        if until.is_none() && upkeep.asked == Some(asked) {
+            upkeep.asked = None;
+            upkeep.due = clock::now();
+        }
+        upkeep.fault = Some(Fault::new(FaultKind::Unavailable, format!("{by} broke the lock")));
+        let news = !std::mem::replace(&mut self.broken, true) && self.stage == Stage::Keeping;
+        if news { Some(Change::Lost(Loss::Broken)) } else { change }
     }
 
     /// D, if it is not what was last told.
@@ -257,7 +273,7 @@ impl Holding {
         };
         match loss {
             Loss::TakenOver => self.stage = Stage::Over,
-            Loss::Absent => self.begin_shield(now),
+            Loss::Absent | Loss::Broken => self.begin_shield(now),
         }
         Some(Change::Lost(loss))
     }

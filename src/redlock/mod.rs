@@ -6,6 +6,8 @@
 pub mod attempt;
 pub mod holding;
 pub mod line;
+pub mod look;
+pub mod survey;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -36,17 +38,6 @@ pub enum Released {
     NotOurs(Struck),
     /// No majority answered. The release was written; what it did not reach expires by itself.
     Unconfirmed(Vec<(String, Fault)>),
-}
-
-/// Whether `token` holds the lock, so far as a majority of the nodes says so within `limit`.
-pub async fn is_held_by(nodes: &Nodes, key: &Key, token: Token, limit: Duration) -> bool {
-    let mut replies: FuturesUnordered<_> = nodes.iter().map(|node| node.check(key, token)).collect();
-    let ends = clock::now() + limit;
-    let mut ours = 0;
-    while let Some(Some(standing)) = clock::until(ends, replies.next()).await {
-        ours += usize::from(standing == Ok(None));
-    }
-    ours >= Quorum::of(nodes.len()).needed()
 }
 
 /// What the nodes said to a release.

@@ -8,12 +8,15 @@
 mod support;
 
 mod access;
+mod breaking;
 mod busy;
 mod child;
+mod doctor;
 mod fences;
 mod generated;
 mod guarded;
 mod independence;
+mod inspect;
 mod local;
 mod lost;
 mod model;
@@ -22,6 +25,7 @@ mod queue;
 mod redlock;
 mod restarts;
 mod signals;
+mod steps;
 mod terminal;
 mod upkeep;
 mod usage;

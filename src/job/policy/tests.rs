@@ -97,6 +97,17 @@ fn a_lock_that_is_absent_leaves_the_grace_only_if_it_can_be_shielded() {
 }
 
 #[test]
+fn a_lock_that_was_broken_leaves_the_grace_and_no_more_than_the_lease() {
+    let mut p = policy(OnLost::Kill);
+    assert_eq!(p.on(Event::Lost(Loss::Broken), at(10_000)), [TERM, Action::SayLost(Measure::Signalled)]);
+    assert_eq!(p.wake_at(), at(15_000));
+    assert_eq!(p.on(Event::Tick, at(15_000)), [KILL]);
+    let (mut p, late) = (policy(OnLost::Kill), schedule().kill_at(deadline()).before(Duration::from_millis(1)));
+    p.on(Event::Lost(Loss::Broken), late);
+    assert_eq!(p.wake_at(), schedule().kill_at(deadline()));
+}
+
+#[test]
 fn woken_past_the_time_to_kill_there_is_no_first_signal() {
     let mut p = policy(OnLost::Kill);
     assert_eq!(p.on(Event::Tick, deadline()), [KILL, Action::SayLost(Measure::Killed)]);
@@ -260,6 +271,7 @@ fn every_event() -> Vec<Event> {
     let mut all = vec![
         Event::Extended(schedule().tenure(at(10_000))),
         Event::Lost(Loss::Absent),
+        Event::Lost(Loss::Broken),
         Event::Lost(Loss::TakenOver),
         Event::Shielded(schedule().tenure(at(10_000))),
         Event::Unshielded,

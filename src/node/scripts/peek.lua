@@ -12,3 +12,8 @@ end
 local function ours(seen, token)
   return seen ~= nil and seen[2] == 'string' and string.sub(seen[4], 1, #token + 1) == token .. ' '
 end
+
+-- Is it the tombstone that stands in the place of this token's lock (entomb.lua)?
+local function broken(seen, token)
+  return seen ~= nil and seen[2] == 'string' and string.sub(seen[4], 1, #token + 8) == 'broken ' .. token .. ' '
+end

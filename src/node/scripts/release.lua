@@ -1,11 +1,11 @@
--- Deletes the lock if it is ours, compare and delete in one step, and tells the next who waits.
+-- Deletes the lock, or the tombstone in its place, if it is ours: compare and delete in one step. Tells the next who waits.
 -- KEYS[1] the lock, KEYS[2] its queue, KEYS[3] its open offer
 -- ARGV[1] token, ARGV[2] waiter, or empty: it never waited, ARGV[3] its ticket if it goes on waiting, else empty
 -- {'released'} | {'absent'} | {'held', type, length, first KiB, PTTL}
 local waiter = ARGV[2]
 local seen = peek(KEYS[1])
 local answer = seen or {'absent'}
-if ours(seen, ARGV[1]) then
+if ours(seen, ARGV[1]) or broken(seen, ARGV[1]) then
   redis.call('DEL', KEYS[1])
   answer, seen = {'released'}, nil
 end

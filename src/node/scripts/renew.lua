@@ -1,9 +1,10 @@
 -- Extends the lock if it is ours. PEXPIRE, not SET: a server that is out of memory still does it.
 -- KEYS[1] the lock, KEYS[2] its fence counter
 -- ARGV[1] token, ARGV[2] TTL in ms, ARGV[3] our fence, ARGV[4] life of the fence counter in ms
--- {'renewed'} | {'absent'} | {'held', type, length, first KiB, PTTL}
+-- {'renewed'} | {'broken', type, length, tombstone, PTTL} | {'absent'} | {'held', type, length, first KiB, PTTL}
 local seen = peek(KEYS[1])
 if not seen then return {'absent'} end
+if broken(seen, ARGV[1]) then seen[1] = 'broken' end
 if not ours(seen, ARGV[1]) then return seen end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 

@@ -9,7 +9,8 @@ use crate::clock::virtual_time;
 use crate::lock::key::Key;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, Wishes};
-use crate::node::{Answer, Freed, Node, Vote};
+use crate::lock::sight::Sight;
+use crate::node::{Answer, Force, Freed, Node, Vote};
 use crate::redlock::attempt::{Attempt, Tally};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -18,6 +19,8 @@ const TTL: Duration = Duration::from_secs(30);
 #[derive(Default)]
 struct Fake {
     key: Option<(Token, Instant)>,
+    /// A tombstone stands in the key's place.
+    broken: bool,
     counter: u64,
     mood: Mood,
     /// Told when the connection breaks.
@@ -100,6 +103,7 @@ impl Node for FakeNode {
     fn renew(&self, claim: &Claim, fence: Fence, _anew: bool) -> Pending<Renewal> {
         let (token, schedule) = (claim.token, claim.schedule);
         let what = move |fake: &mut Fake, now| match fake.key {
+            Some((holder, _)) if holder == token && fake.broken => Renewal::Broken(None, "me".to_owned()),
             Some((holder, _)) if holder == token => {
                 fake.renewed += 1;
                 fake.counter = fake.counter.max(fence.get());
@@ -116,6 +120,10 @@ impl Node for FakeNode {
         let (token, schedule) = (claim.token, claim.schedule);
         let what = move |fake: &mut Fake, now| {
             let standing = match fake.key {
+                Some((holder, _)) if holder == token && fake.broken => {
+                    fake.key = Some((token, now + schedule.ttl()));
+                    return Renewal::Broken(Some(schedule.tenure(now)), "me".to_owned());
+                }
                 Some((holder, _)) if holder == token => Renewal::Renewed(schedule.tenure(now)),
                 Some(_) => return Renewal::Lost(Struck::Another),
                 None if fake.counter > fence.get() => return Renewal::Lost(Struck::Absent),
@@ -129,7 +137,11 @@ impl Node for FakeNode {
         self.ask(what, Renewal::Failed, Some(Renewal::Lost(Struck::Another)))
     }
 
-    fn check(&self, _key: &Key, _token: Token) -> Pending<Result<Option<Struck>, Fault>> {
+    fn look(&self, _key: &Key) -> Pending<Result<Sight, Fault>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn force(&self, _key: &Key, _force: Force) -> Pending<Result<Option<Struck>, Fault>> {
         Box::pin(std::future::pending())
     }
 
@@ -307,6 +319,23 @@ fn healings_that_are_heard_after_the_lease_do_not_revive_it() {
             assert_eq!(held.fake(node).healed, 1);
         }
         assert_eq!(held.holding.deadline(), deadline, "revived: {changes:?}");
+    });
+}
+
+#[test]
+fn a_lock_that_was_broken_is_told_once_and_its_place_is_kept() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        held.changes_until(9.0).await;
+        for node in 0..3 {
+            held.fake(node).broken = true;
+        }
+        let changes = held.changes_until(100.0).await;
+        let losses = changes.iter().filter(|change| matches!(change, Change::Lost(_))).count();
+        assert_eq!((lost(&changes), losses), (Some(Loss::Broken), 1), "{changes:?}");
+        assert!(held.left() > Duration::from_secs(15), "{:?}", held.left());
+        let asked = held.fake(0).asked.len();
+        assert!(asked < 20, "asked {asked} times");
     });
 }
 

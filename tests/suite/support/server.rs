@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,6 +17,8 @@ pub(crate) struct Server {
     process: Child,
     port: Option<u16>,
     extra: Vec<String>,
+    /// Variables for the server.
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Server {
@@ -41,14 +43,24 @@ impl Server {
         (Self::launch_words(None, certificates.options(port)), port)
     }
 
+    /// A server whose clock is `seconds` ahead.
+    pub(crate) fn ahead(seconds: i64, shim: &Path) -> Self {
+        let environment = vec![("LD_PRELOAD", shim.display().to_string()), ("AHEAD", seconds.to_string())];
+        Self::launch_in(environment, None, vec![])
+    }
+
     fn launch(port: Option<u16>, options: &[&str]) -> Self {
         Self::launch_words(port, options.iter().map(ToString::to_string).collect())
     }
 
     fn launch_words(port: Option<u16>, extra: Vec<String>) -> Self {
+        Self::launch_in(vec![], port, extra)
+    }
+
+    fn launch_in(environment: Vec<(&'static str, String)>, port: Option<u16>, extra: Vec<String>) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let process = begin(&dir, port, &extra, is_ready);
-        Self { dir, process, port, extra }
+        let process = begin(&dir, port, &extra, &environment, is_ready);
+        Self { dir, process, port, extra, environment }
     }
 
     /// Where it listens.
@@ -119,14 +131,14 @@ impl Server {
 
     /// Starts it again after [`Server::crash`].
     pub(crate) fn come_back(&mut self) {
-        self.process = begin(&self.dir, self.port, &self.extra, is_ready);
+        self.process = begin(&self.dir, self.port, &self.extra, &self.environment, is_ready);
     }
 
     /// Starts it again, and leaves it while it is still reading what it had saved: 20 ms for each key.
     pub(crate) fn come_back_loading(&mut self) {
         let slowly = ["--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024"];
         let options: Vec<String> = self.extra.iter().cloned().chain(slowly.map(str::to_owned)).collect();
-        self.process = begin(&self.dir, self.port, &options, |line| line.contains("Loading RDB"));
+        self.process = begin(&self.dir, self.port, &options, &self.environment, |line| line.contains("Loading RDB"));
         eventually("it answers", || self.cli(&["PING"]).starts_with("LOADING"));
     }
 
@@ -150,12 +162,19 @@ fn is_ready(line: &str) -> bool {
     line.contains("eady to accept connections") && (line.contains("redis.sock") || line.contains("unix"))
 }
 
-fn begin(dir: &TempDir, port: Option<u16>, extra: &[String], is_up: impl Fn(&str) -> bool) -> Child {
+fn begin(
+    dir: &TempDir,
+    port: Option<u16>,
+    extra: &[String],
+    environment: &[(&str, String)],
+    is_up: impl Fn(&str) -> bool,
+) -> Child {
     let binary = std::env::var("RLOCK_TEST_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
     let mut process = Command::new(&binary)
         .args(["--port", &port.unwrap_or(0).to_string(), "--unixsocket", "redis.sock", "--unixsocketperm", "700"])
         .args(["--dir", ".", "--save", "", "--daemonize", "no"])
         .args(extra)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .current_dir(dir.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -1,0 +1,150 @@
+//! What it costs to ask: `rlock check` beside `redis-cli GET`, and `rlock inspect` beside `redis-cli --scan`, on a server
+//! with a million keys of others.
+//!
+//! The contenders take turns, so that a machine that gets slower meanwhile slows all of them. `benches/README.md` says how
+//! to run it and how to read it.
+
+#![expect(clippy::print_stdout, reason = "the report is what a bench is for")]
+
+#[path = "../uncontended/contender.rs"]
+mod contender;
+#[path = "../uncontended/server.rs"]
+mod server;
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+
+use contender::{Contender, Times, clean};
+use server::Server;
+
+/// The release build: `cargo bench` builds it in the bench profile, which inherits release.
+const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
+
+const FOREIGN: u64 = 1_000_000;
+const LOCKS: u64 = 1_000;
+const WARM_UP: usize = 5;
+
+/// Rounds of the short contenders; the long ones get a twentieth.
+const ROUNDS: usize = 300;
+
+/// Keys of others, in steps that do not hold the server up for long.
+const FILL: &str =
+    "for i = ARGV[1], ARGV[2] do redis.call('SET', 'session:' .. i, 'a value of some length: ' .. i) end";
+
+/// Locks as `run` leaves them: the key and its fence counter.
+const LOCK: &str = r#"for i = 1, tonumber(ARGV[1]) do
+  local key = 'job-' .. i
+  local token = string.format('00000000-0000-4000-8000-%012x', i)
+  local details = '{"host":"web1","pid":4711,"user":"deploy","since":1795270471061,"cmd":"backup.sh","ttl":3600000,"n":1,"v":1}'
+  redis.call('SET', key, token .. ' ' .. details, 'PX', 3600000)
+  redis.call('SET', 'rlock:fence:{' .. key .. '}:' .. key, 1795270471061520 + i, 'PX', 604800000)
+end"#;
+
+fn main() -> Result<()> {
+    let rounds = rounds()?;
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let server = Server::start(dir.path())?;
+    let port = server.port().to_string();
+    let cli = |words: &[&str]| [&["redis-cli", "-p", &port], words].concat().into_iter().map(str::to_owned).collect();
+
+    let token = acquired(&server)?;
+    let check = words(&["check", "--key", "bench", "--token", &token, "--node", &server.url()]);
+    let pair = [Contender::new("rlock check", check), Contender::new("redis-cli GET", cli(&["GET", "bench"]))];
+    println!("{rounds} rounds, wall time from spawn to exit:\n");
+    print(&measure(&pair, rounds)?);
+
+    fill(&server)?;
+    let inspect = words(&["inspect", "--json", "--node", &server.url()]);
+    let pair = [Contender::new("rlock inspect", inspect), Contender::new("redis-cli --scan", cli(&["--scan"]))];
+    println!("\n{FOREIGN} keys of others and {LOCKS} locks, {} rounds:\n", rounds.div_ceil(20));
+    print(&measure(&pair, rounds.div_ceil(20))?);
+    println!("\nrlock inspect: peak memory {:.2} MB", megabytes(peak(&server)?));
+    Ok(())
+}
+
+/// The first argument that is not cargo's own `--bench`.
+fn rounds() -> Result<usize> {
+    let given = std::env::args().skip(1).find(|arg| arg != "--bench");
+    let rounds =
+        given.map_or(Ok(ROUNDS), |arg| arg.parse().with_context(|| format!("{arg}: not a number of rounds")))?;
+    ensure!(rounds > 0, "at least one round is needed");
+    Ok(rounds)
+}
+
+fn words(of_rlock: &[&str]) -> Vec<String> {
+    [&[RLOCK], of_rlock].concat().into_iter().map(str::to_owned).collect()
+}
+
+/// A lock that is held for an hour; its token.
+fn acquired(server: &Server) -> Result<String> {
+    let output = clean(RLOCK).args(["acquire", "--key", "bench", "--ttl", "1h", "--node", &server.url()]).output()?;
+    ensure!(output.status.success(), "rlock acquire: {}", output.status);
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+fn fill(server: &Server) -> Result<()> {
+    let run = |script: &str, words: &[String]| -> Result<()> {
+        let port = server.port().to_string();
+        let status =
+            clean("redis-cli").args(["-p", &port, "EVAL", script, "0"]).args(words).stdout(Stdio::null()).status()?;
+        ensure!(status.success(), "redis-cli: {status}");
+        Ok(())
+    };
+    for step in 0..100 {
+        let (first, last) = (step * FOREIGN / 100 + 1, (step + 1) * FOREIGN / 100);
+        run(FILL, &[first.to_string(), last.to_string()])?;
+    }
+    run(LOCK, &[LOCKS.to_string()])
+}
+
+/// Everybody once a round.
+fn measure(contenders: &[Contender], rounds: usize) -> Result<Vec<Times>> {
+    let mut times = vec![Vec::with_capacity(rounds); contenders.len()];
+    for round in 0..WARM_UP.min(rounds) + rounds {
+        for (contender, times) in contenders.iter().zip(&mut times) {
+            let time = contender.run()?;
+            if round >= WARM_UP.min(rounds) {
+                times.push(time);
+            }
+        }
+    }
+    Ok(contenders.iter().zip(times).map(|(contender, times)| Times::new(contender.name(), times)).collect())
+}
+
+/// The first against the second.
+fn print(times: &[Times]) {
+    for own in times {
+        let ms = |time: std::time::Duration| format!("{:.3} ms", time.as_secs_f64() * 1e3);
+        let (median, low, high) = (ms(own.median()), ms(own.percentile(10)), ms(own.percentile(90)));
+        println!("{:18} median {median:>12}, p10 {low:>12}, p90 {high:>12}", own.name);
+    }
+    let ratio = times[0].median().as_secs_f64() / times[1].median().as_secs_f64();
+    println!("{:18} {ratio:.2}", "ratio of medians");
+}
+
+/// `VmHWM` of an `inspect` that has printed all locks and waits to do so again.
+fn peak(server: &Server) -> Result<u64> {
+    let mut child = clean(RLOCK)
+        .args(["inspect", "--json", "--watch=1h", "--node", &server.url()])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line)?;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()));
+    child.kill()?;
+    child.wait()?;
+    let found = line.matches(r#""state":"held""#).count() as u64;
+    // Each lock at one node, and the one that was acquired.
+    ensure!(found == 2 * (LOCKS + 1), "inspect found {} locks", found / 2);
+    let status = status?;
+    let field = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+    Ok(field.context("no VmHWM")?.trim().parse::<u64>()? * 1024)
+}
+
+/// In 10⁶ bytes.
+#[expect(clippy::cast_precision_loss, reason = "nothing here is near 2^52 bytes")]
+fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}

@@ -1,0 +1,98 @@
+//! `rlock acquire`: takes the lock, prints what proves it, and leaves.
+
+use std::io::{self, Write};
+
+use serde_json::json;
+
+use super::nodes::{block_on, open};
+use super::run::report_release;
+use super::wait::{self, Purpose, Waited};
+use crate::cli::Sources;
+use crate::cli::operator::{AcquireArgs, Format};
+use crate::clock;
+use crate::exit::{Failure, Outcome};
+use crate::job::found::Found;
+use crate::job::signals::Signals;
+use crate::lock::key::Key;
+use crate::lock::schedule::Wishes;
+use crate::redlock::holding::Holding;
+use crate::settings::LockSettings;
+use crate::settings::held::needs_server;
+
+/// Takes the lock.
+pub fn acquire(args: AcquireArgs, sources: &Sources, found: &Found) -> anyhow::Result<Outcome> {
+    let format = args.format;
+    let wishes = Wishes {
+        ttl: args.lock.ttl,
+        drift: args.lock.drift,
+        node_timeout: args.lock.nodes.node_timeout,
+        kill_after: None,
+    };
+    let settings = LockSettings::new(args.lock, wishes, &args.output, sources)?;
+    needs_server(&settings.place, "acquire")?;
+    if format == Format::Env && !is_plain(settings.key.typed()) {
+        let message = format!("{}: a shell could read this key as something else; use --format json", settings.key);
+        return Err(Failure::new(Outcome::Usage, message).into());
+    }
+    block_on(take(&settings, found, format))
+}
+
+async fn take(settings: &LockSettings, found: &Found, format: Format) -> anyhow::Result<Outcome> {
+    let mut signals = Signals::catch(found)?;
+    let nodes = open(&settings.place, settings.schedule.node_timeout())?;
+    let holding = match wait::for_lock(&nodes, settings, Purpose::Steps, &mut signals).await? {
+        Waited::Won(holding) => *holding,
+        Waited::Over(outcome) => return Ok(outcome),
+    };
+    // A signal that came before the token was told still means: do not take it.
+    if let Some(caught) = signals.ended() {
+        report_release(&settings.report, &holding.release().await);
+        return Ok(wait::ended_by(caught));
+    }
+    if let Err(error) = print(&told(format, &settings.key, &holding)) {
+        report_release(&settings.report, &holding.release().await);
+        let message = format!("{}: cannot print the token: {error}; the lock is released", settings.key);
+        return Err(Failure::new(Outcome::Config, message).into());
+    }
+    Ok(Outcome::Done)
+}
+
+fn told(format: Format, key: &Key, holding: &Holding) -> String {
+    let (token, fence) = (holding.token(), holding.fence());
+    match format {
+        Format::Token => format!("{token}\n"),
+        Format::Env => format!("RLOCK_KEY={}\nRLOCK_TOKEN={token}\nRLOCK_FENCE={fence}\n", key.typed()),
+        Format::Json => {
+            let left = u64::try_from(holding.deadline().since(clock::now()).as_millis()).unwrap_or(u64::MAX);
+            let told = json!({ "key": key.typed(), "token": token.to_string(), "fence": fence.get(), "ttl_ms": left });
+            format!("{told}\n")
+        }
+    }
+}
+
+/// In one write, so that whoever reads it has all of it or nothing.
+fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// Whether a shell's `eval` and `$GITHUB_ENV`, which have no quotes in common, both read the text as it is.
+fn is_plain(text: &str) -> bool {
+    let plain = |c: char| c.is_alphanumeric() || "_-./:@%+,={}".contains(c);
+    text.chars().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_plain;
+
+    #[test]
+    fn what_a_shell_would_act_on_is_not_plain() {
+        for text in ["a b", "a\nb", "$(reboot)", "`reboot`", "a;b", "~", "a'b", "a\"b", "*", "a&b", "a#b", "a\\b", "<"]
+        {
+            assert!(!is_plain(text), "{text:?}");
+        }
+        assert!(is_plain("deploy-production/eu_1:{x}.größe@%+,="));
+    }
+}

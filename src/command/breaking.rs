@@ -1,0 +1,185 @@
+//! `rlock break`: takes a lock away from the holder that was shown, and from nobody else.
+//!
+//! A lock with a live `run` is not deleted but entombed: the key keeps others out until its holder has stopped the command.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::nodes::{block_on, open, unanswered};
+use super::wait::{host, user};
+use crate::cli::Sources;
+use crate::cli::operator::BreakArgs;
+use crate::clock::{self, Alarm};
+use crate::exit::{Failure, Outcome};
+use crate::lock::duration;
+use crate::lock::key::Key;
+use crate::lock::occupant::Occupant;
+use crate::lock::quorum::Quorum;
+use crate::lock::token::Token;
+use crate::node::{Fault, Force};
+use crate::redlock::Nodes;
+use crate::redlock::look::{Looks, look};
+use crate::report::{Progress, Reporter, ask};
+use crate::settings::held::Reach;
+
+/// How often it is looked whether the holder has let go.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Beyond the TTL: the holder's own renewals, and what a look takes.
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// What is asked for.
+struct Order {
+    key: Key,
+    reach: Reach,
+    yes: bool,
+    now: bool,
+    foreign: bool,
+    report: Reporter,
+}
+
+/// What the nodes said to it.
+struct Done {
+    forced: usize,
+    faults: Vec<(usize, Fault)>,
+}
+
+/// Breaks the lock.
+pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome> {
+    let reach = Reach::new(&args.nodes, sources)?;
+    reach.needs_server("break")?;
+    let usage = |why: String| Failure::new(Outcome::Usage, why);
+    let name = args.key.as_deref().or(args.name.as_deref());
+    let name = name.ok_or_else(|| usage("no KEY is given; see rlock --help".to_owned()))?;
+    let key = Key::new(&args.nodes.prefix, name).map_err(usage)?;
+    let output = &args.output;
+    let report = Reporter { key: key.clone(), log: output.log, quiet: output.quiet, verbose: output.verbose };
+    let order = Order { key, reach, yes: args.yes, now: args.now, foreign: args.foreign, report };
+    block_on(order.carry_out())
+}
+
+impl Order {
+    async fn carry_out(&self) -> anyhow::Result<Outcome> {
+        let nodes = open(&self.reach.place, self.reach.limit)?;
+        let looks = look(&nodes, &self.key, self.reach.limit, |_| false).await;
+        let census = looks.census();
+        if !census.is_answered() {
+            return Err(unanswered(&self.key, &nodes, &looks.faults, self.reach.node_is_default).into());
+        }
+        let Some((holder, _)) = census.foremost() else {
+            return Err(self.no("nothing to break: nobody holds the lock").into());
+        };
+        self.confirm(holder)?;
+        let Some((token, details)) = holder.holder() else {
+            return self.clear(&nodes, &looks).await;
+        };
+        if self.now || details.acquired {
+            let highest = looks.sights.iter().flatten().filter_map(|sight| sight.fence).max();
+            let force = Force::Remove(token, highest.map_or(0, crate::lock::fence::Fence::get));
+            let done = self.force(&nodes, |_| Some(force)).await?;
+            return self.removed(&nodes, &done);
+        }
+        let tombstone = details.tombstone(token, format!("{}@{}", user(), host()));
+        self.force(&nodes, |_| Some(Force::Entomb(token, &tombstone))).await?;
+        self.report.step("entombed", "the holder will be told at its next renewal");
+        self.wait(&nodes, token, &looks).await
+    }
+
+    fn no(&self, why: impl std::fmt::Display) -> Failure {
+        Failure::new(Outcome::No, format!("{}: {why}", self.key))
+    }
+
+    /// Shows the holder, and asks whoever is there. Nothing has been done yet.
+    fn confirm(&self, holder: &Occupant) -> Result<(), Failure> {
+        if holder.holder().is_none() && !self.foreign {
+            let why = format!("{}: {holder}; give --foreign to delete it", self.key);
+            return Err(Failure::new(Outcome::Usage, why));
+        }
+        if self.yes {
+            self.report.note("holder", holder);
+            return Ok(());
+        }
+        match ask(format_args!("{}: {holder}", self.key), "Break it?") {
+            Some(true) => Ok(()),
+            Some(false) => Err(self.no("not broken")),
+            None => {
+                let why = format!("{}: {holder}; there is nobody to ask, so give --yes", self.key);
+                Err(Failure::new(Outcome::Usage, why))
+            }
+        }
+    }
+
+    /// Does it at all nodes, as `force` says for each; an error if it was done at none.
+    async fn force<'a>(&self, nodes: &Nodes, force: impl Fn(usize) -> Option<Force<'a>>) -> Result<Done, Failure> {
+        let ends = clock::now() + self.reach.limit;
+        let at = |node: usize| force(node).map(|force| (node, nodes[node].force(&self.key, force)));
+        let answers =
+            (0..nodes.len()).filter_map(at).map(async |(node, answer)| (node, clock::until(ends, answer).await));
+        let mut done = Done { forced: 0, faults: Vec::new() };
+        for (node, answer) in join_all(answers).await {
+            match answer {
+                Some(Ok(None)) => done.forced += 1,
+                Some(Ok(Some(_))) => {}
+                Some(Err(fault)) => done.faults.push((node, fault)),
+                None => done.faults.push((node, Fault::timeout(self.reach.limit))),
+            }
+        }
+        if done.forced > 0 {
+            Ok(done)
+        } else if done.faults.is_empty() {
+            Err(self.no("the holder has changed or let go meanwhile; nothing was broken"))
+        } else {
+            Err(unanswered(&self.key, nodes, &done.faults, self.reach.node_is_default))
+        }
+    }
+
+    /// Deletes a foreign value where it is still the one that was seen.
+    async fn clear(&self, nodes: &Nodes, looks: &Looks) -> anyhow::Result<Outcome> {
+        let census = looks.census();
+        let seen =
+            |node: usize| looks.sights[node].as_ref()?.foreign.as_ref().filter(|_| census.agrees(node) == Some(true));
+        let done = self.force(nodes, |node| seen(node).map(Force::Clear)).await?;
+        self.removed(nodes, &done)
+    }
+
+    /// After a deletion: what was not reached may still be a majority.
+    fn removed(&self, nodes: &Nodes, done: &Done) -> anyhow::Result<Outcome> {
+        if done.faults.len() >= Quorum::of(nodes.len()).needed() {
+            return Err(unanswered(&self.key, nodes, &done.faults, self.reach.node_is_default).into());
+        }
+        self.report.note("broken", "broken: the key was deleted");
+        Ok(Outcome::Done)
+    }
+
+    /// Waits until the holder of the entombed lock has let go, or the key has ended with the TTL it had.
+    async fn wait(&self, nodes: &Nodes, token: Token, looks: &Looks) -> anyhow::Result<Outcome> {
+        let left = looks.census().ttl().unwrap_or_default();
+        let (begun, mut alarm) = (clock::now(), Alarm::new()?);
+        let progress = Progress::new(self.report.quiet);
+        loop {
+            let looks = look(nodes, &self.key, self.reach.limit, |_| false).await;
+            let kept = looks.sights.iter().flatten().any(|sight| sight.is_kept_for(token));
+            let waited = clock::now().since(begun);
+            if looks.census().is_answered() && !kept {
+                drop(progress);
+                let waited = duration::show_rounded(waited);
+                self.report.note("broken", format_args!("broken: its holder let go after {waited}"));
+                return Ok(Outcome::Done);
+            }
+            if waited > left + MARGIN {
+                drop(progress);
+                return Err(self.no(STILL_THERE).into());
+            }
+            progress.tell(|| {
+                let [waited, left] =
+                    [waited, left].map(|span| duration::show_rounded(Duration::from_secs(span.as_secs())));
+                format!("waiting for the holder to stop its command: {waited} of {left} at most")
+            });
+            alarm.reached(clock::now() + PAUSE).await;
+        }
+    }
+}
+
+const STILL_THERE: &str = "broken, but its holder has not let go: it cannot end its command, or it runs with --on-lost warn; \
+                           the key still keeps others out, and --now deletes it";

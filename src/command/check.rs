@@ -1,0 +1,80 @@
+//! `rlock check`: am I still the holder? (Chubby's `CheckSequencer`, Burrows 2006, section 2.4.)
+
+use std::time::Duration;
+
+use super::nodes::{block_on, not_the_holder, open};
+use super::renew::fence;
+use crate::cli::Sources;
+use crate::cli::operator::CheckArgs;
+use crate::clock;
+use crate::exit::{Failure, Outcome};
+use crate::lock::census::Census;
+use crate::lock::duration;
+use crate::lock::fence::Fence;
+use crate::lock::token::Token;
+use crate::redlock::look::look;
+use crate::settings::Place;
+use crate::settings::held::{DRIFT, HeldSettings};
+
+/// What is asked, beside whose the lock is.
+struct Question {
+    token: Token,
+    fence: Option<Fence>,
+    at_least: Duration,
+}
+
+/// Asks the nodes whose the lock is.
+pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
+    let settings = HeldSettings::new(&args.held, &args.output, sources)?;
+    let fence = args.fence.map(|number| fence(&settings, number)).transpose()?;
+    let fence = match settings.reach.place {
+        Place::Servers(_) => fence,
+        // There the counter is all locks' together; the one in the environment came with the token.
+        Place::Local(_) if sources.typed("fence") => settings.reach.needs_server("--fence").map(|()| None)?,
+        Place::Local(_) => None,
+    };
+    let question = Question { token: settings.token, fence, at_least: args.at_least.unwrap_or_default() };
+    block_on(ask(&settings, &question))
+}
+
+async fn ask(settings: &HeldSettings, question: &Question) -> anyhow::Result<Outcome> {
+    let HeldSettings { key, token, reach, report } = settings;
+    let nodes = open(&reach.place, reach.limit)?;
+    let certain = |census: &Census| question.is_answered_by(census) || census.is_held_by(*token) == Some(false);
+    let looks = look(&nodes, key, reach.limit, certain).await;
+    let census = looks.census();
+    let failure = if question.is_answered_by(&census) {
+        report.step("checked", "the lock is the caller's");
+        return Ok(Outcome::Done);
+    } else if census.is_held_by(*token) == Some(true) {
+        Failure::new(Outcome::No, format!("{key}: {}", question.unmet(&census)))
+    } else {
+        not_the_holder(key, &nodes, &looks, *token, reach.node_is_default)
+    };
+    if failure.outcome == Outcome::No && report.quiet { Ok(Outcome::No) } else { Err(failure.into()) }
+}
+
+impl Question {
+    fn is_answered_by(&self, census: &Census) -> bool {
+        census.is_held_by(self.token) == Some(true)
+            && self.left(census) >= self.at_least
+            && self.fence.is_none_or(|fence| census.has_fence(self.token, fence))
+    }
+
+    /// How much of the lease is certainly left.
+    fn left(&self, census: &Census) -> Duration {
+        census.stands_until(self.token, DRIFT).map_or(Duration::ZERO, |end| end.since(clock::now()))
+    }
+
+    /// What the lock lacks that is the caller's.
+    fn unmet(&self, census: &Census) -> String {
+        if let Some(asked) = self.fence.filter(|fence| !census.has_fence(self.token, *fence)) {
+            return match census.fence(self.token) {
+                Some(fence) => format!("the lock is this token's, but its fence is {fence}, not {asked}"),
+                None => format!("the lock is this token's, but too few nodes know its fence to say that it is {asked}"),
+            };
+        }
+        let (left, asked) = (duration::show_rounded(self.left(census)), duration::show(self.at_least));
+        format!("the lock is this token's, but only {left} are certainly left of it, not {asked}")
+    }
+}

@@ -1,0 +1,58 @@
+//! `rlock doctor`: are these nodes fit to hold locks? Looks, and changes nothing.
+
+mod diagnosis;
+mod told;
+
+use futures_util::future::join_all;
+
+use super::nodes::block_on;
+use super::output::print;
+use crate::cli::Sources;
+use crate::cli::operator::DoctorArgs;
+use crate::exit::{Failure, Outcome};
+use crate::lock::key::Key;
+use crate::lock::schedule::{Schedule, Wishes};
+use crate::node::exam::Exam;
+use crate::node::link::Access;
+use crate::node::local::LocalNode;
+use crate::node::rights::acl_line;
+use crate::settings::Place;
+use crate::settings::held::{DRIFT, NODE_TIMEOUT, Reach};
+use diagnosis::{Level, Use};
+use told::Report;
+
+/// Looks at the nodes and says what it found.
+pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
+    let usage = |why: String| Failure::new(Outcome::Usage, why);
+    let reach = Reach::new(&args.nodes, sources)?;
+    let key = |name: &String| Key::new(&args.nodes.prefix, name).map_err(usage);
+    let keys = args.keys.iter().map(key).collect::<Result<Vec<_>, _>>()?;
+    let wishes = Wishes { ttl: args.ttl, drift: DRIFT, node_timeout: args.nodes.node_timeout, kill_after: None };
+    let schedule = Schedule::new(wishes).map_err(|unfit| usage(unfit.to_string()))?;
+    let how = Use { ttl: args.ttl, node_timeout: schedule.node_timeout(), guard: args.restart_guard };
+    let report = match &reach.place {
+        Place::Servers(servers) => block_on(async { Ok(examined(servers, &reach, &keys, &how).await) })?,
+        Place::Local(dir) => {
+            let node = LocalNode::open(dir.as_deref()).map_err(|why| Failure::new(Outcome::Config, why))?;
+            Report::of_local(crate::node::Node::name(&node))
+        }
+    };
+    print((if args.json { report.json() } else { report.text() }).as_bytes())?;
+    Ok(match diagnosis::verdict(&report.findings) {
+        Level::Note => Outcome::Done,
+        Level::Warn => Outcome::No,
+        Level::Unfit(outcome) => outcome,
+    })
+}
+
+async fn examined(servers: &[Access], reach: &Reach, keys: &[Key], how: &Use) -> Report {
+    // A slow node is to be seen as slow, not as dead.
+    let limit = reach.limit.max(NODE_TIMEOUT);
+    let exams = join_all(servers.iter().map(|access| Exam::take(access, limit, keys))).await;
+    let findings = diagnosis::of(&exams, how);
+    let user = servers.iter().find_map(|access| access.server.user.as_deref());
+    let select = servers.iter().any(|access| access.server.db > 0);
+    let acl = acl_line(&user.map_or_else(|| "rlock".to_owned(), crate::escape::text), keys, select);
+    let names = servers.iter().map(|access| access.server.to_string()).collect();
+    Report { names, exams, findings, acl: Some(acl) }
+}

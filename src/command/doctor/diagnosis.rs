@@ -1,0 +1,299 @@
+//! What the nodes' answers mean for locks: facts in, findings out.
+
+use std::time::Duration;
+
+use crate::exit::Outcome;
+use crate::lock::duration;
+use crate::lock::quorum::Quorum;
+use crate::lock::restart::{self, RestartGuard};
+use crate::node::exam::Exam;
+use crate::node::rights::Lacks;
+use crate::node::{Fault, FaultKind};
+
+/// Clocks that differ by more are wrong: time servers keep them within some milliseconds.
+const SKEW: Duration = Duration::from_secs(1);
+
+/// The oldest version that is known to do.
+const OLDEST: u64 = 6;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Level {
+    /// Good to know; the nodes are fit.
+    Note,
+    /// Locks work, but may be lost or cost more than they must.
+    Warn,
+    /// No lock can be held like this; the exit code that `run` would have.
+    Unfit(Outcome),
+}
+
+impl Level {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warn => "warn",
+            Self::Unfit(_) => "unfit",
+        }
+    }
+}
+
+/// Something that is not as it should be.
+#[derive(Debug)]
+pub(super) struct Finding {
+    /// The node's number; `None` if it is about all of them.
+    pub(super) node: Option<usize>,
+    pub(super) level: Level,
+    pub(super) what: String,
+    pub(super) cure: String,
+}
+
+/// What the nodes are to be used for.
+pub(super) struct Use {
+    pub(super) ttl: Duration,
+    pub(super) node_timeout: Duration,
+    pub(super) guard: RestartGuard,
+}
+
+/// All findings, the nodes' in their order.
+pub(super) fn of(exams: &[Result<Exam, Fault>], how: &Use) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let usable = exams.iter().flatten().filter(|exam| exam.field("role") != Some("slave")).count();
+    let majority = usable >= Quorum::of(exams.len()).needed();
+    let reference = median(exams);
+    for (node, exam) in exams.iter().enumerate() {
+        let mut say = |level, what: String, cure: &str| {
+            findings.push(Finding { node: Some(node), level, what, cure: cure.to_owned() });
+        };
+        match exam {
+            Err(fault) => away(fault, majority, &mut say),
+            Ok(exam) => {
+                rights(exam, exams.len(), &mut say);
+                server(exam, majority, &mut say);
+                memory(exam, &mut say);
+                replicas(exam, exams.len(), &mut say);
+                restarted(exam, exams.len(), how, &mut say);
+                clock(exam, reference, exams.len(), &mut say);
+                speed(exam, how, &mut say);
+            }
+        }
+    }
+    findings.extend(set(exams));
+    findings
+}
+
+fn away(fault: &Fault, majority: bool, say: &mut impl FnMut(Level, String, &str)) {
+    let what = fault.to_string();
+    match fault.kind {
+        FaultKind::Refused => {
+            say(Level::Unfit(Outcome::Refused), what, "give the user and password that the server knows, and see --ca");
+        }
+        FaultKind::Unfit => say(Level::Unfit(Outcome::Config), what, "mend the node's address"),
+        FaultKind::Unavailable | FaultKind::Unknown => {
+            let level = if majority { Level::Warn } else { Level::Unfit(Outcome::Unreachable) };
+            say(level, what, "start it, or see what is between it and this machine");
+        }
+    }
+}
+
+fn rights(exam: &Exam, nodes: usize, say: &mut impl FnMut(Level, String, &str)) {
+    let refused: Vec<&str> =
+        exam.lacking.iter().filter(|right| right.lacks == Lacks::Locks).map(|right| right.name).collect();
+    let cure = "grant what the ACL line below says";
+    if !refused.is_empty() {
+        say(Level::Unfit(Outcome::Refused), format!("the user may not use {}", refused.join(", ")), cure);
+    }
+    for (key, why) in &exam.closed {
+        say(Level::Unfit(Outcome::Refused), format!("the user may not use the keys of {key}: {why}"), cure);
+    }
+    for right in &exam.lacking {
+        let what = |lacks: &str| format!("the user may not use {}: {lacks}", right.name);
+        match right.lacks {
+            Lacks::Locks => {}
+            // Of a single node no restart is waited out, and nothing is to differ from it.
+            Lacks::Comfort(lacks) if right.name == "info" && nodes == 1 => say(Level::Note, what(lacks), cure),
+            Lacks::Comfort(lacks) => say(Level::Warn, what(lacks), cure),
+            Lacks::Detail(lacks) => say(Level::Note, what(lacks), cure),
+        }
+    }
+}
+
+fn server(exam: &Exam, majority: bool, say: &mut impl FnMut(Level, String, &str)) {
+    if let Some(version) = exam.field("redis_version")
+        && version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u64| major < OLDEST)
+    {
+        let what = format!("version {version}; rlock needs {OLDEST}.0 or later");
+        say(Level::Unfit(Outcome::Config), what, "update it");
+    }
+    if exam.field("role") == Some("slave") {
+        let level = if majority { Level::Warn } else { Level::Unfit(Outcome::Unreachable) };
+        say(level, "it is a replica and grants nothing".to_owned(), "name its primary, or a server of its own");
+    }
+}
+
+fn memory(exam: &Exam, say: &mut impl FnMut(Level, String, &str)) {
+    if let Some(policy) = exam.field("maxmemory_policy").filter(|policy| *policy != "noeviction") {
+        let now = if exam.number("maxmemory") == Some(0) { ", once maxmemory is set" } else { "" };
+        let what = format!("maxmemory-policy {policy} can evict a lock that is held{now}");
+        say(Level::Warn, what, "CONFIG SET maxmemory-policy noeviction, or a server of the locks' own");
+    }
+    match (exam.field("aof_enabled"), exam.fsync.as_deref()) {
+        (Some("0"), _) => {
+            let what = "no append-only file: a crash forgets the locks of the last minutes, or all".to_owned();
+            say(Level::Warn, what, "CONFIG SET appendonly yes");
+        }
+        (Some("1"), Some("no")) => {
+            let what = "appendfsync no: a power failure forgets the locks of the last half minute".to_owned();
+            say(Level::Note, what, "CONFIG SET appendfsync everysec");
+        }
+        _ => {}
+    }
+}
+
+fn replicas(exam: &Exam, nodes: usize, say: &mut impl FnMut(Level, String, &str)) {
+    let count = exam.number("connected_slaves").filter(|count| *count > 0 && exam.field("role") != Some("slave"));
+    if let Some(count) = count {
+        let level = if nodes == 1 { Level::Warn } else { Level::Note };
+        let of = if count == 1 { "a replica".to_owned() } else { format!("{count} replicas") };
+        let what = format!("it has {of}, and a failover to one can lose the last writes, locks among them");
+        say(level, what, "use several independent servers, and RLOCK_FENCE where it matters");
+    }
+}
+
+fn restarted(exam: &Exam, nodes: usize, how: &Use, say: &mut impl FnMut(Level, String, &str)) {
+    let span = how.guard.span(nodes, how.ttl);
+    let Some(uptime) = exam.number("uptime_in_seconds") else { return };
+    if uptime < restart::least_uptime(span) {
+        say(Level::Warn, restart::describe(uptime, span), "wait");
+    }
+}
+
+fn clock(exam: &Exam, reference: i64, nodes: usize, say: &mut impl FnMut(Level, String, &str)) {
+    let Some(ahead) = exam.ahead else { return };
+    let off = ahead - reference;
+    let span = Duration::from_millis(off.unsigned_abs());
+    if span > SKEW + exam.round_trip {
+        let side = if off > 0 { "ahead of" } else { "behind" };
+        let whose = if nodes == 1 { "this machine's" } else { "the others" };
+        let what = format!(
+            "its clock is {} {side} {whose}: setting it right ends leases early or late",
+            duration::show_rounded(span)
+        );
+        say(
+            Level::Warn,
+            what,
+            "run a time service there (chrony, systemd-timesyncd), and set the clock in small steps",
+        );
+    }
+}
+
+/// The clock in the middle, of the nodes' and ours: one that is wrong does not make the others look so.
+fn median(exams: &[Result<Exam, Fault>]) -> i64 {
+    let mut all: Vec<i64> = exams.iter().flatten().filter_map(|exam| exam.ahead).collect();
+    if all.len() < 3 {
+        all.push(0);
+    }
+    all.sort_unstable();
+    // Of two it is ours, whichever side it is on.
+    if all.len() == 2 { 0 } else { all[all.len() / 2] }
+}
+
+fn speed(exam: &Exam, how: &Use, say: &mut impl FnMut(Level, String, &str)) {
+    if exam.round_trip > how.node_timeout / 2 {
+        let (trip, limit) = (duration::show_rounded(exam.round_trip), duration::show(how.node_timeout));
+        let what = format!("a round trip takes {trip}, more than half of the {limit} that a node is given");
+        say(Level::Warn, what, "give a longer --ttl or --node-timeout");
+    }
+}
+
+/// What concerns all of them.
+fn set(exams: &[Result<Exam, Fault>]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let known: Vec<(usize, &Exam)> =
+        exams.iter().enumerate().filter_map(|(node, exam)| Some((node, exam.as_ref().ok()?))).collect();
+    for (index, (node, exam)) in known.iter().enumerate() {
+        for (_, other) in &known[..index] {
+            if let Some(how) = exam.identity().shared_with(&other.identity()) {
+                let what = format!("it {how} another node of the list: their votes are one");
+                let cure = "name servers that are independent of each other".to_owned();
+                let level = Level::Unfit(Outcome::Config);
+                findings.push(Finding { node: Some(*node), level, what, cure });
+                break;
+            }
+        }
+    }
+    let quorum = Quorum::of(exams.len());
+    if exams.len() > 1 && exams.len().is_multiple_of(2) {
+        let (total, needed, spare) = (quorum.total(), quorum.needed(), quorum.spare());
+        let what = format!("of {total} nodes {needed} must agree, so only {spare} may be away, as with {}", total - 1);
+        findings.push(Finding { node: None, level: Level::Note, what, cure: "use an odd number".to_owned() });
+    }
+    findings
+}
+
+/// What all of it comes to: the worst finding decides, and of several codes the one that no waiting mends.
+pub(super) fn verdict(findings: &[Finding]) -> Level {
+    let rank = |finding: &&Finding| match finding.level {
+        Level::Note => 0,
+        Level::Warn => 1,
+        Level::Unfit(Outcome::Unreachable) => 2,
+        Level::Unfit(_) => 3,
+    };
+    findings.iter().max_by_key(rank).map_or(Level::Note, |finding| finding.level)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[expect(clippy::unnecessary_wraps, reason = "a diagnosis is of nodes that may not have answered")]
+    fn exam(ahead: i64, info: &[(&str, &str)]) -> Result<Exam, Fault> {
+        Ok(Exam {
+            round_trip: Duration::from_millis(1),
+            ahead: Some(ahead),
+            info: info.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            fsync: None,
+            lacking: Vec::new(),
+            closed: Vec::new(),
+        })
+    }
+
+    fn found(exams: &[Result<Exam, Fault>], guard: RestartGuard) -> Vec<Finding> {
+        let how = Use { ttl: Duration::from_secs(30), node_timeout: Duration::from_secs(1), guard };
+        of(exams, &how)
+    }
+
+    #[test]
+    fn of_clocks_the_one_in_the_middle_is_right() {
+        let wrong = |offsets: &[i64]| {
+            let exams: Vec<_> = offsets.iter().map(|ahead| exam(*ahead, &[])).collect();
+            let findings = found(&exams, RestartGuard::Off);
+            findings.iter().filter(|finding| finding.what.contains("clock")).filter_map(|f| f.node).collect::<Vec<_>>()
+        };
+        assert_eq!(wrong(&[60_000]), [0]);
+        assert_eq!(wrong(&[0, -60_000]), [1]);
+        assert_eq!(wrong(&[0, 60_000, 10]), [1]);
+        // It is ours that is wrong, and no lock depends on it.
+        assert_eq!(wrong(&[60_000, 60_001, 60_002]), [0; 0]);
+        assert_eq!(wrong(&[500]), [0; 0]);
+    }
+
+    #[test]
+    fn the_worst_finding_decides() {
+        let gone = || Err(Fault::new(FaultKind::Unknown, "no answer"));
+        let refused = || Err(Fault::new(FaultKind::Refused, "WRONGPASS"));
+        let level = |exams: &[Result<Exam, Fault>]| verdict(&found(exams, RestartGuard::Off));
+        assert_eq!(level(&[exam(0, &[])]), Level::Note);
+        assert_eq!(level(&[exam(0, &[]), gone(), exam(0, &[])]), Level::Warn);
+        assert_eq!(level(&[exam(0, &[]), gone(), gone()]), Level::Unfit(Outcome::Unreachable));
+        assert_eq!(level(&[gone(), refused(), gone()]), Level::Unfit(Outcome::Refused));
+    }
+
+    #[test]
+    fn a_replica_is_no_vote_and_an_old_server_no_node() {
+        let level = |info: &[(&str, &str)]| verdict(&found(&[exam(0, info)], RestartGuard::Off));
+        assert_eq!(level(&[("role", "slave")]), Level::Unfit(Outcome::Unreachable));
+        assert_eq!(level(&[("redis_version", "5.0.14")]), Level::Unfit(Outcome::Config));
+        assert_eq!(level(&[("redis_version", "6.0.1")]), Level::Note);
+        assert_eq!(level(&[("maxmemory_policy", "volatile-ttl")]), Level::Warn);
+    }
+}

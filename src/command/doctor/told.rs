@@ -1,0 +1,151 @@
+//! What `doctor` found, as it is told: to people, and with `--json` to programs.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::diagnosis::{self, Finding, Level};
+use crate::command::table::{self, Column};
+use crate::escape;
+use crate::lock::duration;
+use crate::node::Fault;
+use crate::node::exam::Exam;
+
+/// All that was found.
+pub(super) struct Report {
+    pub(super) names: Vec<String>,
+    /// One of each node; none on `local`.
+    pub(super) exams: Vec<Result<Exam, Fault>>,
+    pub(super) findings: Vec<Finding>,
+    pub(super) acl: Option<String>,
+}
+
+const COLUMNS: [Column; 9] = [
+    Column { title: "NODE", yields: true, rank: 0 },
+    Column { title: "VERSION", yields: true, rank: 3 },
+    Column { title: "ROLE", yields: false, rank: 2 },
+    Column { title: "TRIP", yields: false, rank: 5 },
+    Column { title: "CLOCK", yields: false, rank: 6 },
+    Column { title: "UP", yields: false, rank: 7 },
+    Column { title: "PERSISTENCE", yields: false, rank: 4 },
+    Column { title: "EVICTION", yields: true, rank: 1 },
+    Column { title: "REPLICAS", yields: false, rank: 8 },
+];
+
+impl Report {
+    /// On this machine alone there is nothing that could be unfit but the directory, which was opened.
+    pub(super) fn of_local(name: &str) -> Self {
+        Self { names: vec![name.to_owned()], exams: Vec::new(), findings: Vec::new(), acl: None }
+    }
+
+    fn verdict(&self) -> Level {
+        diagnosis::verdict(&self.findings)
+    }
+
+    fn name(&self, finding: &Finding) -> Option<&str> {
+        finding.node.map(|node| self.names[node].as_str())
+    }
+
+    /// The table, the findings, the verdict, the ACL line.
+    pub(super) fn text(&self) -> String {
+        let width = terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into());
+        let rows: Vec<Vec<String>> = self.names.iter().zip(&self.exams).map(|(name, exam)| row(name, exam)).collect();
+        let mut lines = if rows.is_empty() { self.names.clone() } else { table::fit(&COLUMNS, &rows, width) };
+        for finding in &self.findings {
+            let about = self.name(finding).map(|name| format!("{name}: ")).unwrap_or_default();
+            lines.push(format!("{}: {about}{}; {}", finding.level.name(), finding.what, finding.cure));
+        }
+        lines.push(format!("verdict: {}", self.words()));
+        lines.extend(self.acl.as_ref().map(|acl| format!("rights that rlock needs: {acl}")));
+        lines.join("\n") + "\n"
+    }
+
+    fn words(&self) -> &'static str {
+        match self.verdict() {
+            Level::Note => "fit to hold locks",
+            Level::Warn => "locks can be held, but see the warnings",
+            Level::Unfit(_) => "not fit to hold locks",
+        }
+    }
+
+    /// One line: one object.
+    pub(super) fn json(&self) -> String {
+        let verdict = match self.verdict() {
+            Level::Note => "fit",
+            Level::Warn => "warn",
+            Level::Unfit(_) => "unfit",
+        };
+        let local = || self.exams.is_empty().then(|| json!({ "node": self.names[0], "reachable": true }));
+        let nodes = self.names.iter().zip(&self.exams).map(|(name, exam)| node(name, exam)).chain(local());
+        let findings = self.findings.iter().map(|finding| {
+            json!({
+                "node": self.name(finding),
+                "level": finding.level.name(),
+                "what": finding.what,
+                "cure": finding.cure,
+            })
+        });
+        let told = json!({
+            "verdict": verdict,
+            "nodes": nodes.collect::<Vec<_>>(),
+            "findings": findings.collect::<Vec<_>>(),
+            "acl": self.acl,
+        });
+        escape::json(&told.to_string()) + "\n"
+    }
+}
+
+fn row(name: &str, exam: &Result<Exam, Fault>) -> Vec<String> {
+    let Ok(exam) = exam else {
+        let mut cells = vec![name.to_owned(), "away".to_owned()];
+        cells.resize(COLUMNS.len(), String::new());
+        return cells;
+    };
+    let field = |name| exam.field(name).unwrap_or("?").to_owned();
+    vec![
+        name.to_owned(),
+        version(exam),
+        if exam.field("role") == Some("slave") { "replica".to_owned() } else { field("role") },
+        duration::show_rounded(exam.round_trip),
+        exam.ahead.map_or_else(|| "?".to_owned(), |ahead| format!("{ahead:+} ms")),
+        exam.number("uptime_in_seconds")
+            .map_or_else(|| "?".to_owned(), |up| duration::show_rounded(Duration::from_secs(up))),
+        match (exam.field("aof_enabled"), &exam.fsync) {
+            (Some("1"), Some(fsync)) => format!("aof {}", escape::text(fsync)),
+            (Some("1"), None) => "aof".to_owned(),
+            (Some(_), _) => "none".to_owned(),
+            (None, _) => "?".to_owned(),
+        },
+        field("maxmemory_policy"),
+        field("connected_slaves"),
+    ]
+}
+
+fn version(exam: &Exam) -> String {
+    match (exam.field("valkey_version"), exam.field("redis_version")) {
+        (Some(valkey), _) => format!("valkey {valkey}"),
+        (None, Some(redis)) => redis.to_owned(),
+        (None, None) => "?".to_owned(),
+    }
+}
+
+fn node(name: &str, exam: &Result<Exam, Fault>) -> Value {
+    match exam {
+        Err(fault) => json!({ "node": name, "reachable": false, "error": fault.to_string() }),
+        Ok(exam) => json!({
+            "node": name,
+            "reachable": true,
+            "error": null,
+            "version": version(exam),
+            "role": exam.field("role"),
+            "round_trip_us": u64::try_from(exam.round_trip.as_micros()).unwrap_or(u64::MAX),
+            "clock_ahead_ms": exam.ahead,
+            "uptime_s": exam.number("uptime_in_seconds"),
+            "appendonly": exam.field("aof_enabled").map(|enabled| enabled == "1"),
+            "appendfsync": exam.fsync,
+            "maxmemory_policy": exam.field("maxmemory_policy"),
+            "replicas": exam.number("connected_slaves"),
+            "lacking": exam.lacking.iter().map(|right| right.name).collect::<Vec<_>>(),
+        }),
+    }
+}

@@ -1,0 +1,77 @@
+//! `inspect --json`: the schema of DESIGN.md §2, stable from 1.0 on. Fields may be added.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::escape;
+use crate::lock::census::{Census, State};
+use crate::lock::key::Key;
+use crate::lock::occupant::Who;
+use crate::redlock::Nodes;
+use crate::redlock::look::Looks;
+
+/// One line: an array with one object a key.
+pub(super) fn of(rows: &[(Key, Looks)], nodes: &Nodes) -> String {
+    let all: Vec<Value> = rows.iter().map(|(key, looks)| object(key, looks, nodes)).collect();
+    escape::json(&Value::from(all).to_string()) + "\n"
+}
+
+fn object(key: &Key, looks: &Looks, nodes: &Nodes) -> Value {
+    let census = looks.census();
+    let who = census.holder().map(|occupant| &occupant.who);
+    let fence = if let Some(Who::Holder(token, _)) = who { census.fence(*token) } else { None };
+    json!({
+        "key": key.typed(),
+        "state": match census.state() {
+            State::Held => "held",
+            State::Free => "free",
+            State::Unknown => "unknown",
+        },
+        "mode": "exclusive",
+        "holder": who.and_then(holder),
+        "foreign": matches!(who, Some(Who::Foreign(_))),
+        "what": if let Some(Who::Foreign(what)) = who { Some(what) } else { None },
+        "ttl_ms": who.and_then(|_| census.ttl()).map(millis),
+        "fence": fence.map(crate::lock::fence::Fence::get),
+        "votes": {
+            "held": census.foremost().map_or(0, |(_, votes)| votes),
+            "needed": census.quorum().needed(),
+            "total": census.quorum().total(),
+        },
+        "nodes": (0..nodes.len()).map(|node| at_node(node, looks, &census, nodes)).collect::<Vec<_>>(),
+        "waiters": [],
+    })
+}
+
+fn holder(who: &Who) -> Option<Value> {
+    let Who::Holder(token, details) = who else { return None };
+    Some(json!({
+        "token": token.to_string(),
+        "host": details.host,
+        "pid": details.pid,
+        "user": details.user,
+        "cmd": details.cmd,
+        "note": details.note,
+        "since": details.since,
+        "acquired": details.acquired,
+        "broken_by": details.broken,
+    }))
+}
+
+fn at_node(node: usize, looks: &Looks, census: &Census, nodes: &Nodes) -> Value {
+    let sight = looks.sights[node].as_ref();
+    let state = match (sight, census.agrees(node)) {
+        (None, _) => "unknown",
+        (Some(_), None) => "free",
+        (Some(_), Some(true)) => "held",
+        (Some(_), Some(false)) => "other",
+    };
+    let ttl = sight.and_then(|sight| sight.occupant.as_ref()).and_then(|occupant| occupant.ttl);
+    let error = looks.faults.iter().find(|(failed, _)| *failed == node).map(|(_, fault)| fault.why.as_str());
+    json!({ "node": nodes[node].name(), "state": state, "ttl_ms": ttl.map(millis), "error": error })
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

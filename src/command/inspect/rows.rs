@@ -1,0 +1,142 @@
+//! A lock as a row for people, and what there is to say of it beside that.
+
+use std::time::{Duration, SystemTime};
+
+use crate::clock;
+use crate::command::table::{self, Column};
+use crate::escape;
+use crate::lock::census::{Census, State};
+use crate::lock::details::Details;
+use crate::lock::duration;
+use crate::lock::key::Key;
+use crate::lock::occupant::Who;
+use crate::redlock::Nodes;
+use crate::redlock::look::Looks;
+
+/// A server's clock that was set back keeps a key longer than its holder asked; so much more is no rounding.
+const TOO_LONG: Duration = Duration::from_secs(2);
+
+const COLUMNS: [Column; 9] = [
+    Column { title: "KEY", yields: true, rank: 0 },
+    Column { title: "HOLDER", yields: true, rank: 1 },
+    Column { title: "PID", yields: false, rank: 4 },
+    Column { title: "COMMAND", yields: true, rank: 5 },
+    Column { title: "SINCE", yields: false, rank: 3 },
+    Column { title: "LEFT", yields: false, rank: 2 },
+    Column { title: "FENCE", yields: false, rank: 8 },
+    Column { title: "VOTES", yields: false, rank: 6 },
+    Column { title: "NOTE", yields: true, rank: 7 },
+];
+
+/// The table, and below it what is unusual, each line at most `width` wide.
+pub(super) fn of(locks: &[(Key, Looks)], nodes: &Nodes, width: Option<usize>) -> String {
+    let now = clock::unix_millis(SystemTime::now());
+    let rows: Vec<Vec<String>> = locks.iter().map(|(key, looks)| row(key, &looks.census(), now)).collect();
+    let mut lines =
+        if rows.is_empty() { vec!["no lock is held".to_owned()] } else { table::fit(&COLUMNS, &rows, width) };
+    let remarks = remarks(locks, nodes);
+    let fitted = remarks.iter().map(|remark| width.map_or_else(|| remark.clone(), |width| table::cut(remark, width)));
+    lines.extend(fitted);
+    lines.join("\n") + "\n"
+}
+
+fn row(key: &Key, census: &Census, now: u64) -> Vec<String> {
+    let votes = census.foremost().map_or(0, |(_, votes)| votes);
+    let votes = format!("{votes}/{}", census.quorum().total());
+    let left = || census.ttl().map_or_else(|| "for ever".to_owned(), brief);
+    let mut cells = vec![key.to_string()];
+    match census.holder().map(|occupant| &occupant.who) {
+        Some(Who::Holder(token, details)) => {
+            let fence = census.fence(*token).map_or_else(String::new, |fence| fence.to_string());
+            let [pid, command] = process(details);
+            let remark = details.note.as_deref().map(escape::text).unwrap_or_default();
+            let holder = format!("{}@{}", escape::text(&details.user), escape::text(&details.host));
+            cells.extend([holder, pid, command, ago(details.since, now), left(), fence, votes, remark]);
+        }
+        Some(Who::Foreign(what)) => {
+            let foreign = "(not rlock)".to_owned();
+            cells.extend([
+                foreign,
+                String::new(),
+                String::new(),
+                String::new(),
+                left(),
+                String::new(),
+                votes,
+                what.clone(),
+            ]);
+        }
+        Some(Who::Unnamed | Who::Waiter(_)) => cells.extend(only("(unnamed)", votes)),
+        None => {
+            let state = if census.state() == State::Free { "(free)" } else { "(unknown)" };
+            cells.extend(only(state, votes));
+        }
+    }
+    cells
+}
+
+/// Where nothing is known but this.
+fn only(holder: &str, votes: String) -> [String; 8] {
+    let mut cells: [String; 8] = Default::default();
+    holder.clone_into(&mut cells[0]);
+    cells[6] = votes;
+    cells
+}
+
+/// Pid and command. A lock that was acquired has none.
+fn process(details: &Details) -> [String; 2] {
+    if details.acquired {
+        ["-".to_owned(), "(acquire)".to_owned()]
+    } else {
+        [details.pid.to_string(), escape::text(&details.cmd)]
+    }
+}
+
+/// Tenths of a second are of interest where few are left.
+fn brief(span: Duration) -> String {
+    duration::show_rounded(if span < Duration::from_secs(10) { span } else { Duration::from_secs(span.as_secs()) })
+}
+
+fn ago(since: u64, now: u64) -> String {
+    duration::show_rounded(Duration::from_secs(now.saturating_sub(since) / 1000))
+}
+
+/// Nodes that fail, once each, and nodes that say something else than the majority, for each lock.
+fn remarks(locks: &[(Key, Looks)], nodes: &Nodes) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for (node, there) in nodes.iter().enumerate() {
+        let fault = locks.iter().find_map(|(_, looks)| looks.faults.iter().find(|(failed, _)| *failed == node));
+        remarks.extend(fault.map(|(_, fault)| format!("{}: {fault}", there.name())));
+    }
+    for (key, looks) in locks {
+        let census = looks.census();
+        for (node, there) in nodes.iter().enumerate() {
+            let remark = looks.sights[node].as_ref().and_then(|_| remark(node, looks, &census));
+            remarks.extend(remark.map(|remark| format!("{key}: {}: {remark}", there.name())));
+        }
+        if let Some(by) = census.holder().and_then(|occupant| occupant.holder()?.1.broken.as_deref()) {
+            remarks.push(format!("{key}: {} broke it; its holder is to stop the command and let go", escape::text(by)));
+        }
+    }
+    remarks
+}
+
+/// What is unusual about a lock at a node that answered.
+fn remark(node: usize, looks: &Looks, census: &Census) -> Option<String> {
+    let there = looks.sights[node].as_ref()?.occupant.as_ref();
+    if census.holder().is_none() {
+        return there.map(|left| format!("left there, at too few nodes to hold the lock: {left}"));
+    }
+    match census.agrees(node) {
+        Some(true) => {
+            let (ttl, lease) = there.and_then(|there| Some((there.ttl?, there.lease_length()?)))?;
+            let acquired = matches!(there.map(|there| &there.who), Some(Who::Holder(_, details)) if details.acquired);
+            (ttl > lease + TOO_LONG && !acquired).then(|| {
+                let (ttl, lease) = (duration::show_rounded(ttl), duration::show(lease));
+                format!("it keeps the key for {ttl}, longer than its TTL of {lease}; was the server's clock set back?")
+            })
+        }
+        Some(false) => there.map(ToString::to_string),
+        None => census.foremost().map(|_| "free".to_owned()),
+    }
+}

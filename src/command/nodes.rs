@@ -1,0 +1,87 @@
+//! The nodes that the command line names, and what is said when they do not do.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::runtime;
+
+use crate::exit::{Failure, Outcome};
+use crate::lock::census::{Census, State};
+use crate::lock::key::Key;
+use crate::lock::token::Token;
+use crate::node::local::LocalNode;
+use crate::node::redis::RedisNode;
+use crate::node::{Fault, FaultKind, Node};
+use crate::redlock::Nodes;
+use crate::redlock::look::Looks;
+use crate::settings::Place;
+
+/// Runs `work` to its end, on this thread.
+pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
+    let result = runtime.block_on(work);
+    // Not dropped: a name look-up that hangs must not keep us, and what is left is gone with the process.
+    std::mem::forget(runtime);
+    result
+}
+
+/// Makes the nodes ready to be asked; each exchange takes `limit` at most.
+pub(super) fn open(place: &Place, limit: Duration) -> Result<Nodes, Failure> {
+    match place {
+        Place::Servers(servers) => Ok(servers
+            .iter()
+            .map(|access| -> Box<dyn Node> { Box::new(RedisNode::new(access.clone(), limit)) })
+            .collect()),
+        Place::Local(dir) => {
+            let node = LocalNode::open(dir.as_deref()).map_err(|why| Failure::new(Outcome::Config, why))?;
+            Ok(Rc::new([Box::new(node)]))
+        }
+    }
+}
+
+/// The end of a command to which too few nodes gave an answer about a lock.
+pub(super) fn unanswered(key: &Key, nodes: &Nodes, faults: &[(usize, Fault)], node_is_default: bool) -> Failure {
+    no_majority(&key.to_string(), nodes, faults, node_is_default)
+}
+
+/// The end of a command to which too few nodes gave an answer, which was about `what`.
+pub(super) fn no_majority(what: &str, nodes: &Nodes, faults: &[(usize, Fault)], node_is_default: bool) -> Failure {
+    let listed = faults.iter().map(|(node, fault)| format!("{}: {fault}", nodes[*node].name()));
+    let listed = listed.collect::<Vec<_>>().join("; ");
+    let of_kind = |kind| faults.iter().any(|(_, fault)| fault.kind == kind);
+    let outcome = if of_kind(FaultKind::Refused) {
+        Outcome::Refused
+    } else if of_kind(FaultKind::Unfit) {
+        Outcome::Config
+    } else {
+        Outcome::Unreachable
+    };
+    let of = if nodes.len() > 1 { format!("no majority of the {} nodes: ", nodes.len()) } else { String::new() };
+    let hint = match (outcome, node_is_default) {
+        (Outcome::Unreachable, true) => "; name a server with --node or RLOCK_NODE",
+        _ => "",
+    };
+    Failure::new(outcome, format!("{what}: {of}{listed}{hint}"))
+}
+
+/// The end of a command whose token has no majority: nobody's fault, but somebody may want to know who has the lock.
+pub(super) fn not_the_holder(key: &Key, nodes: &Nodes, looks: &Looks, token: Token, node_is_default: bool) -> Failure {
+    let census = looks.census();
+    match census.is_held_by(token) {
+        None => unanswered(key, nodes, &looks.faults, node_is_default),
+        Some(_) => Failure::new(Outcome::No, format!("{key}: not the holder's token: {}", whose(&census))),
+    }
+}
+
+/// Who has the lock, in words.
+fn whose(census: &Census) -> String {
+    let votes = |number: usize| format!("{number} of {} nodes", census.quorum().total());
+    match (census.state(), census.foremost()) {
+        (_, None) => "nobody holds the lock".to_owned(),
+        (State::Held, Some((occupant, _))) => occupant.to_string(),
+        (State::Free, Some((occupant, number))) => {
+            format!("nobody holds the lock; at {} it is {occupant}", votes(number))
+        }
+        (State::Unknown, Some((occupant, number))) => format!("at {} it is {occupant}", votes(number)),
+    }
+}

@@ -1,0 +1,143 @@
+//! `rlock renew`: compare and extend, on a majority.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::nodes::{block_on, not_the_holder, open, unanswered};
+use crate::cli::Sources;
+use crate::cli::operator::RenewArgs;
+use crate::clock;
+use crate::exit::{Failure, Outcome};
+use crate::lock::census::Census;
+use crate::lock::duration;
+use crate::lock::fence::Fence;
+use crate::lock::quorum::Quorum;
+use crate::lock::schedule::{Schedule, Wishes};
+use crate::node::{Claim, Fault, Renewal};
+use crate::redlock::Nodes;
+use crate::redlock::look::{Looks, look};
+use crate::settings::held::{DRIFT, HeldSettings};
+
+/// What is asked for, beside the lock.
+struct Wanted {
+    fence: Option<Fence>,
+    ttl: Option<Duration>,
+    node_timeout: Option<Duration>,
+}
+
+/// Extends the lock.
+pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
+    let settings = HeldSettings::new(&args.held, &args.output, sources)?;
+    settings.reach.needs_server("renew")?;
+    let wanted = Wanted {
+        fence: args.fence.map(|number| fence(&settings, number)).transpose()?,
+        ttl: args.ttl,
+        node_timeout: args.held.nodes.node_timeout,
+    };
+    // Said before anybody is asked.
+    wanted.ttl.map(|ttl| wanted.schedule(&settings, ttl)).transpose()?;
+    block_on(extend(&settings, &wanted))
+}
+
+fn usage(settings: &HeldSettings, why: impl std::fmt::Display) -> Failure {
+    Failure::new(Outcome::Usage, format!("{}: {why}", settings.key))
+}
+
+pub(super) fn fence(settings: &HeldSettings, number: u64) -> Result<Fence, Failure> {
+    Fence::new(number).ok_or_else(|| usage(settings, format!("--fence {number} is none that a lock can have")))
+}
+
+impl Wanted {
+    fn schedule(&self, settings: &HeldSettings, ttl: Duration) -> Result<Schedule, Failure> {
+        let wishes = Wishes { ttl, drift: DRIFT, node_timeout: self.node_timeout, kill_after: None };
+        Schedule::new(wishes).map_err(|unfit| usage(settings, unfit))
+    }
+}
+
+async fn extend(settings: &HeldSettings, wanted: &Wanted) -> anyhow::Result<Outcome> {
+    let HeldSettings { key, token, reach, report } = settings;
+    let nodes = open(&reach.place, reach.limit)?;
+    let looks = look(&nodes, key, reach.limit, |census| census.is_held_by(*token).is_some()).await;
+    if looks.census().is_held_by(*token) != Some(true) {
+        return Err(not_the_holder(key, &nodes, &looks, *token, reach.node_is_default).into());
+    }
+    let claim = Claim {
+        key: key.clone(),
+        token: *token,
+        value: String::new(),
+        fence_hint: 0,
+        schedule: wanted.schedule(settings, ttl(settings, &looks, wanted.ttl)?)?,
+        inquiry: None,
+        ticket: None,
+    };
+    let fence = known_fence(settings, &looks, wanted.fence)?;
+    let (ends, faults) = ask(&nodes, &claim, fence).await;
+    let needed = Quorum::of(nodes.len()).needed();
+    if ends.len() >= needed {
+        let left = duration::show_rounded(ends[needed - 1].since(clock::now()));
+        report.step("renewed", format_args!("renewed for {left}"));
+        return Ok(Outcome::Done);
+    }
+    if ends.len() + faults.len() >= needed {
+        return Err(unanswered(key, &nodes, &faults, reach.node_is_default).into());
+    }
+    // It was ours a moment ago.
+    let looks = look(&nodes, key, reach.limit, |_| false).await;
+    Err(not_the_holder(key, &nodes, &looks, *token, reach.node_is_default).into())
+}
+
+/// The ends of the tenures that nodes gave, latest first, and what the others died of.
+async fn ask(nodes: &Nodes, claim: &Claim, fence: Fence) -> (Vec<crate::lock::instant::Instant>, Vec<(usize, Fault)>) {
+    let limit = claim.schedule.node_timeout();
+    let until = clock::now() + limit;
+    let asked = nodes.iter().map(|node| clock::until(until, node.renew(claim, fence, false)));
+    let (mut ends, mut faults) = (Vec::new(), Vec::new());
+    for (node, renewal) in join_all(asked).await.into_iter().enumerate() {
+        match renewal {
+            Some(Renewal::Renewed(end) | Renewal::Healed(end)) => ends.push(end),
+            Some(Renewal::Lost(_) | Renewal::Broken(..)) => {}
+            Some(Renewal::Failed(fault)) => faults.push((node, fault)),
+            None => faults.push((node, Fault::timeout(limit))),
+        }
+    }
+    ends.sort_unstable_by(|a, b| b.cmp(a));
+    (ends, faults)
+}
+
+/// The TTL that was asked for, else the one that the lock was taken with.
+///
+/// Others go by the one that stands in its value: it tells how long a server that restarted may have forgotten a lock
+/// (DESIGN.md §6), so with several nodes no renewal may make it longer.
+fn ttl(settings: &HeldSettings, looks: &Looks, asked: Option<Duration>) -> Result<Duration, Failure> {
+    let taken = looks.census().foremost().and_then(|(occupant, _)| occupant.lease_length());
+    match (asked, taken) {
+        (Some(asked), Some(taken)) if looks.sights.len() > 1 && asked > taken => {
+            let taken = duration::show(taken);
+            Err(usage(
+                settings,
+                format!("--ttl is longer than the {taken} that the lock was taken for, which others rely on"),
+            ))
+        }
+        (Some(ttl), _) | (None, Some(ttl)) => Ok(ttl),
+        (None, None) => Err(usage(settings, "the lock does not say how long it was taken for; give --ttl")),
+    }
+}
+
+/// The fence to carry. One that is above all that the nodes have is a slip of the pen, and would stay with them.
+fn known_fence(settings: &HeldSettings, looks: &Looks, given: Option<Fence>) -> Result<Fence, Failure> {
+    let seen = looks.sights.iter().flatten().map(|sight| sight.fence).collect::<Option<Vec<_>>>();
+    let highest = seen.and_then(|all| all.into_iter().max());
+    match (given, highest) {
+        (Some(given), Some(highest)) if given > highest => {
+            Err(usage(settings, format!("--fence {given} is above all that were given out; the last was {highest}")))
+        }
+        (Some(given), _) => Ok(given),
+        (None, _) => Ok(fence_of(&looks.census(), settings)),
+    }
+}
+
+/// What the nodes know; where none does, the least there is, which lowers no counter.
+fn fence_of(census: &Census, settings: &HeldSettings) -> Fence {
+    census.fence(settings.token).unwrap_or(Fence::FIRST)
+}

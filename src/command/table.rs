@@ -1,0 +1,124 @@
+//! A table for people, fitted to a width: text in, text out.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Between two columns.
+const GAP: usize = 2;
+
+/// No column is cut below this; columns are left out instead.
+const NARROWEST: usize = 8;
+
+/// A column.
+pub(super) struct Column {
+    pub(super) title: &'static str,
+    /// Whether its cells may be cut.
+    pub(super) yields: bool,
+    /// Columns of higher rank are left out first where the width does not do.
+    pub(super) rank: u8,
+}
+
+/// Lines, each at most `width` wide; `None`: as wide as need be. Cells hold nothing that a terminal would act on.
+pub(super) fn fit(columns: &[Column], rows: &[Vec<String>], width: Option<usize>) -> Vec<String> {
+    let natural = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].width()).max().unwrap_or_default();
+        cells.max(columns[column].title.width())
+    };
+    let empty = |column: &usize| rows.iter().all(|row| row[*column].is_empty());
+    let mut shown: Vec<(usize, usize)> =
+        (0..columns.len()).filter(|column| !empty(column)).map(|column| (column, natural(column))).collect();
+    if let Some(width) = width {
+        squeeze(columns, &mut shown, width);
+    }
+    let title = line(shown.iter().map(|(column, room)| (columns[*column].title, *room)));
+    let body = rows.iter().map(|row| line(shown.iter().map(|(column, room)| (row[*column].as_str(), *room))));
+    std::iter::once(title).chain(body).collect()
+}
+
+/// Cuts the widest column that yields, again and again; where none is left to be cut, the one of highest rank goes.
+fn squeeze(columns: &[Column], shown: &mut Vec<(usize, usize)>, width: usize) {
+    loop {
+        let total = shown.iter().map(|(_, room)| room + GAP).sum::<usize>().saturating_sub(GAP);
+        let Some(excess) = total.checked_sub(width).filter(|excess| *excess > 0) else { return };
+        let widest = shown.iter_mut().filter(|(column, room)| columns[*column].yields && *room > NARROWEST);
+        if let Some((_, room)) = widest.max_by_key(|(_, room)| *room) {
+            // Not all at once: by then another one may be the widest.
+            *room -= excess.min((*room - NARROWEST).div_ceil(4));
+        } else if shown.len() > 1 {
+            let last = (0..shown.len()).max_by_key(|index| columns[shown[*index].0].rank).unwrap_or_default();
+            shown.remove(last);
+        } else {
+            shown[0].1 = width;
+            return;
+        }
+    }
+}
+
+fn line<'a>(cells: impl Iterator<Item = (&'a str, usize)>) -> String {
+    let mut line = String::new();
+    for (cell, room) in cells {
+        let cell = cut(cell, room);
+        line.push_str(&cell);
+        line.extend(std::iter::repeat_n(' ', room - cell.width() + GAP));
+    }
+    line.trim_end().to_owned()
+}
+
+/// At most `room` wide, with an ellipsis where something is missing.
+pub(super) fn cut(text: &str, room: usize) -> String {
+    if text.width() <= room {
+        return text.to_owned();
+    }
+    let mut left = room.saturating_sub(1);
+    let fits = |c: &char| {
+        let width = c.width().unwrap_or_default();
+        let does = width <= left;
+        left = left.saturating_sub(width);
+        does
+    };
+    let mut short: String = text.chars().take_while(fits).collect();
+    if room > 0 {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const COLUMNS: [Column; 3] = [
+        Column { title: "KEY", yields: true, rank: 0 },
+        Column { title: "PID", yields: false, rank: 1 },
+        Column { title: "NOTE", yields: true, rank: 2 },
+    ];
+
+    fn rows(cells: &[[&str; 3]]) -> Vec<Vec<String>> {
+        cells.iter().map(|row| row.map(str::to_owned).to_vec()).collect()
+    }
+
+    #[test]
+    fn columns_line_up_whatever_the_script_and_empty_ones_are_left_out() {
+        let table = fit(&COLUMNS, &rows(&[["größe", "1", ""], ["漢字", "22", ""]]), None);
+        assert_eq!(table, ["KEY    PID", "größe  1", "漢字   22"]);
+    }
+
+    #[test]
+    fn the_widest_is_cut_first_and_then_columns_go() {
+        let cells = rows(&[["a-rather-long-key", "12345", "a note that is longer than all of the rest"]]);
+        let table = fit(&COLUMNS, &cells, Some(40));
+        assert!(table[1].contains("12345") && table[1].ends_with('…'), "{table:?}");
+        let table = fit(&COLUMNS, &cells, Some(16));
+        assert_eq!(table, ["KEY       PID", "a-rathe…  12345"].map(str::to_owned));
+        assert_eq!(fit(&COLUMNS, &cells, Some(4)), ["KEY", "a-r…"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_is_too_wide(cells in proptest::collection::vec("[a-z漢 ]{0,30}", 3..4), width in 1usize..99) {
+            for line in fit(&COLUMNS, &[cells], Some(width)) {
+                prop_assert!(line.width() <= width, "{line:?} {width}");
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What looks at all nodes come to: who holds the lock, if anybody does. *Unknown is not no.*
+
+use std::time::Duration;
+
+use super::fence::Fence;
+use super::instant::Instant;
+use super::occupant::{Occupant, Who};
+use super::quorum::Quorum;
+use super::sight::Sight;
+use super::token::Token;
+
+/// The answers so far; `None` for a node that gave none.
+#[derive(Clone, Debug)]
+pub struct Census<'a> {
+    quorum: Quorum,
+    sights: &'a [Option<Sight>],
+}
+
+/// What they come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// One party has a majority.
+    Held,
+    /// No party has one, nor would with the nodes that gave no answer.
+    Free,
+    /// It cannot be told.
+    Unknown,
+}
+
+impl<'a> Census<'a> {
+    /// Counts the answers of all nodes, at least one.
+    pub fn of(sights: &'a [Option<Sight>]) -> Self {
+        Self { quorum: Quorum::of(sights.len()), sights }
+    }
+
+    /// The majority that is needed.
+    pub fn quorum(&self) -> Quorum {
+        self.quorum
+    }
+
+    fn answers(&self) -> impl Iterator<Item = &'a Sight> {
+        self.sights.iter().flatten()
+    }
+
+    fn silent(&self) -> usize {
+        self.sights.iter().filter(|sight| sight.is_none()).count()
+    }
+
+    /// Whether a majority answered at all.
+    pub fn is_answered(&self) -> bool {
+        self.answers().count() >= self.quorum.needed()
+    }
+
+    /// Whose the key is at most nodes, and at how many; the one who has it longest speaks for all of them.
+    pub fn foremost(&self) -> Option<(&'a Occupant, usize)> {
+        let occupants = || self.answers().filter_map(|sight| sight.occupant.as_ref());
+        let votes = |who: &Who| occupants().filter(|other| same(&other.who, who)).count();
+        occupants().map(|occupant| (occupant, votes(&occupant.who))).max_by_key(|(occupant, votes)| {
+            let ttl = occupant.ttl.map_or(u128::MAX, |ttl| ttl.as_millis());
+            (*votes, ttl)
+        })
+    }
+
+    /// Who holds the lock, or may; nobody if it is free, whatever an attempt or a lost lock has left at a minority.
+    pub fn holder(&self) -> Option<&'a Occupant> {
+        self.foremost().filter(|_| self.state() != State::Free).map(|(occupant, _)| occupant)
+    }
+
+    /// Whether node `node` has the key in the hands of the foremost; `None` if it gave no answer or has no key.
+    pub fn agrees(&self, node: usize) -> Option<bool> {
+        let there = self.sights[node].as_ref()?.occupant.as_ref()?;
+        self.foremost().map(|(foremost, _)| same(&there.who, &foremost.who))
+    }
+
+    /// How long the foremost has the key at a majority, or at as many nodes as it has; `None` if for ever.
+    pub fn ttl(&self) -> Option<Duration> {
+        let (foremost, votes) = self.foremost()?;
+        let own = self.answers().filter_map(|sight| sight.occupant.as_ref()).filter(|o| same(&o.who, &foremost.who));
+        nth(own.map(|occupant| occupant.ttl.unwrap_or(Duration::MAX)), self.quorum.needed().min(votes))
+            .filter(|ttl| *ttl != Duration::MAX)
+    }
+
+    /// Whether the lock is held.
+    pub fn state(&self) -> State {
+        let votes = self.foremost().map_or(0, |(_, votes)| votes);
+        if votes >= self.quorum.needed() {
+            State::Held
+        } else if votes + self.silent() < self.quorum.needed() {
+            State::Free
+        } else {
+            State::Unknown
+        }
+    }
+
+    fn of_token(&self, token: Token) -> impl Iterator<Item = &'a Sight> {
+        self.answers().filter(move |sight| sight.is(token))
+    }
+
+    /// Whether `token` has a majority; `None` if it cannot be told.
+    pub fn is_held_by(&self, token: Token) -> Option<bool> {
+        let votes = self.of_token(token).count();
+        if votes >= self.quorum.needed() {
+            Some(true)
+        } else if votes + self.silent() < self.quorum.needed() {
+            Some(false)
+        } else {
+            None
+        }
+    }
+
+    /// Until when `token` has a majority without another renewal: the q-th largest end.
+    pub fn stands_until(&self, token: Token, drift: f64) -> Option<Instant> {
+        nth(self.of_token(token).map(|sight| sight.stands_until(drift)), self.quorum.needed())
+    }
+
+    /// The fence of `token`'s lock: the largest that a majority knows where the token is.
+    ///
+    /// A grant that came late may carry a larger number (DESIGN.md §6); a majority of those who granted knows the right one.
+    pub fn fence(&self, token: Token) -> Option<Fence> {
+        nth(self.of_token(token).filter_map(|sight| sight.fence), self.quorum.needed())
+    }
+
+    /// Whether `fence` belongs to `token`'s lock: a majority knows it, and it is some node's very number.
+    pub fn has_fence(&self, token: Token, fence: Fence) -> bool {
+        let known = self.of_token(token).filter(|sight| sight.fence >= Some(fence)).count();
+        known >= self.quorum.needed() && self.of_token(token).any(|sight| sight.fence == Some(fence))
+    }
+}
+
+/// A holder is the same whatever else its value says; anything else is the same if it looks the same.
+fn same(a: &Who, b: &Who) -> bool {
+    match (a, b) {
+        (Who::Holder(a, _), Who::Holder(b, _)) => a == b,
+        _ => a == b,
+    }
+}
+
+fn nth<T: Ord>(items: impl Iterator<Item = T>, number: usize) -> Option<T> {
+    let mut all: Vec<T> = items.collect();
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    all.into_iter().nth(number - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::details::Details;
+
+    #[expect(clippy::unnecessary_wraps, reason = "what a census counts is optional")]
+    fn sight(token: Option<Token>, ttl: u64, fence: u64) -> Option<Sight> {
+        let occupant = token
+            .map(|token| Occupant { who: Who::Holder(token, Details::default()), ttl: Some(Duration::from_secs(ttl)) });
+        Some(Sight { occupant, foreign: None, fence: Fence::new(fence), asked: Instant::from_nanos(0) })
+    }
+
+    #[test]
+    fn a_majority_holds_and_a_minority_does_not() {
+        let (a, b) = (Token::fresh(), Token::fresh());
+        let sights = [sight(Some(a), 9, 7), sight(Some(a), 8, 7), sight(Some(b), 7, 6)];
+        let census = Census::of(&sights);
+        assert_eq!(census.state(), State::Held);
+        assert_eq!((census.is_held_by(a), census.is_held_by(b)), (Some(true), Some(false)));
+        assert_eq!(census.fence(a), Fence::new(7));
+        let until = census.stands_until(a, 0.0);
+        assert_eq!(until, Some(Instant::from_nanos(0) + Duration::from_millis(7998)));
+    }
+
+    #[test]
+    fn a_silent_node_leaves_open_what_it_could_decide_and_nothing_else() {
+        let a = Token::fresh();
+        let one_of_three = [sight(Some(a), 9, 7), None, sight(None, 0, 7)];
+        let census = Census::of(&one_of_three);
+        assert_eq!((census.state(), census.is_held_by(a), census.is_answered()), (State::Unknown, None, true));
+        let none_of_three = [sight(None, 0, 7), None, sight(None, 0, 7)];
+        assert_eq!(Census::of(&none_of_three).state(), State::Free);
+        assert!(!Census::of(&[sight(None, 0, 7), None, None]).is_answered());
+    }
+
+    #[test]
+    fn the_fence_is_one_that_a_majority_knows_and_some_node_has() {
+        let a = Token::fresh();
+        let fence = |number| Fence::new(number).unwrap();
+        let late_grant = [sight(Some(a), 9, 7), sight(Some(a), 9, 7), sight(Some(a), 9, 9)];
+        let census = Census::of(&late_grant);
+        assert_eq!(census.fence(a), Fence::new(7));
+        assert!(census.has_fence(a, fence(7)));
+        for wrong in [6, 8, 9] {
+            assert!(!census.has_fence(a, fence(wrong)), "{wrong}");
+        }
+    }
+}

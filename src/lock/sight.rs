@@ -1,0 +1,46 @@
+//! What one node has at a key, as it was seen from here.
+
+use std::time::Duration;
+
+use super::fence::Fence;
+use super::instant::Instant;
+use super::occupant::{Occupant, Sighting};
+use super::token::Token;
+
+/// Added to the allowance for drift, as in the schedule: servers count in whole milliseconds.
+const DRIFT_FLOOR: Duration = Duration::from_millis(2);
+
+/// A look at one node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sight {
+    /// Who has the key; `None` if nobody has.
+    pub occupant: Option<Occupant>,
+    /// The value itself, if it is none of rlock's.
+    pub foreign: Option<Sighting>,
+    /// The fence counter; `None` if there is none.
+    pub fence: Option<Fence>,
+    /// When the node was about to be asked: what it told of time counts from then.
+    pub asked: Instant,
+}
+
+impl Sight {
+    /// Whether `token` has the key here, and nobody broke its lock.
+    pub fn is(&self, token: Token) -> bool {
+        let holder = self.occupant.as_ref().and_then(Occupant::holder);
+        holder.is_some_and(|(holder, details)| holder == token && details.broken.is_none())
+    }
+
+    /// Whether the key is still `token`'s here, broken or not.
+    pub fn is_kept_for(&self, token: Token) -> bool {
+        self.occupant.as_ref().and_then(Occupant::holder).is_some_and(|(holder, _)| holder == token)
+    }
+
+    /// Until when the key certainly stays whose it is, with clocks whose rates differ by `drift`; never, if it has no end.
+    pub fn stands_until(&self, drift: f64) -> Instant {
+        match self.occupant.as_ref().map(|occupant| occupant.ttl) {
+            None => self.asked,
+            Some(None) => Instant::NEVER,
+            Some(Some(ttl)) => self.asked + ttl.saturating_sub(ttl.mul_f64(drift) + DRIFT_FLOOR),
+        }
+    }
+}

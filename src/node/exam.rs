@@ -1,0 +1,142 @@
+//! What a server tells of itself, for `doctor`. Nothing is changed, and no answer is trusted to be there.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use redis::Value;
+
+use super::console::Console;
+use super::link::{Access, REPLY_LIMIT};
+use super::rights::{RIGHTS, Right};
+use super::{Fault, FaultKind};
+use crate::clock;
+use crate::lock::identity::Identity;
+use crate::lock::key::Key;
+use crate::lock::token::Token;
+
+/// The shortest of so many counts as the round trip.
+const TRIPS: usize = 5;
+
+/// What was found out about a server that answered.
+pub struct Exam {
+    /// The shortest exchange.
+    pub round_trip: Duration,
+    /// How far its clock is ahead of this machine's, in milliseconds.
+    pub ahead: Option<i64>,
+    /// What INFO says; empty if it is refused.
+    pub info: HashMap<String, String>,
+    /// `appendfsync`, if CONFIG is allowed.
+    pub fsync: Option<String>,
+    /// Rights that are refused.
+    pub lacking: Vec<&'static Right>,
+    /// Locks whose keys are refused, and why.
+    pub closed: Vec<(Key, Fault)>,
+}
+
+impl Exam {
+    /// Asks a server; `keys` are locks that it is to hold.
+    pub async fn take(access: &Access, limit: Duration, keys: &[Key]) -> Result<Self, Fault> {
+        let console = Console::open(access, limit, REPLY_LIMIT).await?;
+        let mut lacking = Vec::new();
+        // A key that nobody has: what is tried on it touches nothing.
+        let nobodys = format!("doctor-{}", Token::fresh());
+        let nobodys = Key::new("", &nobodys).map_err(|why| Fault::new(FaultKind::Unfit, why))?;
+        let trial = keys.first().unwrap_or(&nobodys).derived("doctor");
+        for right in RIGHTS {
+            let words: Vec<&str> = right.trial.iter().map(|word| if *word == "KEY" { &trial } else { *word }).collect();
+            match console.say(&words).await {
+                Err(fault) if is_about_commands(&fault) => lacking.push(right),
+                Err(fault) if fault.kind == FaultKind::Refused && !is_about_keys(&fault) => return Err(fault),
+                // Others may know no such command, or be read-only: that shows elsewhere.
+                Err(Fault { kind: FaultKind::Unavailable | FaultKind::Unfit | FaultKind::Refused, .. }) | Ok(_) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        let mut closed = Vec::new();
+        for key in keys {
+            for name in [key.stored(), &key.derived("fence")] {
+                if let Err(fault) = console.say(&["TYPE", name]).await
+                    && is_about_keys(&fault)
+                {
+                    closed.push((key.clone(), fault));
+                    break;
+                }
+            }
+        }
+        let (round_trip, ahead) = trips(&console).await?;
+        let info = console.say(&["INFO"]).await.ok().and_then(text).map(|text| fields(&text)).unwrap_or_default();
+        let fsync = match console.say(&["CONFIG", "GET", "appendfsync"]).await {
+            Ok(Value::Array(pair)) => pair.into_iter().nth(1).and_then(text),
+            _ => None,
+        };
+        Ok(Self { round_trip, ahead, info, fsync, lacking, closed })
+    }
+
+    /// A field of INFO.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.info.get(name).map(String::as_str)
+    }
+
+    /// The same as a number.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.field(name)?.parse().ok()
+    }
+
+    /// Which server it is.
+    pub fn identity(&self) -> Identity {
+        let owned = |name| self.field(name).unwrap_or_default().to_owned();
+        let uptime = self.number("uptime_in_seconds").unwrap_or_default();
+        Identity { uptime, run_id: owned("run_id"), replication_id: owned("master_replid") }
+    }
+}
+
+/// Not a password that is wrong or lacking.
+fn is_about_commands(fault: &Fault) -> bool {
+    fault.kind == FaultKind::Refused && fault.why.contains("NOPERM") && !is_about_keys(fault)
+}
+
+/// A key that is refused is none of the commands' fault.
+fn is_about_keys(fault: &Fault) -> bool {
+    fault.kind == FaultKind::Refused && fault.why.contains("to access")
+}
+
+/// The shortest round trip, and how far the clock was ahead in that one.
+async fn trips(console: &Console) -> Result<(Duration, Option<i64>), Fault> {
+    let mut best = None;
+    for _ in 0..TRIPS {
+        let (begun, wall) = (clock::now(), SystemTime::now());
+        let told = console.say(&["TIME"]).await;
+        let took = clock::now().since(begun);
+        let ahead = match told {
+            Ok(Value::Array(parts)) => ahead(&parts, wall + took / 2),
+            // Without the right it still was a round trip.
+            Ok(_) | Err(Fault { kind: FaultKind::Refused, .. }) => None,
+            Err(fault) => return Err(fault),
+        };
+        best = Some((took, ahead)).into_iter().chain(best).min_by_key(|(took, _)| *took);
+    }
+    Ok(best.unwrap_or_default())
+}
+
+fn ahead(time: &[Value], here: SystemTime) -> Option<i64> {
+    let number = |index: usize| match time.get(index)? {
+        Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse::<i64>().ok(),
+        _ => None,
+    };
+    let there = number(0)?.checked_mul(1000)?.checked_add(number(1)? / 1000)?;
+    there.checked_sub(i64::try_from(here.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()?)
+}
+
+fn text(value: Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        Value::VerbatimString { text, .. } | Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn fields(info: &str) -> HashMap<String, String> {
+    let field =
+        |line: &str| line.split_once(':').map(|(name, value)| (name.to_owned(), crate::escape::text(value.trim())));
+    info.lines().filter_map(field).collect()
+}

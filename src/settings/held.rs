@@ -1,0 +1,74 @@
+//! What those mean who see to a lock from outside: which nodes, which lock, whose.
+
+use std::time::Duration;
+
+use super::{Place, place, usage};
+use crate::cli::operator::HeldArgs;
+use crate::cli::{NodeArgs, OutputArgs, Sources};
+use crate::exit::Failure;
+use crate::lock::key::Key;
+use crate::lock::token::Token;
+use crate::report::Reporter;
+
+/// Limit for each exchange of a command that has no TTL to take a share of.
+pub const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Clock-rate error allowed for, as a fraction: the default of `--drift`.
+pub const DRIFT: f64 = 0.01;
+
+/// The nodes, and how long each may take.
+pub struct Reach {
+    /// The nodes.
+    pub place: Place,
+    /// Limit for each exchange with one of them.
+    pub limit: Duration,
+    /// Whether nobody chose the node: then an unreachable one is perhaps not meant at all.
+    pub node_is_default: bool,
+}
+
+impl Reach {
+    /// Checks what was typed.
+    pub fn new(args: &NodeArgs, sources: &Sources) -> Result<Self, Failure> {
+        Ok(Self {
+            place: place(args)?,
+            limit: args.node_timeout.unwrap_or(NODE_TIMEOUT),
+            node_is_default: !sources.given("node"),
+        })
+    }
+
+    /// Refuses `local`: such a lock ends with its process, so `what` cannot concern one.
+    pub fn needs_server(&self, what: &str) -> Result<(), Failure> {
+        needs_server(&self.place, what)
+    }
+}
+
+/// Refuses `local` for the subcommand `what`.
+pub fn needs_server(place: &Place, what: &str) -> Result<(), Failure> {
+    match place {
+        Place::Servers(_) => Ok(()),
+        Place::Local(_) => {
+            Err(usage(format!("{what} needs a server: a lock on this machine alone ends with the rlock that holds it")))
+        }
+    }
+}
+
+/// A lock that the caller says is its own.
+pub struct HeldSettings {
+    /// The lock.
+    pub key: Key,
+    /// The caller's proof.
+    pub token: Token,
+    /// Where it lives.
+    pub reach: Reach,
+    /// Says what happens.
+    pub report: Reporter,
+}
+
+impl HeldSettings {
+    /// Checks what was typed.
+    pub fn new(args: &HeldArgs, output: &OutputArgs, sources: &Sources) -> Result<Self, Failure> {
+        let key = Key::new(&args.nodes.prefix, &args.key).map_err(usage)?;
+        let report = Reporter { key: key.clone(), log: output.log, quiet: output.quiet, verbose: output.verbose };
+        Ok(Self { key, token: args.token, reach: Reach::new(&args.nodes, sources)?, report })
+    }
+}

@@ -1,0 +1,200 @@
+//! `break`: a lock is taken away from its holder, and nobody overlaps.
+
+use std::time::Duration;
+
+use crate::support::{Rlock, Server, Session, alive, eventually, rlock, rlock_words};
+
+/// `rlock break job`
+fn breaking(node: &str) -> Rlock {
+    rlock_words(["break", "job", "--yes"]).node(node)
+}
+
+fn acquired(node: &str) -> String {
+    rlock_words(["acquire", "-k", "job", "--restart-guard", "off"]).node(node).finish().code(0).stdout.remove(0)
+}
+
+fn three() -> (Vec<Server>, String) {
+    let servers: Vec<Server> = (0..3).map(|_| Server::start()).collect();
+    let nodes = servers.iter().map(Server::url).collect::<Vec<_>>().join(",");
+    (servers, nodes)
+}
+
+/// Ends when it gets TERM, and says so.
+const OBEDIENT: &str = "trap 'echo terminated; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
+
+#[test]
+fn the_holder_stops_its_command_and_lets_go_and_nobody_comes_between() {
+    let server = Server::start();
+    let job = rlock("job").on(&server).args(["--ttl", "3s"]).hold(
+        "trap 'redis-cli -s ${RLOCK_NODE#redis+unix://} get job; exit 7' TERM; echo ready; while :; do sleep 0.01; done",
+    );
+    let fence: u64 = server.cli(&["GET", "rlock:fence:{job}:job"]).parse().expect("a number");
+    let waiter = rlock("job").on(&server).args(["--", "sh", "-c", "echo next $RLOCK_FENCE"]).spawn();
+    let broken = breaking(&server.url()).finish().code(0).within(Duration::from_secs(3));
+    broken.mentions(&["job: held by tester@", "running sh", "broken: its holder let go"]);
+    let lost = job.finish().code(79).mentions(&["job: lost the lock", "tester@", "broke the lock", "being stopped"]);
+    let tombstone = lost.stdout.iter().find(|line| line.starts_with("broken ")).expect("a tombstone in its time");
+    assert!(tombstone.contains("\"broken\":\"tester@"), "{tombstone}");
+    let next = waiter.finish().code(0).stdout.remove(0);
+    assert!(next.split(' ').nth(1).and_then(|number| number.parse().ok()) > Some(fence), "{next}");
+}
+
+#[test]
+fn a_command_that_ignores_term_is_killed_before_the_tombstone_goes() {
+    let server = Server::start();
+    let mut job = rlock("job")
+        .on(&server)
+        .args(["--ttl", "3s", "--kill-after", "300ms", "--", "sh", "-c"])
+        .args(["trap '' TERM; echo self $$; while :; do sleep 0.01; done"])
+        .spawn();
+    let pid = job.wait_for_pid("self");
+    breaking(&server.url()).finish().code(0);
+    assert!(!alive(pid), "break was done before the command was dead");
+    job.finish().code(79);
+}
+
+#[test]
+fn several_nodes_are_entombed_and_freed() {
+    let (servers, nodes) = three();
+    let job = rlock("job").node(&nodes).args(["--ttl", "3s", "--restart-guard", "off"]).hold(OBEDIENT);
+    servers[2].freeze();
+    breaking(&nodes).finish().code(0).mentions(&["its holder let go"]);
+    servers[2].thaw();
+    job.finish().code(79).mentions(&["broke the lock"]);
+    eventually("all are free", || servers.iter().all(|server| server.cli(&["EXISTS", "job"]) == "0"));
+}
+
+#[test]
+fn a_lock_without_a_live_run_is_deleted_at_once_and_the_next_fence_is_higher() {
+    let (servers, nodes) = three();
+    let token = acquired(&nodes);
+    let counter = |server: &Server| server.cli(&["GET", "rlock:fence:{job}:job"]).parse::<u64>().expect("a number");
+    let before = servers.iter().map(counter).max();
+    breaking(&nodes).finish().code(0).mentions(&["taken with acquire", "broken: the key was deleted"]);
+    assert!(servers.iter().all(|server| server.cli(&["EXISTS", "job"]) == "0" && Some(counter(server)) > before));
+    for verb in ["check", "renew", "release"] {
+        rlock_words([verb, "-k", "job", "--token", &token]).node(&nodes).finish().code(1).said(&["nobody holds"]);
+    }
+    breaking(&nodes).finish().code(1).said(&["nothing to break"]);
+}
+
+#[test]
+fn now_deletes_and_the_holder_does_not_set_it_again() {
+    let (servers, nodes) = three();
+    let mut job = rlock("job")
+        .node(&nodes)
+        .args(["--ttl", "3s", "--restart-guard", "off", "--", "sh", "-c", "echo self $$; sleep 60"])
+        .spawn();
+    let pid = job.wait_for_pid("self");
+    breaking(&nodes).args(["--now"]).finish().code(0).within(Duration::from_secs(2));
+    job.finish().code(79).mentions(&["the key is gone"]);
+    assert!(!alive(pid));
+    assert!(servers.iter().all(|server| server.cli(&["EXISTS", "job"]) == "0"));
+}
+
+#[test]
+fn a_server_out_of_memory_still_lets_a_lock_be_deleted() {
+    let server = Server::start();
+    let mut job =
+        rlock("job").on(&server).args(["--ttl", "3s", "--", "sh", "-c", "echo self $$; exec sleep 60"]).spawn();
+    let pid = job.wait_for_pid("self");
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    breaking(&server.url()).finish().code(69).mentions(&["OOM"]);
+    breaking(&server.url()).args(["--now"]).finish().code(0);
+    job.finish().code(79);
+    assert!(!alive(pid));
+}
+
+#[test]
+fn a_foreign_value_is_deleted_only_by_that_name() {
+    let server = Server::start();
+    let node = server.url();
+    server.cli(&["SET", "job", "f00dfeed"]);
+    breaking(&node).finish().code(64).said(&["not rlock", "f00dfeed", "--foreign"]);
+    breaking(&node).args(["--now"]).finish().code(64).said(&["--foreign"]);
+    assert_eq!(server.cli(&["GET", "job"]), "f00dfeed");
+    breaking(&node).args(["--foreign"]).finish().code(0).mentions(&["f00dfeed", "deleted"]);
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+    server.cli(&["HSET", "job", "a", "b"]);
+    breaking(&node).args(["--foreign", "-q"]).finish().code(0).silent();
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn a_command_that_ends_under_a_tombstone_was_never_without_its_lock() {
+    let server = Server::start();
+    let job = rlock("job").on(&server).stdin(std::process::Stdio::piped()).hold("echo ready; read line; exit 3");
+    let waiting = breaking(&server.url()).spawn();
+    eventually("the tombstone", || server.cli(&["GET", "job"]).starts_with("broken "));
+    assert!(server.cli(&["PTTL", "job"]).parse::<u64>().is_ok_and(|left| left > 20_000));
+    job.finish().code(3).silent();
+    waiting.finish().code(0);
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn a_tombstone_keeps_others_out_and_is_shown() {
+    let server = Server::start();
+    let job = rlock("job").on(&server).stdin(std::process::Stdio::piped()).hold("echo ready; read line");
+    let waiting = breaking(&server.url()).spawn();
+    eventually("the tombstone", || server.cli(&["GET", "job"]).starts_with("broken "));
+    rlock("job").on(&server).args(["-n"]).command(["true"]).code(75).said(&["held by tester@", "broke the lock"]);
+    let shown = rlock_words(["inspect", "job"]).node(&server.url()).finish().code(0).stdout.join("\n");
+    assert!(shown.contains("tester@") && shown.contains("broke it"), "{shown}");
+    drop(job);
+    drop(waiting);
+}
+
+#[test]
+fn a_crashed_holders_tombstone_ends_with_its_ttl() {
+    let server = Server::start();
+    let job = rlock("job").on(&server).args(["--ttl", "1500ms"]).hold("echo ready; read line");
+    job.signal(nix::sys::signal::Signal::SIGKILL);
+    drop(job);
+    breaking(&server.url()).finish().code(0).within(Duration::from_secs(3));
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn whoever_is_at_a_terminal_is_asked() {
+    let server = Server::start();
+    let token = acquired(&server.url());
+    rlock_words(["break", "job"]).on(&server).finish().code(64).said(&["held by", "--yes"]);
+    let mut shell = Session::bash_on(&server);
+    for (answer, code) in [("n", 1), ("", 1)] {
+        shell.line("rlock break -k job");
+        shell.sees("taken with acquire");
+        shell.sees("[y/N]");
+        shell.line(answer);
+        shell.prompt();
+        assert_eq!(shell.code(), code);
+    }
+    assert!(server.cli(&["GET", "job"]).starts_with(&token));
+    // Whoever took the lock while the question stood is not the one that was shown.
+    shell.line("rlock break job");
+    shell.sees("[y/N]");
+    rlock_words(["release", "-k", "job", "--token", &token]).on(&server).finish().code(0);
+    let next = acquired(&server.url());
+    shell.line("y");
+    shell.sees("changed");
+    shell.prompt();
+    assert_eq!(shell.code(), 1);
+    assert!(server.cli(&["GET", "job"]).starts_with(&next));
+    shell.line("rlock break job");
+    shell.sees("[y/N]");
+    shell.line("yes");
+    shell.sees("deleted");
+    shell.prompt();
+    assert_eq!(shell.code(), 0);
+}
+
+#[test]
+fn bad_input_and_no_majority() {
+    let (servers, nodes) = three();
+    rlock_words(["break", "--yes"]).node(&nodes).finish().code(64).said(&["KEY"]);
+    rlock_words(["break", "a", "-k", "b"]).node(&nodes).finish().code(64);
+    breaking("local:/tmp/rlock-suite-break").finish().code(64).said(&["needs a server"]);
+    servers[0].freeze();
+    servers[1].freeze();
+    breaking(&nodes).finish().code(69).said(&["no majority"]);
+}

@@ -1,0 +1,241 @@
+//! `doctor`: what is wrong with a set of nodes is said, and what is right is called fit.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{Finished, Rlock, Server, eventually, rlock, rlock_words};
+
+fn doctor(node: &str) -> Rlock {
+    rlock_words(["doctor"]).node(node)
+}
+
+/// A server that there is nothing to say against.
+fn good() -> Server {
+    Server::with(&["--appendonly", "yes"])
+}
+
+fn joined(servers: &[&Server]) -> String {
+    servers.iter().map(|server| server.url()).collect::<Vec<_>>().join(",")
+}
+
+trait Told {
+    fn tells(self, words: &[&str]) -> Self;
+}
+
+impl Told for Finished {
+    /// All these words are in what it printed, and nothing is on stderr.
+    #[track_caller]
+    fn tells(self, words: &[&str]) -> Self {
+        let text = self.stdout.join("\n");
+        for word in words {
+            assert!(text.contains(word), "{word:?} is missing in {text}");
+        }
+        self.silent()
+    }
+}
+
+#[test]
+fn good_nodes_are_fit_and_nothing_is_changed() {
+    let server = good();
+    let before = server.cli(&["INFO", "keyspace"]);
+    doctor(&server.url()).finish().code(0).tells(&["NODE", "master", "aof everysec", "noeviction", "verdict: fit"]);
+    assert_eq!(server.cli(&["INFO", "keyspace"]), before);
+
+    let servers = [good(), good(), good()];
+    let nodes = joined(&servers.iter().collect::<Vec<_>>());
+    doctor(&nodes).args(["--restart-guard", "off"]).finish().code(0).tells(&["verdict: fit"]);
+    doctor(&nodes).finish().code(1).tells(&["it restarted", "counts again in", "warn: "]);
+}
+
+#[test]
+fn the_schema_is_that_of_the_design() {
+    let server = Server::start();
+    let finished = doctor(&server.url()).args(["--json"]).finish().code(1).silent();
+    let told: Value = serde_json::from_str(&finished.stdout.join("\n")).expect("an object");
+    assert_eq!(told["verdict"], "warn");
+    assert_eq!((&told["nodes"][0]["node"], &told["nodes"][0]["role"]), (&server.url().into(), &"master".into()));
+    let finding = &told["findings"][0];
+    assert_eq!((&finding["node"], &finding["level"]), (&server.url().into(), &"warn".into()));
+    assert!(finding["what"].as_str().is_some_and(|what| what.contains("append-only")), "{told}");
+    assert_eq!(finding["cure"], "CONFIG SET appendonly yes");
+}
+
+#[test]
+fn eviction_and_no_persistence_are_warnings() {
+    let server = Server::with(&["--maxmemory-policy", "allkeys-lru"]);
+    let words = ["allkeys-lru can evict", "once maxmemory is set", "no append-only file", "see the warnings"];
+    doctor(&server.url()).finish().code(1).tells(&words);
+}
+
+#[test]
+fn a_replica_is_unfit_and_its_primary_is_warned_of_it() {
+    let primary = Server::tcp(&["--appendonly", "yes"]);
+    let replica = Server::tcp(&["--appendonly", "yes", "--repl-diskless-sync-delay", "0"]);
+    replica.cli(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    eventually("it is in step", || replica.cli(&["INFO", "replication"]).contains("master_link_status:up"));
+    doctor(&replica.url()).finish().code(69).tells(&["it is a replica", "not fit"]);
+    doctor(&primary.url()).finish().code(1).tells(&["it has a replica", "failover"]);
+    doctor(&joined(&[&primary, &replica])).finish().code(78).tells(&["has the same data as", "independent"]);
+}
+
+#[test]
+fn the_same_server_twice_is_unfit() {
+    let server = Server::tcp(&["--appendonly", "yes"]);
+    doctor(&format!("{},{}", server.url(), server.tcp_url())).finish().code(78).tells(&["is the same server as"]);
+}
+
+/// The shim, built by the test.
+fn shim() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let shim = dir.path().join("ahead.so");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/ahead.c");
+    let built =
+        std::process::Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&shim).arg(source).status();
+    assert!(built.expect("cc").success());
+    (dir, shim)
+}
+
+#[test]
+fn a_clock_that_is_wrong_is_told_from_those_that_are_right() {
+    let (_dir, shim) = shim();
+    let wrong = Server::ahead(60, &shim);
+    doctor(&wrong.url()).finish().code(1).tells(&["its clock is 1m", "ahead of this machine's", "chrony"]);
+    let right = [good(), good()];
+    let nodes = joined(&[&right[0], &wrong, &right[1]]);
+    let told = doctor(&nodes).args(["--restart-guard", "off"]).finish().code(1);
+    let complaints: Vec<&String> = told.stdout.iter().filter(|line| line.contains("its clock is")).collect();
+    assert!(complaints.len() == 1 && complaints[0].contains(&wrong.url()), "{complaints:?}");
+    let behind = Server::ahead(-60, &shim);
+    doctor(&behind.url()).finish().code(1).tells(&["behind this machine's"]);
+}
+
+#[test]
+fn rights_that_are_missing_are_named() {
+    let server = Server::tcp(&["--appendonly", "yes"]);
+    let url = server.tcp_url().replace("://", "://weak@");
+    let told = || doctor(&url).env("RLOCK_PASSWORD", "pw").finish();
+    server.cli(&["ACL", "SETUSER", "weak", "on", ">pw", "~*", "+@all", "-eval"]);
+    told().code(77).tells(&["may not use eval", "not fit", "ACL SETUSER weak on >PASSWORD ~* +eval"]);
+    server.cli(&["ACL", "SETUSER", "weak", "+eval", "-info"]);
+    told().code(0).tells(&["note: ", "may not use info"]);
+    let other = Server::with(&["--appendonly", "yes"]);
+    let both = format!("{url},{}", other.url());
+    let pair = || doctor(&both).env("RLOCK_PASSWORD", "pw").args(["--restart-guard", "off"]).finish();
+    // The other server has no password, and so is wrongly asked for one.
+    pair().code(77).tells(&["the user or the password is wrong", "may not use info", "cannot be told"]);
+    server.cli(&["ACL", "SETUSER", "weak", "+info", "resetkeys", "~x"]);
+    doctor(&url)
+        .env("RLOCK_PASSWORD", "pw")
+        .args(["-k", "job"])
+        .finish()
+        .code(77)
+        .tells(&["may not use the keys of job"]);
+}
+
+#[test]
+fn a_wrong_password_and_none_are_77() {
+    let server = Server::tcp(&["--requirepass", "hunter2"]);
+    let told = doctor(&server.tcp_url()).env("RLOCK_PASSWORD", "hunter3").finish().code(77);
+    told.tells(&["the user or the password is wrong", "not fit"]);
+    let told = doctor(&server.tcp_url()).finish().code(77).tells(&["NOAUTH"]);
+    assert!(!told.stdout.join("\n").contains("may not use"));
+    doctor(&server.tcp_url()).env("RLOCK_PASSWORD", "hunter2").finish().code(1);
+}
+
+#[test]
+fn a_hung_node_is_a_warning_among_three_and_69_alone() {
+    let servers = [good(), good(), good()];
+    servers[1].freeze();
+    let nodes = joined(&servers.iter().collect::<Vec<_>>());
+    let told = doctor(&nodes).args(["--restart-guard", "off"]).finish().code(1).within(Duration::from_secs(4));
+    told.tells(&["away", "no answer within 1s", &servers[1].url()]);
+    doctor(&servers[1].url()).finish().code(69).tells(&["no answer within 1s", "not fit"]);
+    doctor("redis://127.0.0.1:1").finish().code(69).tells(&["cannot connect"]);
+}
+
+/// The words of the line that grants what rlock needs for the lock `job`.
+fn granted(node: &str) -> Vec<String> {
+    let told = doctor(node).args(["-k", "job", "--json"]).finish();
+    let told: Value = serde_json::from_str(&told.stdout.join("\n")).expect("an object");
+    let line = told["acl"].as_str().expect("a line").replace("PASSWORD", "pw");
+    line.split(' ').map(str::to_owned).collect()
+}
+
+#[test]
+fn a_user_with_the_rights_of_the_line_can_do_everything() {
+    let server = Server::tcp(&["--appendonly", "yes"]);
+    let line = granted(&server.url());
+    assert_eq!(server.cli(&line.iter().map(String::as_str).collect::<Vec<_>>()), "OK");
+    let node = server.tcp_url().replace("://", "://rlock@");
+    let verb = |words: &[&str]| rlock_words([words[0]]).node(&node).env("RLOCK_PASSWORD", "pw").args(&words[1..]);
+    let in_run = format!("{0} check && {0} run -k job -- echo nested", env!("CARGO_BIN_EXE_rlock"));
+    rlock("job").node(&node).env("RLOCK_PASSWORD", "pw").sh(&in_run).code(0).silent().printed(&["nested"]);
+    // With a restart guard the server is asked what it is.
+    verb(&["run", "-k", "job", "--restart-guard", "1ms", "--ttl", "900ms", "-q", "--", "sleep", "0.5"])
+        .finish()
+        .code(0)
+        .silent();
+    let token = verb(&["acquire", "-k", "job"]).finish().code(0).silent().stdout.remove(0);
+    for step in ["renew", "check", "release"] {
+        verb(&[step, "-k", "job", "--token", &token]).finish().code(0).silent();
+    }
+    let run = || verb(&["run", "-k", "job", "--ttl", "2s"]).hold("echo ready; exec sleep 60");
+    let held = run();
+    verb(&["inspect", "job"]).finish().code(0).silent();
+    verb(&["inspect"]).finish().code(0).silent();
+    verb(&["run", "-k", "job", "-n", "true"]).finish().code(75);
+    verb(&["break", "job", "-y", "-q"]).finish().code(0).silent();
+    held.finish().code(79);
+    // The key is deleted by hand: it is set again for the kill.
+    let held = run();
+    server.cli(&["DEL", "job"]);
+    held.finish().code(79).mentions(&["the key is gone", "being stopped"]);
+    let held = run();
+    verb(&["break", "job", "-y", "-q", "--now"]).finish().code(0).silent();
+    held.finish().code(79);
+    server.cli(&["HSET", "job", "a", "b"]);
+    verb(&["break", "job", "-y", "-q", "--foreign"]).finish().code(0).silent();
+    verb(&["doctor", "-k", "job"]).finish().code(0).tells(&["verdict: fit"]);
+    // And nothing else.
+    verb(&["run", "-k", "other", "true"]).finish().code(77);
+    for refused in [&["KEYS", "*"][..], &["FLUSHALL"], &["CONFIG", "SET", "appendonly", "no"], &["ACL", "LIST"]] {
+        let said = server.cli(&[&["--user", "rlock", "--pass", "pw", "--no-auth-warning"], refused].concat());
+        assert!(said.contains("no permissions"), "{refused:?}: {said}");
+    }
+}
+
+#[test]
+fn each_right_of_the_line_is_missed_when_it_is_taken_away() {
+    let server = Server::tcp(&["--appendonly", "yes"]);
+    let line = granted(&server.url());
+    assert_eq!(server.cli(&line.iter().map(String::as_str).collect::<Vec<_>>()), "OK");
+    let node = server.tcp_url().replace("://", "://rlock@");
+    for right in line.iter().filter_map(|word| word.strip_prefix('+')) {
+        // Before Redis 7 a subcommand can be given, but not taken.
+        let taken = right.split('|').next().unwrap_or(right);
+        assert_eq!(server.cli(&["ACL", "SETUSER", "rlock", &format!("-{taken}")]), "OK");
+        let told = doctor(&node).env("RLOCK_PASSWORD", "pw").finish();
+        let text = told.stdout.join("\n");
+        assert!(text.contains(&format!("may not use {right}")), "{right} is not missed: {text}");
+        assert_eq!(server.cli(&["ACL", "SETUSER", "rlock", &format!("+{right}")]), "OK");
+    }
+}
+
+#[test]
+fn a_local_lock_is_fit_where_its_directory_is() {
+    let dir = tempfile::tempdir().expect("a directory");
+    doctor(&format!("local:{}", dir.path().display())).finish().code(0).tells(&["verdict: fit"]);
+    doctor("local:/dev/null").finish().code(78);
+}
+
+#[test]
+fn bad_input_is_64() {
+    for (words, flag) in
+        [(&["--ttl", "1ms"][..], "--ttl"), (&["-k", ""], "--key"), (&["--restart-guard", "x"], "--restart")]
+    {
+        doctor("redis://127.0.0.1:1").args(words).finish().code(64).said(&[flag]).printed(&[]);
+    }
+}

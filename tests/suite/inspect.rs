@@ -1,0 +1,223 @@
+//! `inspect`: who holds what, for people and for programs, and nothing changed by looking.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::{Rlock, Running, Server, Session, eventually, rlock, rlock_words};
+
+fn inspect(node: &str) -> Rlock {
+    rlock_words(["inspect"]).node(node)
+}
+
+fn holder(server: &Server, key: &str) -> Running {
+    rlock(key).on(server).args(["--note", "see wiki"]).hold("echo ready; read line; true")
+}
+
+/// The array that `--json` prints.
+fn seen(node: &str, words: &[&str], code: i32) -> Vec<Value> {
+    let finished = inspect(node).args(["--json"]).args(words).finish().code(code);
+    serde_json::from_str(&finished.stdout.join("\n")).expect("an array")
+}
+
+fn keys(node: &str, words: &[&str]) -> Vec<String> {
+    seen(node, words, 0).iter().map(|lock| lock["key"].as_str().expect("a name").to_owned()).collect()
+}
+
+#[test]
+fn a_held_lock_is_shown_with_its_holder_and_a_free_one_is_1() {
+    let server = Server::start();
+    let job = holder(&server, "job");
+    let shown = inspect(&server.url()).args(["job"]).finish().code(0).silent().stdout;
+    let pid = job.pid().to_string();
+    let fence = server.cli(&["GET", "rlock:fence:{job}:job"]);
+    assert_eq!(shown[0].split_whitespace().next(), Some("KEY"));
+    for word in ["job", "tester@", &pid, "sh", "1/1", &fence, "see wiki"] {
+        assert!(shown[1].contains(word), "{word} is missing in {shown:?}");
+    }
+    assert_eq!(shown.len(), 2, "{shown:?}");
+    let free = inspect(&server.url()).args(["-k", "other"]).finish().code(1).silent().stdout;
+    assert!(free[1].contains("(free)"), "{free:?}");
+    inspect(&server.url()).args(["other", "third"]).finish().code(0);
+}
+
+#[test]
+fn the_schema_is_that_of_the_design() {
+    let server = Server::start();
+    let job = holder(&server, "job");
+    let mut all = seen(&server.url(), &["job"], 0);
+    let lock = all.remove(0);
+    let token = server.cli(&["GET", "job"])[..36].to_owned();
+    assert_eq!(lock["holder"]["token"], token.as_str());
+    assert_eq!(lock["holder"]["pid"], job.pid());
+    assert!(lock["holder"]["since"].as_u64() > Some(1_600_000_000_000));
+    assert!(lock["ttl_ms"].as_u64().is_some_and(|ttl| (20_000..=30_000).contains(&ttl)), "{lock}");
+    assert_eq!(lock["fence"].to_string(), server.cli(&["GET", "rlock:fence:{job}:job"]));
+    let fields = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+    for field in ["key", "state", "mode", "holder", "foreign", "ttl_ms", "fence", "votes", "nodes", "waiters"] {
+        assert!(fields(&lock).contains(&field.to_owned()), "{field} is missing in {lock}");
+    }
+    for field in ["token", "host", "pid", "user", "cmd", "note", "since"] {
+        assert!(fields(&lock["holder"]).contains(&field.to_owned()), "{field} is missing in {lock}");
+    }
+    assert_eq!(lock["votes"], json!({ "held": 1, "needed": 1, "total": 1 }));
+    assert_eq!(lock["waiters"], json!([]));
+    let node = &lock["nodes"][0];
+    assert_eq!((&node["node"], &node["state"], &node["error"]), (&json!(server.url()), &json!("held"), &Value::Null));
+    assert_eq!((&lock["state"], &lock["mode"], &lock["foreign"]), (&json!("held"), &json!("exclusive"), &json!(false)));
+
+    let free = seen(&server.url(), &["nothing"], 1).remove(0);
+    assert_eq!((&free["state"], &free["holder"], &free["ttl_ms"]), (&json!("free"), &Value::Null, &Value::Null));
+}
+
+#[test]
+fn what_is_foreign_is_shown_as_such_and_nothing_raw_reaches_the_terminal() {
+    let server = Server::start();
+    server.cli(&["HSET", "hash", "a", "b"]);
+    server.cli(&["SETRANGE", "large", "10485760", "x"]);
+    server.cli(&["SET", "hostile", "\x1b]0;pwned\x07\u{202e}"]);
+    server.cli(&["SET", "liar", "5ae7c1be-3e1a-4a44-8c5a-0d3b6b3cbb4f {\"host\":\"\\u001b[2J\u{202e}\",\"pid\":7}"]);
+    let names = ["hash", "large", "hostile", "liar"];
+    let shown = inspect(&server.url()).args(names).finish().code(0).stdout.join("\n");
+    for word in ["a hash", "10485761 bytes", "\\x1b]0;pwned\\x07", "\\x1b[2J", "(not rlock)", "for ever"] {
+        assert!(shown.contains(word), "{word} is missing in {shown}");
+    }
+    let raw = inspect(&server.url()).args(["--json"]).args(names).finish().code(0).stdout.join("\n");
+    assert!(!shown.contains(['\x1b', '\u{202e}']) && !raw.contains(['\x1b', '\u{202e}']));
+    let all: Vec<Value> = serde_json::from_str(&raw).expect("an array");
+    assert_eq!(all[3]["holder"]["host"], "\x1b[2J\u{202e}");
+    let foreign = all.iter().map(|lock| lock["foreign"].as_bool()).collect::<Vec<_>>();
+    assert_eq!(foreign, [Some(true), Some(true), Some(true), Some(false)]);
+}
+
+#[test]
+fn all_locks_and_patterns_are_found_with_scan_and_never_with_keys() {
+    let server = Server::start();
+    server.cli(&["EVAL", "for i = 1, 3000 do redis.call('SET', 'foreign:' .. i, i) end", "0"]);
+    let odd = "we}ird:{x";
+    let _held: Vec<Running> = ["deploy-a", "deploy-b", "p:job", odd].map(|key| holder(&server, key)).into();
+    rlock("over").on(&server).command(["true"]).code(0);
+    let node = server.url();
+    let asked = server.monitored(|| assert_eq!(keys(&node, &[]), ["deploy-a", "deploy-b", "p:job", odd]));
+    assert!(asked.iter().any(|line| line.to_uppercase().contains("\"SCAN\"")), "{asked:?}");
+    assert!(!asked.iter().any(|line| line.to_uppercase().contains("\"KEYS\"")), "{asked:?}");
+    assert_eq!(keys(&node, &["deploy-*"]), ["deploy-a", "deploy-b"]);
+    assert_eq!(keys(&node, &["over", "*[ab]", "p:?ob"]), ["over", "deploy-a", "deploy-b", "p:job"]);
+    assert_eq!(keys(&node, &["--prefix", "p:"]), ["job"]);
+    assert_eq!(keys(&node, &["-k", "*", "none*"]), ["*"]);
+    let nothing = inspect(&node).args(["none*"]).finish().code(0).silent();
+    nothing.printed(&["no lock is held"]);
+}
+
+#[test]
+fn votes_are_told_by_node_and_no_majority_is_69() {
+    let servers: Vec<Server> = (0..3).map(|_| Server::start()).collect();
+    let nodes = servers.iter().map(Server::url).collect::<Vec<_>>().join(",");
+    let _job = rlock("job").node(&nodes).args(["--restart-guard", "off"]).hold("echo ready; read line; true");
+    servers[2].cli(&["SET", "job", "f00dfeed"]);
+    let shown = inspect(&nodes).args(["job"]).finish().code(0).silent().stdout;
+    assert!(shown[1].contains("2/3"), "{shown:?}");
+    assert!(shown[2].contains(&servers[2].url()) && shown[2].contains("f00dfeed"), "{shown:?}");
+    servers[2].freeze();
+    let lock = seen(&nodes, &["job"], 0).remove(0);
+    assert_eq!(lock["votes"]["held"], 2);
+    assert!(lock["nodes"][2]["error"].as_str().is_some_and(|error| error.contains("no answer")), "{lock}");
+    assert_eq!(keys(&nodes, &["j*"]), ["job"]);
+    // A node that hangs costs its time once, and not for each lock.
+    for number in 0..100 {
+        servers[0].cli(&["SET", &format!("other-{number}"), "x"]);
+    }
+    let names: Vec<String> = (0..100).map(|number| format!("other-{number}")).collect();
+    inspect(&nodes).args(&names).finish().code(0).within(Duration::from_secs(3));
+    servers[1].freeze();
+    let words = ["no majority of the 3 nodes", "no answer within 1s"];
+    let limit = Duration::from_secs(5);
+    inspect(&nodes).args(["job"]).finish().code(69).mentions(&words).within(limit);
+    inspect(&nodes).finish().code(69).said(&words).printed(&[]).within(limit);
+    servers.iter().for_each(Server::thaw);
+}
+
+#[test]
+fn what_is_left_at_a_minority_is_no_lock() {
+    let servers: Vec<Server> = (0..3).map(|_| Server::start()).collect();
+    let nodes = servers.iter().map(Server::url).collect::<Vec<_>>().join(",");
+    rlock_words(["acquire", "-k", "job", "--restart-guard", "off"]).node(&nodes).finish().code(0);
+    servers[..2].iter().for_each(|server| drop(server.cli(&["DEL", "job"])));
+    let shown = inspect(&nodes).args(["job"]).finish().code(1).silent().stdout;
+    assert!(shown[1].contains("(free)") && shown[1].contains("1/3"), "{shown:?}");
+    assert!(shown[2].contains(&servers[2].url()) && shown[2].contains("too few nodes"), "{shown:?}");
+    let lock = seen(&nodes, &["job"], 1).remove(0);
+    assert_eq!((&lock["state"], &lock["holder"], &lock["ttl_ms"]), (&json!("free"), &Value::Null, &Value::Null));
+    inspect(&nodes).finish().code(0).printed(&["no lock is held"]);
+}
+
+#[test]
+fn the_table_fits_the_terminal() {
+    let server = Server::start();
+    let _job = rlock("a-key-with-a-long-name")
+        .on(&server)
+        .args(["--note", &"long ".repeat(40)])
+        .hold("echo ready; read line; true");
+    let mut shell = Session::bash_on(&server);
+    for columns in [120, 60, 30] {
+        shell.resize(24, columns);
+        let shown = shell.answer("rlock inspect");
+        assert!(shown.contains("KEY") && shown.contains("a-"), "{shown}");
+        for line in shown.lines() {
+            assert!(line.chars().count() <= columns.into(), "{columns}: {line:?}");
+        }
+    }
+}
+
+#[test]
+fn watching_survives_the_death_of_the_node_and_ends_at_a_signal() {
+    let mut server = Server::start();
+    server.cli(&["SET", "job", "f00dfeed"]);
+    let mut watching = inspect(&server.url()).args(["--watch=50ms", "job"]).spawn();
+    watching.wait_for("job  (not rlock)");
+    server.crash();
+    watching.wait_for(&format!("{}: cannot connect", server.url()));
+    server.come_back();
+    watching.wait_for("job  (free)");
+    watching.signal(nix::sys::signal::Signal::SIGINT);
+    drop(watching);
+
+    let mut shell = Session::bash_on(&server);
+    shell.line("rlock inspect --watch=0.1 job");
+    shell.sees("\x1b[H");
+    shell.sees("(free)");
+    server.cli(&["SET", "job", "f00dfeed"]);
+    shell.sees("(not rlock)");
+    shell.press("\x03");
+    shell.prompt();
+    assert_eq!(shell.code(), 130);
+}
+
+#[test]
+fn a_local_lock_can_be_inspected_by_its_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = format!("local:{}", dir.path().display());
+    let job = rlock("job").node(&node).hold("echo ready; read line; true");
+    let shown = inspect(&node).args(["job"]).finish().code(0).silent().stdout;
+    assert!(shown[1].contains(&job.pid().to_string()), "{shown:?}");
+    inspect(&node).args(["other"]).finish().code(1).silent();
+    inspect(&node).finish().code(64).said(&["needs a server"]);
+}
+
+#[test]
+fn a_clock_that_was_set_back_shows() {
+    let server = Server::start();
+    let _job = holder(&server, "job");
+    server.cli(&["PEXPIRE", "job", "600000"]);
+    let shown = inspect(&server.url()).args(["job"]).finish().code(0).stdout.join("\n");
+    assert!(shown.contains("longer than its TTL of 30s"), "{shown}");
+}
+
+#[test]
+fn bad_input_is_64() {
+    let server = Server::start();
+    for (words, flag) in [(&["--watch=x"][..], "--watch"), (&[""], "--key"), (&["rlock:fence:{a}:a"], "--key")] {
+        inspect(&server.url()).args(words).finish().code(64).said(&[flag]).printed(&[]);
+    }
+    eventually("the server was left alone", || !server.cli(&["INFO", "commandstats"]).contains("cmdstat_eval"));
+}

@@ -1,0 +1,246 @@
+//! A lock for work of several steps: `acquire`, `renew`, `release`, and `check` before what must not run without it.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::support::{Finished, Rlock, Server, eventually, rlock, rlock_words};
+
+/// `rlock VERB -k job`
+fn step(verb: &str, node: &str) -> Rlock {
+    rlock_words([verb, "-k", "job"]).node(node)
+}
+
+/// The token of a lock that was taken for a minute.
+fn acquired(node: &str) -> String {
+    step("acquire", node).args(["--ttl", "1m", "--restart-guard", "off"]).finish().code(0).silent().stdout.remove(0)
+}
+
+fn with(token: &str, verb: &str, node: &str) -> Rlock {
+    step(verb, node).args(["--token", token])
+}
+
+fn three() -> (Vec<Server>, String) {
+    let servers: Vec<Server> = (0..3).map(|_| Server::start()).collect();
+    let nodes = servers.iter().map(Server::url).collect::<Vec<_>>().join(",");
+    (servers, nodes)
+}
+
+const NOBODY: &str = "5ae7c1be-3e1a-4a44-8c5a-0d3b6b3cbb4f";
+
+#[test]
+fn a_lock_that_was_acquired_keeps_others_out_until_it_is_released() {
+    let server = Server::start();
+    let node = server.url();
+    let token = acquired(&node);
+    rlock("job").on(&server).args(["-n"]).command(["true"]).code(75).said(&["tester@", "taken with acquire"]);
+    step("acquire", &node).args(["-n"]).finish().code(75).printed(&[]).said(&["job: busy", "tester@"]);
+    with(&token, "check", &node).finish().code(0).silent().printed(&[]);
+    with(&token, "release", &node).finish().code(0).silent().printed(&[]);
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+    rlock("job").on(&server).args(["-n"]).command(["true"]).code(0).silent();
+}
+
+#[test]
+fn what_acquire_prints_is_fit_for_a_shell_and_for_a_program() {
+    let server = Server::start();
+    let script = format!(
+        "set -ea; taken=$({0} acquire -k job --format env); eval \"$taken\"
+         {0} check; {0} check --for 20s; {0} renew; echo \"$RLOCK_KEY $RLOCK_FENCE\"; {0} release",
+        env!("CARGO_BIN_EXE_rlock")
+    );
+    let shell =
+        std::process::Command::new("sh").args(["-c", &script]).env("RLOCK_NODE", server.url()).output().expect("sh");
+    let (told, said) = (String::from_utf8_lossy(&shell.stdout), String::from_utf8_lossy(&shell.stderr));
+    assert!(shell.status.success() && said.is_empty(), "{told} {said}");
+    let fence = server.cli(&["GET", "rlock:fence:{job}:job"]);
+    assert_eq!(told.trim(), format!("job {fence}"));
+
+    let printed = step("acquire", &server.url()).args(["--format", "json"]).finish().code(0).stdout;
+    let json: serde_json::Value = serde_json::from_str(&printed.join("\n")).expect("an object");
+    assert_eq!(json["key"], "job");
+    assert!(json["fence"].as_u64() > fence.parse().ok(), "{json}");
+    let left = json["ttl_ms"].as_u64().expect("a number");
+    assert!((25_000..=29_698).contains(&left), "{left}");
+    let proof = json["token"].as_str().expect("a string");
+    assert!(server.cli(&["GET", "job"]).starts_with(&format!("{proof} {{")));
+}
+
+#[test]
+fn a_token_that_is_not_the_holders_changes_nothing_and_names_the_holder() {
+    let server = Server::start();
+    let node = server.url();
+    let token = acquired(&node);
+    let value = server.cli(&["GET", "job"]);
+    for verb in ["renew", "release", "check"] {
+        with(NOBODY, verb, &node).finish().code(1).said(&["job: not the holder's token", "tester@", "lease ends in"]);
+    }
+    assert_eq!(server.cli(&["GET", "job"]), value);
+    let left: u64 = server.cli(&["PTTL", "job"]).parse().expect("a number");
+    assert!(left > 50_000, "{left}");
+    with(&token, "release", &node).finish().code(0);
+    for verb in ["release", "renew", "check"] {
+        with(&token, verb, &node).finish().code(1).said(&["not the holder's token", "nobody holds the lock"]);
+    }
+    with(&token, "check", &node).args(["-q"]).finish().code(1).silent();
+    server.cli(&["SET", "job", "f00dfeed"]);
+    with(&token, "check", &node).finish().code(1).said(&["not rlock", "f00dfeed"]);
+}
+
+#[test]
+fn renewing_without_a_ttl_keeps_the_one_it_was_taken_with() {
+    let server = Server::start();
+    let node = server.url();
+    let token = acquired(&node);
+    let left = || server.cli(&["PTTL", "job"]).parse::<u64>().expect("a number");
+    with(&token, "renew", &node).args(["--ttl", "5s"]).finish().code(0).silent();
+    assert!(left() <= 5000);
+    with(&token, "renew", &node).finish().code(0).silent();
+    assert!(left() > 50_000);
+    with(&token, "renew", &node).args(["--ttl", "5m"]).finish().code(0).silent();
+    assert!(left() > 290_000);
+}
+
+#[test]
+fn a_renewal_carries_the_fence_and_no_other_one() {
+    let server = Server::start();
+    let node = server.url();
+    let token = acquired(&node);
+    let counter = "rlock:fence:{job}:job";
+    let fence = server.cli(&["GET", counter]);
+    with(&token, "renew", &node).args(["--fence", "4503599627370495"]).finish().code(64).said(&["--fence", &fence]);
+    server.cli(&["DEL", counter]);
+    with(&token, "renew", &node).args(["--fence", &fence]).finish().code(0).silent();
+    assert_eq!(server.cli(&["GET", counter]), fence);
+}
+
+#[test]
+fn check_needs_no_flags_inside_run_and_none_of_its_variables_choose_what_run_locks() {
+    let server = Server::start();
+    let rlock_bin = env!("CARGO_BIN_EXE_rlock");
+    let script = format!("{rlock_bin} check --for 20s && {rlock_bin} check -k job && echo $RLOCK_KEY");
+    rlock("job").on(&server).args(["--prefix", "p:"]).sh(&script).code(0).silent().printed(&["job"]);
+    // The token of one run is nothing to another.
+    let script = format!("{rlock_bin} run -k other -c 'RLOCK_KEY=job {rlock_bin} check'");
+    rlock("job").on(&server).sh(&script).code(1).said(&["not the holder's token"]);
+}
+
+#[test]
+fn run_refuses_a_lock_of_acquires_that_nobody_would_keep() {
+    let server = Server::start();
+    let token = acquired(&server.url());
+    let run = || rlock("job").on(&server).env("RLOCK_KEY", "job").env("RLOCK_TOKEN", &token);
+    run().sh("echo ran").code(64).printed(&[]).said(&["job: held by rlock acquire already", "release it first"]);
+    with(&token, "release", &server.url()).finish().code(0);
+    run().sh("echo ran").code(0).printed(&["ran"]).silent();
+}
+
+#[test]
+fn check_works_inside_a_local_lock() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = format!("local:{}", dir.path().display());
+    let rlock_bin = env!("CARGO_BIN_EXE_rlock");
+    let script = format!("{rlock_bin} check && {rlock_bin} check --for 1h && echo yes");
+    rlock("job").node(&node).sh(&script).code(0).silent().printed(&["yes"]);
+    with(NOBODY, "check", &node).finish().code(1).said(&["nobody holds"]);
+    with(NOBODY, "check", &node).args(["--fence", "7"]).finish().code(64).said(&["--fence needs a server"]);
+}
+
+#[test]
+fn check_asks_for_time_and_fence() {
+    let server = Server::start();
+    let node = server.url();
+    let token = acquired(&node);
+    let fence: u64 = server.cli(&["GET", "rlock:fence:{job}:job"]).parse().expect("a number");
+    let check = |words: &[&str]| with(&token, "check", &node).args(words).finish();
+    check(&["--for", "50s", "--fence", &fence.to_string()]).code(0).silent();
+    check(&["--for", "1m"]).code(1).said(&["only 5", "certainly left"]);
+    check(&["--fence", &(fence - 1).to_string()]).code(1).said(&["its fence is", &fence.to_string()]);
+    check(&["--fence", &(fence + 1).to_string()]).code(1).said(&["its fence is"]);
+    server.cli(&["PERSIST", "job"]);
+    check(&["--for", "1h"]).code(0).silent();
+}
+
+#[test]
+fn a_majority_decides_and_none_is_69() {
+    let (servers, nodes) = three();
+    let token = acquired(&nodes);
+    servers[0].freeze();
+    for verb in ["check", "renew", "release"] {
+        with(&token, verb, &nodes).finish().code(0).within(Duration::from_secs(3));
+    }
+    with(&token, "check", &nodes).finish().code(1).said(&["nobody holds"]);
+    servers[1].freeze();
+    for verb in ["check", "renew", "release"] {
+        let words = ["job: no majority of the 3 nodes", "no answer within 1s"];
+        with(&token, verb, &nodes).finish().code(69).said(&words).within(Duration::from_secs(5));
+    }
+}
+
+#[test]
+fn a_minority_does_not_hold_the_lock() {
+    let (servers, nodes) = three();
+    let token = acquired(&nodes);
+    servers[0].cli(&["DEL", "job"]);
+    with(&token, "check", &nodes).finish().code(0).silent();
+    servers[1].cli(&["DEL", "job"]);
+    for verb in ["check", "renew"] {
+        with(&token, verb, &nodes).finish().code(1).said(&["nobody holds the lock"]);
+    }
+    with(&token, "renew", &nodes).args(["--ttl", "2m"]).finish().code(1);
+    with(&token, "release", &nodes).finish().code(1).said(&["nobody holds the lock"]);
+    assert_eq!(servers[2].cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn several_nodes_rely_on_the_ttl_that_stands_in_the_value() {
+    let (_servers, nodes) = three();
+    let token = acquired(&nodes);
+    with(&token, "renew", &nodes).args(["--ttl", "2m"]).finish().code(64).said(&["--ttl", "1m"]);
+    with(&token, "renew", &nodes).args(["--ttl", "50s"]).finish().code(0).silent();
+}
+
+#[test]
+fn a_signal_ends_the_wait_and_leaves_no_lock() {
+    let server = Server::start();
+    let token = acquired(&server.url());
+    let waiter = step("acquire", &server.url()).args(["-v"]).spawn();
+    eventually("it has asked", || server.cli(&["INFO", "commandstats"]).contains("cmdstat_eval:calls=3"));
+    waiter.signal(Signal::SIGTERM);
+    waiter.finish().code(143).printed(&[]);
+    with(&token, "check", &server.url()).finish().code(0);
+}
+
+#[test]
+fn a_token_that_cannot_be_told_is_a_lock_that_is_not_kept() {
+    let server = Server::start();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+    let finished = std::process::Command::new(env!("CARGO_BIN_EXE_rlock"))
+        .args(["acquire", "-k", "job", "--node", &server.url()])
+        .stdout(full)
+        .output()
+        .expect("rlock");
+    assert_eq!(finished.status.code(), Some(78), "{finished:?}");
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn bad_input_is_64_and_changes_nothing() {
+    let server = Server::start();
+    let local = "local:/tmp/rlock-suite-steps";
+    let refused = |finished: Finished, words: &[&str]| finished.code(64).said(words);
+    for verb in ["acquire", "renew", "release"] {
+        let words = if verb == "acquire" { vec![] } else { vec!["--token", NOBODY] };
+        refused(step(verb, local).args(words).finish(), &["needs a server"]);
+    }
+    let node = server.url();
+    refused(step("check", &node).finish(), &["--token"]);
+    refused(rlock_words(["check", "--token", NOBODY]).node(&node).finish(), &["--key"]);
+    refused(with("nonsense", "release", &node).finish(), &["--token"]);
+    refused(with(NOBODY, "check", &node).args(["--fence", "0"]).finish(), &["--fence"]);
+    refused(with(NOBODY, "check", &node).args(["--for", "5"]).finish(), &["--for"]);
+    refused(with(NOBODY, "renew", &node).args(["--ttl", "1ms"]).finish(), &["--ttl"]);
+    refused(rlock_words(["acquire", "-k", "a b", "--format", "env"]).node(&node).finish(), &["--format json"]);
+    refused(rlock_words(["acquire"]).env("RLOCK_KEY", "job").node(&node).finish(), &["--key"]);
+    assert_eq!(server.cli(&["INFO", "commandstats"]).matches("cmdstat_eval:").count(), 0);
+}
