@@ -206,7 +206,7 @@ impl Holding {
             // Even a late one counts: it proves that the tenure was unbroken when the request ran.
             Renewal::Renewed(until) => self.extended(node, asked, until),
             Renewal::Healed(until) if timely => self.extended(node, asked, until),
-            Renewal::Broken(until, by) => self.was_broken(node, asked, until, &by),
+            Renewal::Broken(until, by) => self.was_broken(node, asked, until.filter(|_| !too_late), &by),
             Renewal::Lost(how) => self.struck(node, asked, how),
             Renewal::Failed(fault) if timely => Some(self.failed(node, fault)),
             Renewal::Healed(_) | Renewal::Failed(_) => None,
@@ -233,12 +233,13 @@ impl Holding {
     fn was_broken(&mut self, node: usize, asked: Instant, until: Option<Instant>, by: &str) -> Option<Change> {
         let change = until.and_then(|until| self.extended(node, asked, until));
         let upkeep = &mut self.upkeep[node];
+        let first = !std::mem::replace(&mut self.broken, true);
         if until.is_none() && upkeep.asked == Some(asked) {
             upkeep.asked = None;
-            upkeep.due = clock::now();
+            upkeep.due = clock::now() + if first { Duration::ZERO } else { pause(&self.claim) };
         }
         upkeep.fault = Some(Fault::new(FaultKind::Unavailable, format!("{by} broke the lock")));
-        let news = !std::mem::replace(&mut self.broken, true) && self.stage == Stage::Keeping;
+        let news = first && self.stage == Stage::Keeping;
         if news { Some(Change::Lost(Loss::Broken)) } else { change }
     }
 

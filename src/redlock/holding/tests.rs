@@ -340,6 +340,36 @@ fn a_lock_that_was_broken_is_told_once_and_its_place_is_kept() {
 }
 
 #[test]
+fn tombstones_that_are_heard_of_after_the_lease_do_not_revive_it() {
+    virtual_time::run(async {
+        let mut held = hold(5, |_| ()).await;
+        held.changes_until(9.0).await;
+        let deadline = held.holding.deadline();
+        for (node, mood) in [Mood::Away, Mood::Silent, Mood::Silent, Mood::Away, Mood::Away].into_iter().enumerate() {
+            held.fake(node).mood = mood;
+        }
+        held.changes_until(28.9).await;
+        held.fake(0).mood = Mood::Well;
+        // Two come back empty, are healed before the lease ends and broken before they have said so.
+        for node in [3, 4] {
+            held.forget(node);
+            held.fake(node).mood = Mood::Slow(Duration::from_millis(500));
+        }
+        held.changes_until(29.65).await;
+        for node in [3, 4] {
+            assert_eq!(held.fake(node).healed, 1);
+            held.fake(node).broken = true;
+        }
+        let before = held.fake(3).asked.len();
+        let changes = held.changes_until(33.0).await;
+        assert_eq!(lost(&changes), Some(Loss::Broken));
+        assert_eq!(held.holding.deadline(), deadline, "revived: {changes:?}");
+        let asked = held.fake(3).asked.len() - before;
+        assert!(asked < 20, "asked {asked} times");
+    });
+}
+
+#[test]
 fn a_majority_that_forgot_ends_it_at_once_and_the_place_is_shielded() {
     virtual_time::run(async {
         let mut held = hold(3, |_| ()).await;
