@@ -44,6 +44,7 @@ async fn take(settings: &LockSettings, found: &Found, format: Format) -> anyhow:
         Waited::Won(holding) => *holding,
         Waited::Over(outcome) => return Ok(outcome),
     };
+    holding.leave_the_line().await;
     // A signal that came before the token was told still means: do not take it.
     if let Some(caught) = signals.ended() {
         report_release(&settings.report, &holding.release().await);

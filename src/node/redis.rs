@@ -51,8 +51,8 @@ const ACQUIRE: &str = script!("peek.lua", "queue.lua", "acquire.lua");
 const RENEW: &str = script!("peek.lua", "renew.lua");
 const HEAL: &str = script!("peek.lua", "heal.lua");
 const ENTOMB: &str = script!("peek.lua", "entomb.lua");
-const REMOVE: &str = script!("peek.lua", "remove.lua");
-const CLEAR: &str = script!("peek.lua", "clear.lua");
+const REMOVE: &str = script!("peek.lua", "queue.lua", "remove.lua");
+const CLEAR: &str = script!("peek.lua", "queue.lua", "clear.lua");
 const LOOK: &str = script!("peek.lua", "look.lua");
 const RELEASE: &str = script!("peek.lua", "queue.lua", "release.lua");
 
@@ -298,6 +298,7 @@ impl Node for RedisNode {
     }
 
     fn force(&self, key: &Key, force: Force) -> Pending<Result<Option<Struck>, Fault>> {
+        let [queue, offer] = ["queue", "offer"].map(|kind| key.derived(kind));
         let command = match force {
             Force::Entomb(token, tombstone) => {
                 let mut command = eval(ENTOMB, &[key.stored()]);
@@ -305,12 +306,12 @@ impl Node for RedisNode {
                 command
             }
             Force::Remove(token, fence) => {
-                let mut command = eval(REMOVE, &[key.stored(), &key.derived("fence")]);
+                let mut command = eval(REMOVE, &[key.stored(), &key.derived("fence"), &queue, &offer]);
                 command.arg(token.to_string()).arg(fence).arg(millis(FENCE_LIFE));
                 command
             }
             Force::Clear(seen) => {
-                let mut command = eval(CLEAR, &[key.stored()]);
+                let mut command = eval(CLEAR, &[key.stored(), &queue, &offer]);
                 command.arg(&seen.kind).arg(seen.length).arg(&seen.head);
                 command
             }

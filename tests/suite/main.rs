@@ -15,6 +15,7 @@ mod doctor;
 mod fences;
 mod generated;
 mod guarded;
+mod handover;
 mod independence;
 mod inspect;
 mod local;
