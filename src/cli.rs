@@ -87,8 +87,9 @@ pub enum Command {
     /// Show who holds which lock
     ///
     /// Each row tells the holder, since when, how long the lock lasts unless renewed, its fence, and how many of the nodes
-    /// have it as the holder's. What is no lock of rlock's is shown as foreign. Without a name, all locks that an rlock has
-    /// used within a week and that are held are shown; they are found with SCAN, which does not stop the servers.
+    /// have it as the holder's. Below stand those who wait, in their order. What is no lock of rlock's is shown as foreign.
+    /// Without a name, all locks that an rlock has used within a week and that are held are shown; they are found with SCAN,
+    /// which does not stop the servers.
     ///
     /// Exit 0 if it could be told. For a single KEY: 0 if it is held, 1 if it is free. 69 if no majority of the nodes answers.
     Inspect(Box<InspectArgs>),

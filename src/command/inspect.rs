@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 
-use super::nodes::{block_on, no_majority, open, unanswered};
+use super::nodes::{block_on, no_majority, open_for_looks, unanswered};
 use super::output::print;
 use crate::cli::Sources;
 use crate::cli::operator::InspectArgs;
@@ -18,14 +18,17 @@ use crate::lock::census::State;
 use crate::lock::glob::Glob;
 use crate::lock::key::Key;
 use crate::redlock::Nodes;
-use crate::redlock::look::{Looks, look, look_past};
+use crate::redlock::look::{Looks, look_closely};
 use crate::redlock::survey::survey;
 use crate::report::Progress;
 use crate::settings::Place;
 use crate::settings::held::Reach;
 
-/// So many locks are looked at at once: their values, at most 1 KiB each, stay below what a connection may read.
+/// So many locks are looked at at once.
 const AT_ONCE: usize = 32;
+
+/// So many of those who wait for a lock are shown.
+const CROWD: usize = 1000;
 
 /// A screen that is redrawn more often is no more up to date.
 const OFTEN: Duration = Duration::from_millis(50);
@@ -88,20 +91,20 @@ impl Wanted {
 
 impl View {
     async fn take(reach: &Reach, wanted: &Wanted, quiet: bool) -> anyhow::Result<Self> {
-        let nodes = open(&reach.place, reach.limit)?;
+        let nodes = open_for_looks(&reach.place, reach.limit, AT_ONCE)?;
         let mut keys = wanted.keys.clone();
         keys.extend(found(reach, wanted, &nodes, quiet).await?);
         let mut locks = Vec::with_capacity(keys.len());
         let mut rest = keys.into_iter();
         // The first one alone: a node that hangs costs its time once, not for every lock.
         if let Some(key) = rest.next() {
-            let seen = look(&nodes, &key, reach.limit, |_| false).await;
+            let seen = look_closely(&nodes, &key, reach.limit, CROWD, &[], |_| false).await;
             locks.push((key, seen));
         }
         let away = locks.first().map(|(_, looks)| looks.away()).unwrap_or_default();
         let (nodes_of_all, away) = (&nodes, &away);
         let others = rest.map(async |key| {
-            let seen = look_past(nodes_of_all, &key, reach.limit, away, |_| false).await;
+            let seen = look_closely(nodes_of_all, &key, reach.limit, CROWD, away, |_| false).await;
             (key, seen)
         });
         locks.extend(stream::iter(others).buffered(AT_ONCE).collect::<Vec<_>>().await);

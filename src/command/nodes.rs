@@ -9,6 +9,7 @@ use crate::exit::{Failure, Outcome};
 use crate::lock::census::{Census, State};
 use crate::lock::key::Key;
 use crate::lock::token::Token;
+use crate::node::link::Access;
 use crate::node::local::LocalNode;
 use crate::node::redis::RedisNode;
 use crate::node::{Fault, FaultKind, Node};
@@ -27,11 +28,19 @@ pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
 
 /// Makes the nodes ready to be asked; each exchange takes `limit` at most.
 pub(super) fn open(place: &Place, limit: Duration) -> Result<Nodes, Failure> {
+    open_as(place, |access| RedisNode::new(access, limit))
+}
+
+/// The same, for so many looks at once that also tell who waits.
+pub(super) fn open_for_looks(place: &Place, limit: Duration, looks: usize) -> Result<Nodes, Failure> {
+    open_as(place, |access| RedisNode::for_looks(access, limit, looks))
+}
+
+fn open_as(place: &Place, server: impl Fn(Access) -> RedisNode) -> Result<Nodes, Failure> {
     match place {
-        Place::Servers(servers) => Ok(servers
-            .iter()
-            .map(|access| -> Box<dyn Node> { Box::new(RedisNode::new(access.clone(), limit)) })
-            .collect()),
+        Place::Servers(servers) => {
+            Ok(servers.iter().map(|access| -> Box<dyn Node> { Box::new(server(access.clone())) }).collect())
+        }
         Place::Local(dir) => {
             let node = LocalNode::open(dir.as_deref()).map_err(|why| Failure::new(Outcome::Config, why))?;
             Ok(Rc::new([Box::new(node)]))

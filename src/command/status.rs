@@ -1,7 +1,6 @@
 //! The one line that a person at a terminal sees while rlock waits: redrawn in place, and gone when the wait is over.
 
 use std::io::{self, IsTerminal, Write};
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use nix::unistd::{getpgrp, tcgetpgrp};
@@ -71,8 +70,5 @@ fn write(text: &str) {
 
 /// Columns of the terminal; 80 if it does not say.
 fn width() -> usize {
-    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: TIOCGWINSZ writes one winsize to where it is told.
-    let told = unsafe { libc::ioctl(io::stderr().as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) };
-    if told == 0 && size.ws_col > 0 { size.ws_col.into() } else { 80 }
+    terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| width.0.into())
 }

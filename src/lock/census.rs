@@ -1,10 +1,12 @@
 //! What looks at all nodes come to: who holds the lock, if anybody does. *Unknown is not no.*
 
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use super::fence::Fence;
 use super::instant::Instant;
 use super::occupant::{Occupant, Who};
+use super::queue::Ticket;
 use super::quorum::Quorum;
 use super::sight::Sight;
 use super::token::Token;
@@ -120,6 +122,22 @@ impl<'a> Census<'a> {
         nth(self.of_token(token).filter_map(|sight| sight.fence), self.quorum.needed())
     }
 
+    /// Those who wait at any node, the next one first: a ticket is the same at all nodes.
+    pub fn queue(&self) -> Vec<&'a Ticket> {
+        let all: BTreeMap<_, _> = self
+            .answers()
+            .flat_map(|sight| &sight.queue)
+            .map(|ticket| ((ticket.number, ticket.waiter.id), ticket))
+            .collect();
+        let mut met = HashSet::new();
+        all.into_values().filter(|ticket| met.insert(ticket.waiter.id)).collect()
+    }
+
+    /// Whether more wait than were told.
+    pub fn has_more_waiters(&self) -> bool {
+        self.answers().any(|sight| sight.more)
+    }
+
     /// Whether `fence` belongs to `token`'s lock: a majority knows it, and it is some node's very number.
     pub fn has_fence(&self, token: Token, fence: Fence) -> bool {
         let known = self.of_token(token).filter(|sight| sight.fence >= Some(fence)).count();
@@ -145,12 +163,13 @@ fn nth<T: Ord>(items: impl Iterator<Item = T>, number: usize) -> Option<T> {
 mod tests {
     use super::*;
     use crate::lock::details::Details;
+    use crate::lock::queue::Waiter;
 
     #[expect(clippy::unnecessary_wraps, reason = "what a census counts is optional")]
     fn sight(token: Option<Token>, ttl: u64, fence: u64) -> Option<Sight> {
         let occupant = token
             .map(|token| Occupant { who: Who::Holder(token, Details::default()), ttl: Some(Duration::from_secs(ttl)) });
-        Some(Sight { occupant, foreign: None, fence: Fence::new(fence), asked: Instant::from_nanos(0) })
+        Some(Sight { occupant, fence: Fence::new(fence), ..Sight::of_nothing(Instant::from_nanos(0)) })
     }
 
     #[test]
@@ -174,6 +193,22 @@ mod tests {
         let none_of_three = [sight(None, 0, 7), None, sight(None, 0, 7)];
         assert_eq!(Census::of(&none_of_three).state(), State::Free);
         assert!(!Census::of(&[sight(None, 0, 7), None, None]).is_answered());
+    }
+
+    #[test]
+    fn who_waits_is_who_waits_anywhere_in_the_order_of_the_tickets() {
+        let ticket = |host: &str, number| Ticket {
+            waiter: Waiter { id: Token::fresh().as_uuid(), host: host.to_owned(), pid: 1, since: 1 },
+            number,
+        };
+        let [a, b, c] = [ticket("a", 3), ticket("b", -1), ticket("c", 2)];
+        let node = |queue: Vec<Ticket>, more| Some(Sight { queue, more, ..Sight::of_nothing(Instant::from_nanos(0)) });
+        let sights = [node(vec![b.clone(), a.clone()], false), None, node(vec![b.clone(), c.clone()], false)];
+        let hosts = |census: &Census| census.queue().iter().map(|t| t.waiter.host.clone()).collect::<String>();
+        assert_eq!((hosts(&Census::of(&sights)), Census::of(&sights).has_more_waiters()), ("bca".to_owned(), false));
+        // It gave up its place and came again, and one node has not heard of it.
+        let again = [node(vec![Ticket { number: 1, ..a.clone() }, c], true), node(vec![a], false)];
+        assert_eq!((hosts(&Census::of(&again)), Census::of(&again).has_more_waiters()), ("ac".to_owned(), true));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::fence::Fence;
 use super::instant::Instant;
 use super::occupant::{Occupant, Sighting};
+use super::queue::Ticket;
 use super::token::Token;
 
 /// Added to the allowance for drift, as in the schedule: servers count in whole milliseconds.
@@ -19,11 +20,20 @@ pub struct Sight {
     pub foreign: Option<Sighting>,
     /// The fence counter; `None` if there is none.
     pub fence: Option<Fence>,
+    /// Those who wait, as far as they were asked for.
+    pub queue: Vec<Ticket>,
+    /// Whether there are more of them.
+    pub more: bool,
     /// When the node was about to be asked: what it told of time counts from then.
     pub asked: Instant,
 }
 
 impl Sight {
+    /// A node that has nothing, asked then.
+    pub fn of_nothing(asked: Instant) -> Self {
+        Self { occupant: None, foreign: None, fence: None, queue: Vec::new(), more: false, asked }
+    }
+
     /// Whether `token` has the key here, and nobody broke its lock.
     pub fn is(&self, token: Token) -> bool {
         let holder = self.occupant.as_ref().and_then(Occupant::holder);

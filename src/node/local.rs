@@ -183,9 +183,9 @@ impl Node for LocalNode {
         Box::pin(std::future::ready(Renewal::Lost(Struck::Absent)))
     }
 
-    fn look(&self, key: &Key) -> Pending<Result<Sight, Fault>> {
-        // The fence counter is all locks' together, and says nothing of one.
-        let sight = self.read(key).map(|occupant| Sight { occupant, foreign: None, fence: None, asked: clock::now() });
+    fn look(&self, key: &Key, _crowd: usize) -> Pending<Result<Sight, Fault>> {
+        // The fence counter is all locks' together, and says nothing of one. Nobody stands in line.
+        let sight = self.read(key).map(|occupant| Sight { occupant, ..Sight::of_nothing(clock::now()) });
         Box::pin(std::future::ready(sight.map_err(|error| self.fault(&error))))
     }
 

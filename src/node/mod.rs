@@ -49,8 +49,8 @@ pub trait Node {
     /// if it is still ours. `anew` as for [`Node::renew`].
     fn heal(&self, claim: &Claim, fence: Fence, anew: bool) -> Pending<Renewal>;
 
-    /// Tells what stands at the key, and changes nothing.
-    fn look(&self, key: &Key) -> Pending<Result<Sight, Fault>>;
+    /// Tells what stands at the key, and the first `crowd` of those who wait for it. Changes nothing.
+    fn look(&self, key: &Key, crowd: usize) -> Pending<Result<Sight, Fault>>;
 
     /// Takes the key from its holder. `None` if it was done, or how the key was not that holder's.
     fn force(&self, key: &Key, force: Force) -> Pending<Result<Option<Struck>, Fault>>;

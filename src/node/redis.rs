@@ -22,7 +22,7 @@ use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 use crate::lock::lease::Struck;
 use crate::lock::occupant::{Occupant, Sighting, Who};
-use crate::lock::queue::Place;
+use crate::lock::queue::{Place, Ticket};
 use crate::lock::restart;
 use crate::lock::sight::Sight;
 use crate::lock::token::Token;
@@ -32,6 +32,9 @@ const FENCE_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How long a queue is kept after a waiter last looked. Waiters look every minute.
 const QUEUE_LIFE: Duration = Duration::from_secs(600);
+
+/// So many bytes of those who wait are told for a look, at most.
+const CROWD_LIMIT: usize = 128 * 1024;
 
 /// Connections without an answer that are kept for their late replies; the oldest beyond that is closed, or a node that
 /// accepts connections and never answers would use up our descriptors.
@@ -118,11 +121,20 @@ struct Reply {
 impl RedisNode {
     /// A node that connects when it is first asked. `limit` bounds each exchange, connecting included.
     pub fn new(access: Access, limit: Duration) -> Self {
+        Self::with_room(access, limit, REPLY_LIMIT)
+    }
+
+    /// The same, for `looks` at once at locks and at those who wait for them.
+    pub fn for_looks(access: Access, limit: Duration, looks: usize) -> Self {
+        Self::with_room(access, limit, looks * (CROWD_LIMIT * 2 + REPLY_LIMIT / 32))
+    }
+
+    fn with_room(access: Access, limit: Duration, room: usize) -> Self {
         let (requests, inbox) = mpsc::unbounded_channel();
         let links = Arc::new(Links::default());
         let name = access.server.to_string();
         let (told, pushes) = mpsc::unbounded_channel();
-        tokio::spawn(Worker { access, limit, links: Arc::clone(&links), told }.work(inbox));
+        tokio::spawn(Worker { access, limit, room, links: Arc::clone(&links), told }.work(inbox));
         Self { name, limit, requests, links, pushes: Arc::new(tokio::sync::Mutex::new(pushes)) }
     }
 
@@ -158,6 +170,8 @@ impl Links {
 struct Worker {
     access: Access,
     limit: Duration,
+    /// The most that may be read between two requests.
+    room: usize,
     links: Arc<Links>,
     told: mpsc::UnboundedSender<PushInfo>,
 }
@@ -227,7 +241,7 @@ impl Worker {
         // Boxed: opening is rare and its state large, and would be part of every future above it.
         // Nothing was sent yet, so a connection that is slow to open leaves nothing unknown behind.
         let slow = || Err(Fault { kind: FaultKind::Unavailable, ..Fault::timeout(self.limit) });
-        clock::until(ends, Box::pin(Link::open(&self.access, REPLY_LIMIT, told))).await.unwrap_or_else(slow)
+        clock::until(ends, Box::pin(Link::open(&self.access, self.room, told))).await.unwrap_or_else(slow)
     }
 }
 
@@ -289,8 +303,10 @@ impl Node for RedisNode {
         renewal(claim, self.ask(command, Route::usual_or(anew), true), true)
     }
 
-    fn look(&self, key: &Key) -> Pending<Result<Sight, Fault>> {
-        let reply = self.ask(eval(LOOK, &[key.stored(), &key.derived("fence")]), Route::Usual, false);
+    fn look(&self, key: &Key, crowd: usize) -> Pending<Result<Sight, Fault>> {
+        let mut command = eval(LOOK, &[key.stored(), &key.derived("fence"), &key.derived("queue")]);
+        command.arg(crowd).arg(CROWD_LIMIT);
+        let reply = self.ask(command, Route::Usual, false);
         Box::pin(async move {
             let Reply { sent, result } = received(reply).await;
             result.and_then(|value| sight(&value, sent).ok_or_else(|| garbled(&value)))
@@ -532,13 +548,24 @@ fn sighting(value: &Value) -> Option<Sighting> {
 
 fn sight(value: &Value, asked: Instant) -> Option<Sight> {
     let Value::Array(items) = value else { return None };
-    let [state, fence] = items.as_slice() else { return None };
+    let [state, fence, Value::Array(waiters), Value::Int(more)] = items.as_slice() else { return None };
     let seen = if bulk(state) == Some(b"free") { None } else { Some(sighting(state)?) };
     let occupant = seen.clone().map(Occupant::from);
     let foreign = seen.filter(|_| occupant.as_ref().is_some_and(|occupant| occupant.holder().is_none()));
     // A counter that cannot be one is none: look as long as it may, it changes nothing for the lock.
     let fence = std::str::from_utf8(bulk(fence)?).ok().and_then(|text| text.parse().ok()).and_then(Fence::new);
-    Some(Sight { occupant, foreign, fence, asked })
+    // A member that is none of rlock's is skipped when its turn comes, and so it is here.
+    let queue = waiters.chunks_exact(2).filter_map(ticket).collect();
+    Some(Sight { occupant, foreign, fence, queue, more: *more > 0, asked })
+}
+
+/// One who waits, and its ticket.
+fn ticket(pair: &[Value]) -> Option<Ticket> {
+    let word = |index: usize| std::str::from_utf8(bulk(pair.get(index)?)?).ok();
+    let score: f64 = word(1)?.parse().ok()?;
+    // Tickets are unix microseconds, which a float has to the last digit; any other one is somewhere at the ends.
+    #[expect(clippy::cast_possible_truncation)]
+    Some(Ticket { waiter: word(0)?.parse().ok()?, number: score as i64 })
 }
 
 /// A reply that no script of ours gives: not a server we know, or a proxy's own words. It may have run.

@@ -33,16 +33,17 @@ impl Looks {
     }
 }
 
-/// Asks all nodes, until `enough` says that more would change nothing, at most for `limit`.
+/// Asks all nodes who has the lock, until `enough` says that more would change nothing, at most for `limit`.
 pub async fn look(nodes: &Nodes, key: &Key, limit: Duration, enough: impl Fn(&Census) -> bool) -> Looks {
-    look_past(nodes, key, limit, &[], enough).await
+    look_closely(nodes, key, limit, 0, &[], enough).await
 }
 
-/// The same, but not the nodes `away`, which have just failed.
-pub async fn look_past(
+/// The same, and for the first `crowd` of those who wait; but not the nodes `away`, which have just failed.
+pub async fn look_closely(
     nodes: &Nodes,
     key: &Key,
     limit: Duration,
+    crowd: usize,
     away: &[(usize, Fault)],
     enough: impl Fn(&Census) -> bool,
 ) -> Looks {
@@ -51,7 +52,7 @@ pub async fn look_past(
     let mut replies: FuturesUnordered<_> = (0..nodes.len())
         .filter(|node| !failed(away, *node))
         .map(|node| {
-            let reply = nodes[node].look(key);
+            let reply = nodes[node].look(key, crowd);
             async move { (node, reply.await) }
         })
         .collect();

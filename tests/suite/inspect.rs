@@ -193,6 +193,75 @@ fn watching_survives_the_death_of_the_node_and_ends_at_a_signal() {
     assert_eq!(shell.code(), 130);
 }
 
+const QUEUE: &str = "rlock:queue:{job}:job";
+
+#[test]
+fn those_who_wait_are_shown_in_their_order() {
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let nodes = servers.iter().map(Server::url).collect::<Vec<_>>().join(",");
+    let job = || rlock("job").node(&nodes).args(["--restart-guard", "off"]);
+    let _holder = job().hold("echo ready; read line; true");
+    let mut waiters = Vec::new();
+    for number in ["1", "2", "3"] {
+        waiters.push(job().args(["--", "true"]).spawn());
+        for server in &servers {
+            eventually("it stands in line", || server.cli(&["ZCARD", QUEUE]) == number);
+        }
+    }
+    // Each node has forgotten another one.
+    for (server, rank) in servers.iter().zip(["0", "1", "2"]) {
+        server.cli(&["ZREMRANGEBYRANK", QUEUE, rank, rank]);
+    }
+    let lock = seen(&nodes, &["job"], 0).remove(0);
+    let pids: Vec<i32> = waiters.iter().map(Running::pid).collect();
+    let told = lock["waiters"].as_array().expect("an array");
+    assert_eq!(told.iter().map(|waiter| waiter["pid"].clone()).collect::<Vec<_>>(), pids, "{lock}");
+    let first = servers[1].cli(&["ZRANGE", QUEUE, "0", "0"]);
+    assert_eq!(first.split(' ').next(), told[0]["token"].as_str());
+    assert_eq!(first.split(' ').nth(1), told[0]["host"].as_str());
+    assert_eq!(first.split(' ').nth(3), Some(told[0]["since"].to_string().as_str()));
+    assert_eq!(lock["more_waiters"], json!(false));
+    let table = inspect(&nodes).args(["job"]).finish().code(0).silent().stdout;
+    let at = table.iter().position(|line| line == "job: 3 wait").expect("how many wait");
+    for (place, pid) in pids.iter().enumerate() {
+        assert!(table[at + 1 + place].contains(&format!("{}. ", place + 1)), "{table:?}");
+        assert!(table[at + 1 + place].contains(&format!("pid {pid}, for ")), "{table:?}");
+    }
+    // Of several locks only how many wait.
+    let table = inspect(&nodes).args(["job", "other"]).finish().code(0).silent().stdout;
+    assert_eq!(table.last().map(String::as_str), Some("job: 3 wait"), "{table:?}");
+}
+
+#[test]
+fn a_queue_is_not_trusted_and_not_told_to_its_end() {
+    let server = Server::start();
+    let node = server.url();
+    let id = "5ae7c1be-3e1a-4a44-8c5a-0d3b6b3cbb4f";
+    server.cli(&["ZADD", QUEUE, "1", &format!("{id} \x1b]0;owned\x07\u{202e} 7 8"), "2", "nonsense", "3", ""]);
+    let shown = inspect(&node).args(["job"]).finish().code(1).silent().stdout.join("\n");
+    assert!(shown.contains("job: 1 waits\n  1. \\x1b]0;owned"), "{shown:?}");
+    assert!(!shown.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'), "{shown:?}");
+    let told = inspect(&node).args(["--json", "job"]).finish().code(1).stdout.join("\n");
+    assert!(told.contains(id) && !told.contains('\x07') && !told.contains('\u{202e}'), "{told:?}");
+    let crowd = "for i = 1, ARGV[1] do
+                   redis.call('ZADD', KEYS[1], i, string.format('5ae7c1be-3e1a-4a44-8c5a-%012x ', i) .. ARGV[2] .. ' 7 8')
+                 end";
+    let long = "x".repeat(400);
+    for (number, host, least) in [("1000", "web1", 1000), ("1001", "web1", 1000), ("1000", &long, 250)] {
+        server.cli(&["DEL", QUEUE]);
+        server.cli(&["EVAL", crowd, "1", QUEUE, number, host]);
+        let lock = seen(&node, &["job"], 1).remove(0);
+        let told = lock["waiters"].as_array().map_or(0, Vec::len);
+        assert!((least..=1000).contains(&told), "{number} {host}: {told}");
+        assert_eq!(lock["more_waiters"], json!(number == "1001" || told < 1000));
+    }
+    let shown = inspect(&node).args(["job"]).finish().code(1).stdout.join("\n");
+    assert!(shown.contains(" or more wait\n"), "{shown}");
+    server.cli(&["DEL", QUEUE]);
+    server.cli(&["SET", QUEUE, "nonsense"]);
+    assert_eq!(seen(&node, &["job"], 1)[0]["waiters"], json!([]));
+}
+
 #[test]
 fn a_local_lock_can_be_inspected_by_its_name() {
     let dir = tempfile::tempdir().expect("a directory");

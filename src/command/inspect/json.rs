@@ -8,6 +8,7 @@ use crate::escape;
 use crate::lock::census::{Census, State};
 use crate::lock::key::Key;
 use crate::lock::occupant::Who;
+use crate::lock::queue::Waiter;
 use crate::redlock::Nodes;
 use crate::redlock::look::Looks;
 
@@ -40,7 +41,8 @@ fn object(key: &Key, looks: &Looks, nodes: &Nodes) -> Value {
             "total": census.quorum().total(),
         },
         "nodes": (0..nodes.len()).map(|node| at_node(node, looks, &census, nodes)).collect::<Vec<_>>(),
-        "waiters": [],
+        "waiters": census.queue().into_iter().map(|ticket| waiter(&ticket.waiter)).collect::<Vec<_>>(),
+        "more_waiters": census.has_more_waiters(),
     })
 }
 
@@ -70,6 +72,10 @@ fn at_node(node: usize, looks: &Looks, census: &Census, nodes: &Nodes) -> Value 
     let ttl = sight.and_then(|sight| sight.occupant.as_ref()).and_then(|occupant| occupant.ttl);
     let error = looks.faults.iter().find(|(failed, _)| *failed == node).map(|(_, fault)| fault.why.as_str());
     json!({ "node": nodes[node].name(), "state": state, "ttl_ms": ttl.map(millis), "error": error })
+}
+
+fn waiter(waiter: &Waiter) -> Value {
+    json!({ "token": waiter.id.to_string(), "host": waiter.host, "pid": waiter.pid, "since": waiter.since })
 }
 
 fn millis(span: Duration) -> u64 {

@@ -10,6 +10,7 @@ use crate::lock::details::Details;
 use crate::lock::duration;
 use crate::lock::key::Key;
 use crate::lock::occupant::Who;
+use crate::lock::queue::{Ticket, Waiter};
 use crate::redlock::Nodes;
 use crate::redlock::look::Looks;
 
@@ -117,6 +118,7 @@ fn remarks(locks: &[(Key, Looks)], nodes: &Nodes) -> Vec<String> {
         if let Some(by) = census.holder().and_then(|occupant| occupant.holder()?.1.broken.as_deref()) {
             remarks.push(format!("{key}: {} broke it; its holder is to stop the command and let go", escape::text(by)));
         }
+        remarks.extend(waiters(key, &census, locks.len() == 1));
     }
     remarks
 }
@@ -139,4 +141,19 @@ fn remark(node: usize, looks: &Looks, census: &Census) -> Option<String> {
         Some(false) => there.map(ToString::to_string),
         None => census.foremost().map(|_| "free".to_owned()),
     }
+}
+
+/// How many wait, and for a single lock who, one a line, the next one first.
+fn waiters(key: &Key, census: &Census, alone: bool) -> Vec<String> {
+    let queue = census.queue();
+    let Some(number) = Some(queue.len()).filter(|number| *number > 0) else { return Vec::new() };
+    let more = if census.has_more_waiters() { " or more" } else { "" };
+    let wait = if number == 1 && more.is_empty() { "waits" } else { "wait" };
+    let now = clock::unix_millis(SystemTime::now());
+    let one = |(place, ticket): (usize, &&Ticket)| {
+        let Waiter { host, pid, since, .. } = &ticket.waiter;
+        format!("  {}. {}, pid {pid}, for {}", place + 1, escape::text(host), ago(*since, now))
+    };
+    let named = queue.iter().enumerate().map(one).filter(|_| alone);
+    std::iter::once(format!("{key}: {number}{more} {wait}")).chain(named).collect()
 }

@@ -137,7 +137,7 @@ impl Node for FakeNode {
         self.ask(what, Renewal::Failed, Some(Renewal::Lost(Struck::Another)))
     }
 
-    fn look(&self, _key: &Key) -> Pending<Result<Sight, Fault>> {
+    fn look(&self, _key: &Key, _crowd: usize) -> Pending<Result<Sight, Fault>> {
         Box::pin(std::future::pending())
     }
 
