@@ -7,7 +7,7 @@ use redis::Value;
 
 use super::console::Console;
 use super::link::{Access, REPLY_LIMIT};
-use super::rights::{RIGHTS, Right};
+use super::rights::{CHANNELS, RIGHTS, Right};
 use super::{Fault, FaultKind};
 use crate::clock;
 use crate::lock::identity::Identity;
@@ -31,6 +31,8 @@ pub struct Exam {
     pub lacking: Vec<&'static Right>,
     /// Locks whose keys are refused, and why.
     pub closed: Vec<(Key, Fault)>,
+    /// Whether the channels of those who wait are refused.
+    pub deaf: bool,
 }
 
 impl Exam {
@@ -42,10 +44,25 @@ impl Exam {
         let nobodys = format!("doctor-{}", Token::fresh());
         let nobodys = Key::new("", &nobodys).map_err(|why| Fault::new(FaultKind::Unfit, why))?;
         let trial = keys.first().unwrap_or(&nobodys).derived("doctor");
+        let channel = CHANNELS.replace('&', "").replace('*', &Token::fresh().to_string());
+        let mut deaf = false;
         for right in RIGHTS {
-            let words: Vec<&str> = right.trial.iter().map(|word| if *word == "KEY" { &trial } else { *word }).collect();
-            match console.say(&words).await {
+            let word = |word: &&'static str| match *word {
+                "KEY" => trial.clone(),
+                "CHANNEL" => channel.clone(),
+                other => other.to_owned(),
+            };
+            let words: Vec<String> = right.trial.iter().map(word).collect();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            // A connection that has subscribed says nothing else any more.
+            let said = if right.name == "subscribe" {
+                Console::open(access, limit, REPLY_LIMIT).await?.say(&words).await
+            } else {
+                console.say(&words).await
+            };
+            match said {
                 Err(fault) if is_about_commands(&fault) => lacking.push(right),
+                Err(fault) if is_about_keys(&fault) && fault.why.contains("channel") => deaf = true,
                 Err(fault) if fault.kind == FaultKind::Refused && !is_about_keys(&fault) => return Err(fault),
                 // Others may know no such command, or be read-only: that shows elsewhere.
                 Err(Fault { kind: FaultKind::Unavailable | FaultKind::Unfit | FaultKind::Refused, .. }) | Ok(_) => {}
@@ -54,7 +71,7 @@ impl Exam {
         }
         let mut closed = Vec::new();
         for key in keys {
-            for name in [key.stored(), &key.derived("fence")] {
+            for name in [key.stored(), &key.derived("fence"), &key.derived("queue"), &key.derived("offer")] {
                 if let Err(fault) = console.say(&["TYPE", name]).await
                     && is_about_keys(&fault)
                 {
@@ -69,7 +86,7 @@ impl Exam {
             Ok(Value::Array(pair)) => pair.into_iter().nth(1).and_then(text),
             _ => None,
         };
-        Ok(Self { round_trip, ahead, info, fsync, lacking, closed })
+        Ok(Self { round_trip, ahead, info, fsync, lacking, closed, deaf })
     }
 
     /// A field of INFO.

@@ -8,7 +8,8 @@ use crate::lock::key::Key;
 pub struct Right {
     /// As the ACL line has it, without the plus.
     pub name: &'static str,
-    /// A request that shows whether it is there and changes nothing; `KEY` stands for a key that nobody has.
+    /// A request that shows whether it is there and changes nothing; `KEY` stands for a key that nobody has, `CHANNEL` for a
+    /// channel that nobody listens to.
     pub trial: &'static [&'static str],
     /// What is lacking without it.
     pub lacks: Lacks,
@@ -24,6 +25,11 @@ pub enum Lacks {
     /// This, which only `doctor` would say.
     Detail(&'static str),
 }
+
+/// Where one is told what one waits for, as the ACL line has it.
+pub const CHANNELS: &str = "&rlock:wake:*";
+
+const IN_LINE: Lacks = Lacks::Comfort("those who wait go in no order, or hear late that the lock is free");
 
 /// All of them.
 pub const RIGHTS: &[Right] = &[
@@ -54,6 +60,15 @@ pub const RIGHTS: &[Right] = &[
         trial: &["CONFIG", "GET", "appendfsync"],
         lacks: Lacks::Detail("how often the server writes to its disk cannot be told"),
     },
+    // Since Redis 6.2 nobody can be kept from it.
+    Right { name: "hello", trial: &["HELLO", "2"], lacks: IN_LINE },
+    Right { name: "subscribe", trial: &["SUBSCRIBE", "CHANNEL"], lacks: IN_LINE },
+    Right { name: "publish", trial: &["PUBLISH", "CHANNEL", ""], lacks: IN_LINE },
+    Right { name: "pubsub|numsub", trial: &["PUBSUB", "NUMSUB", "CHANNEL"], lacks: IN_LINE },
+    Right { name: "zadd", trial: &["ZADD", "KEY", "XX", "1", ""], lacks: IN_LINE },
+    Right { name: "zrem", trial: &["ZREM", "KEY", ""], lacks: IN_LINE },
+    Right { name: "zrange", trial: &["ZRANGE", "KEY", "0", "0"], lacks: IN_LINE },
+    Right { name: "zrank", trial: &["ZRANK", "KEY", ""], lacks: IN_LINE },
 ];
 
 /// The line that grants `user` exactly this for the locks `keys`, or for all if there are none. `select`: the database is
@@ -65,7 +80,7 @@ pub fn acl_line(user: &str, keys: &[Key], select: bool) -> String {
     });
     let all = keys.is_empty().then(|| "~*".to_owned());
     let rights = RIGHTS.iter().map(|right| right.name).chain(select.then_some("select"));
-    let words = patterns.chain(all).chain(rights.map(|right| format!("+{right}")));
+    let words = patterns.chain(all).chain([CHANNELS.to_owned()]).chain(rights.map(|right| format!("+{right}")));
     format!("ACL SETUSER {user} on >PASSWORD {}", words.collect::<Vec<_>>().join(" "))
 }
 
@@ -91,8 +106,11 @@ mod tests {
     fn the_line_names_the_locks_and_what_belongs_to_them() {
         let key = |name: &str| Key::new("", name).unwrap();
         let line = acl_line("ci", &[key("job")], false);
-        assert!(line.starts_with("ACL SETUSER ci on >PASSWORD ~job ~rlock:*:{job}:job +eval +type "), "{line}");
-        assert!(!line.contains("+select") && acl_line("ci", &[], true).contains(" ~* +eval"));
+        assert!(
+            line.starts_with("ACL SETUSER ci on >PASSWORD ~job ~rlock:*:{job}:job &rlock:wake:* +eval +type "),
+            "{line}"
+        );
+        assert!(!line.contains("+select") && acl_line("ci", &[], true).contains(" ~* &rlock:wake:* +eval"));
         let odd = acl_line("ci", &[key("a*b")], false);
         assert!(odd.contains(r#" "~a\\*b" "~rlock:*:{a\\*b}:a\\*b" "#), "{odd}");
     }

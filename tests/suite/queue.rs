@@ -414,7 +414,7 @@ fn the_rights_that_readme_names_are_enough_to_wait_in_line() {
     let readme = include_str!("../../README.md");
     let line = readme.lines().find(|line| line.starts_with("ACL SETUSER rlock ")).expect("the line");
     let words: Vec<String> =
-        line.split(' ').map(|word| word.replace("PASSWORD", "pw").replace("~backup", "~job")).collect();
+        line.split(' ').map(|word| word.replace("PASSWORD", "pw").replace("backup", "job")).collect();
     server.cli(&words.iter().map(String::as_str).collect::<Vec<_>>());
     let url = format!("redis://rlock@127.0.0.1:{}", server.port());
     let user = || rlock("job").node(&url).env("RLOCK_PASSWORD", "pw");

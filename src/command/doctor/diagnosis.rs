@@ -7,7 +7,7 @@ use crate::lock::duration;
 use crate::lock::quorum::Quorum;
 use crate::lock::restart::{self, RestartGuard};
 use crate::node::exam::Exam;
-use crate::node::rights::Lacks;
+use crate::node::rights::{CHANNELS, Lacks};
 use crate::node::{Fault, FaultKind};
 
 /// Clocks that differ by more are wrong: time servers keep them within some milliseconds.
@@ -105,15 +105,22 @@ fn rights(exam: &Exam, nodes: usize, say: &mut impl FnMut(Level, String, &str)) 
     for (key, why) in &exam.closed {
         say(Level::Unfit(Outcome::Refused), format!("the user may not use the keys of {key}: {why}"), cure);
     }
-    for right in &exam.lacking {
-        let what = |lacks: &str| format!("the user may not use {}: {lacks}", right.name);
-        match right.lacks {
+    // Several whose lack has the same consequence are named together.
+    for group in exam.lacking.chunk_by(|a, b| a.lacks == b.lacks) {
+        let names = group.iter().map(|right| right.name).collect::<Vec<_>>().join(", ");
+        let what = |lacks: &str| format!("the user may not use {names}: {lacks}");
+        match group[0].lacks {
             Lacks::Locks => {}
             // Of a single node no restart is waited out, and nothing is to differ from it.
-            Lacks::Comfort(lacks) if right.name == "info" && nodes == 1 => say(Level::Note, what(lacks), cure),
+            Lacks::Comfort(lacks) if names == "info" && nodes == 1 => say(Level::Note, what(lacks), cure),
             Lacks::Comfort(lacks) => say(Level::Warn, what(lacks), cure),
             Lacks::Detail(lacks) => say(Level::Note, what(lacks), cure),
         }
+    }
+    if exam.deaf {
+        let what =
+            format!("the user may not use the channels {CHANNELS}: those who wait hear late that the lock is free");
+        say(Level::Warn, what, cure);
     }
 }
 
@@ -254,6 +261,7 @@ mod tests {
             fsync: None,
             lacking: Vec::new(),
             closed: Vec::new(),
+            deaf: false,
         })
     }
 
