@@ -179,8 +179,8 @@ fn watching_survives_the_death_of_the_node_and_ends_at_a_signal() {
     watching.wait_for(&format!("{}: cannot connect", server.url()));
     server.come_back();
     watching.wait_for("job  (free)");
-    watching.signal(nix::sys::signal::Signal::SIGINT);
-    drop(watching);
+    watching.signal(nix::sys::signal::Signal::SIGTERM);
+    eventually("it has ended", || !watching.is_running());
 
     let mut shell = Session::bash_on(&server);
     shell.line("rlock inspect --watch=0.1 job");

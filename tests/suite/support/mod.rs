@@ -16,7 +16,22 @@ pub(crate) use pty::Session;
 pub(crate) use rlock::{Finished, Rlock, Running, rlock, rlock_words};
 pub(crate) use server::Server;
 
+use std::sync::Once;
 use std::time::Duration;
+
+use nix::sys::signal::{SigHandler, Signal};
 
 /// No wait of a test that passes takes this long, however busy the machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// A job in the background of a shell without job control has SIGINT and SIGQUIT ignored, and passes that on. What the tests
+/// start is to find them as at a terminal, wherever the tests themselves run.
+fn unignore_signals() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for signal in [Signal::SIGINT, Signal::SIGQUIT] {
+            // SAFETY: no handler is installed.
+            unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) }.expect("a disposition");
+        }
+    });
+}

@@ -267,6 +267,7 @@ fn command(words: &[&str], side: &File, dir: &Path) -> Command {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths(binaries.chain(std::env::split_paths(&path))).expect("a path");
     let inherited = std::env::vars_os().filter(|(name, _)| name == OsStr::new("HOME") || name == OsStr::new("TMPDIR"));
+    super::unignore_signals();
     let mut command = Command::new(words[0]);
     command
         .args(&words[1..])

@@ -17,6 +17,7 @@ pub(crate) fn rlock(key: &str) -> Rlock {
 
 /// `rlock WORDS…`
 pub(crate) fn rlock_words<I: IntoIterator<Item: AsRef<OsStr>>>(words: I) -> Rlock {
+    super::unignore_signals();
     let mut command = Command::new(env!("CARGO_BIN_EXE_rlock"));
     command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     for (name, _) in std::env::vars_os() {

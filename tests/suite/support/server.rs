@@ -169,6 +169,7 @@ fn begin(
     environment: &[(&str, String)],
     is_up: impl Fn(&str) -> bool,
 ) -> Child {
+    super::unignore_signals();
     let binary = std::env::var("RLOCK_TEST_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
     let mut process = Command::new(&binary)
         .args(["--port", &port.unwrap_or(0).to_string(), "--unixsocket", "redis.sock", "--unixsocketperm", "700"])
