@@ -6,18 +6,17 @@
 
 #![expect(clippy::print_stdout, reason = "the report is what a bench is for")]
 
-#[path = "../uncontended/contender.rs"]
-mod contender;
-#[path = "../uncontended/server.rs"]
-mod server;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 
-use contender::{Contender, Times, clean};
-use server::Server;
+use support::contender::{Contender, Times};
+use support::program::clean;
+use support::server::Server;
 
 /// The release build: `cargo bench` builds it in the bench profile, which inherits release.
 const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");

@@ -137,6 +137,8 @@ impl World {
             Fault::Forget | Fault::Restart | Fault::ClockJump => Ok(false),
             Fault::PauseWrites => self
                 .hurt(server, Duration::from_millis(500), |it| it.cli(&["CLIENT", "PAUSE", "500", "WRITE"]).map(drop)),
+            // One that is stopped would not answer, and nobody would be there to continue it.
+            Fault::KillConnections if self.hurt[server] > Instant::now() => Ok(false),
             Fault::KillConnections => {
                 for kind in ["normal", "pubsub"] {
                     self.servers[server].cli(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"])?;

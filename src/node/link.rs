@@ -58,6 +58,8 @@ struct Traffic {
     given_up: AtomicBool,
     /// Requests that may set a key and have no reply yet.
     open_sets: AtomicUsize,
+    /// No release has been sent behind the last of them.
+    unreleased: AtomicBool,
     /// Whether a channel is listened to: a [`Hearing`].
     hearing: AtomicU8,
     /// Told whenever `flushed`, `broken` or `given_up` changes.
@@ -169,6 +171,7 @@ impl Link {
         self.traffic.queued.fetch_add(command.get_packed_command().len() as u64, Ordering::Relaxed);
         if sets {
             self.traffic.open_sets.fetch_add(1, Ordering::Relaxed);
+            self.traffic.unreleased.store(true, Ordering::Relaxed);
         }
         let reply = connection.send_packed_command(command).await;
         if sets {
@@ -222,6 +225,16 @@ impl Link {
     /// Whether a request that may set a key has no reply yet: a release must be sent behind it.
     pub fn may_still_set(&self) -> bool {
         !self.is_broken() && self.traffic.open_sets.load(Ordering::Relaxed) > 0
+    }
+
+    /// A release was sent behind all that was sent.
+    pub fn released(&self) {
+        self.traffic.unreleased.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether it may still set a key, with no release behind that: closed now, it would leave an orphan.
+    pub fn owes_a_release(&self) -> bool {
+        self.may_still_set() && self.traffic.unreleased.load(Ordering::Relaxed)
     }
 
     /// Has those who wait for a reply stop waiting, so that the connection is closed. What was written may still run.

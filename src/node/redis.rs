@@ -192,7 +192,8 @@ impl Worker {
             let behind =
                 self.links.lock().iter().rev().skip(1).filter(|link| link.may_still_set()).cloned().collect::<Vec<_>>();
             for link in behind {
-                send(link, Arc::clone(&command), false, None).await;
+                send(link.clone(), Arc::clone(&command), false, None).await;
+                link.released();
             }
         }
         let refused = match self.link(route, channel.as_deref()).await {
@@ -201,7 +202,11 @@ impl Worker {
             }
             Ok(link) => {
                 self.links.has_set.fetch_or(sets, Ordering::Relaxed);
-                return send(link, command, sets, Some(answer)).await;
+                send(link.clone(), command, sets, Some(answer)).await;
+                if route == Route::Behind {
+                    link.released();
+                }
+                return;
             }
             Err(fault) => fault,
         };
@@ -214,6 +219,9 @@ impl Worker {
             && let Some(newest) = self.links.lock().last().filter(serves)
         {
             return Ok(newest.clone());
+        }
+        if let Some(newest) = self.too_many() {
+            return Ok(newest);
         }
         let ends = clock::now() + self.limit;
         let link = match channel {
@@ -230,11 +238,21 @@ impl Worker {
         };
         let mut open = self.links.lock();
         open.retain(|link| !link.is_broken() && (channel.is_none() || link.may_still_set()));
-        if open.len() >= KEPT_LINKS {
-            open.remove(0).give_up();
+        if open.len() >= KEPT_LINKS
+            && let Some(settled) = open.iter().position(|link| !link.owes_a_release())
+        {
+            open.remove(settled).give_up();
         }
         open.push(link.clone());
         Ok(link)
+    }
+
+    /// The newest connection, if there are as many as are kept and none may be closed: on each of them a key may still be
+    /// set that only a release on the same connection would undo.
+    fn too_many(&self) -> Option<Link> {
+        let open = self.links.lock();
+        let full = open.len() >= KEPT_LINKS && open.iter().all(Link::owes_a_release);
+        open.last().filter(|_| full).cloned()
     }
 
     async fn open(&self, told: Option<mpsc::UnboundedSender<PushInfo>>, ends: Instant) -> Result<Link, Fault> {

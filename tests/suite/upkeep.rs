@@ -252,3 +252,20 @@ fn a_majority_that_hangs_costs_the_command_its_life_within_the_lease() {
     nodes[1..].iter().for_each(Server::thaw);
     nodes.become_clean();
 }
+
+/// A holder asks a node that hangs to take the key again and again, each time on another connection while there may be more:
+/// whatever of that the node executes when it wakes is undone by what was written behind it.
+#[test]
+fn a_node_that_hung_through_many_mendings_is_clean_when_it_wakes() {
+    let nodes = Nodes::start(3);
+    nodes[2].freeze();
+    let options = ["-v", "--ttl", "60s", "--node-timeout", "50ms"];
+    let mut holder = rlock("job").on_all(&nodes).args(options).hold("echo ready; read line; true");
+    for _ in 0..5 {
+        holder.wait_until_told("no answer within");
+    }
+    holder.finish().code(0);
+    nodes[2].thaw();
+    // Sooner than the keys would expire.
+    nodes.become_clean();
+}
