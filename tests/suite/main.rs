@@ -18,6 +18,7 @@ mod guarded;
 mod handover;
 mod independence;
 mod inspect;
+mod interop;
 mod local;
 mod lost;
 mod model;

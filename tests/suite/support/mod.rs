@@ -1,6 +1,7 @@
 //! What the cases share: servers, the binary under test, and waiting for events.
 
 mod certificates;
+mod client;
 mod nodes;
 mod processes;
 mod proxy;
@@ -9,6 +10,7 @@ mod rlock;
 mod server;
 
 pub(crate) use certificates::Certificates;
+pub(crate) use client::Client;
 pub(crate) use nodes::Nodes;
 pub(crate) use processes::{alive, eventually, parent, signal, state};
 pub(crate) use proxy::{far, far_at_first, slow};
@@ -34,4 +36,10 @@ fn unignore_signals() {
             unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) }.expect("a disposition");
         }
     });
+}
+
+/// Says why a test that passes has shown nothing.
+#[allow(clippy::print_stderr)]
+pub(crate) fn skipped(why: &str) {
+    eprintln!("skipped: {why}");
 }

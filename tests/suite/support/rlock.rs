@@ -105,7 +105,7 @@ impl Rlock {
 }
 
 /// The lines of a pipe as they come.
-fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
+pub(super) fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
     let (line, lines) = channel();
     std::thread::spawn(move || {
         for text in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {

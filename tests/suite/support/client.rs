@@ -1,0 +1,93 @@
+//! A client that nobody here wrote, behind a program that speaks the lines of tests/interop/README.md.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::Receiver;
+
+use super::rlock::lines_of;
+use super::{LIMIT, Nodes, Server};
+
+/// A client that is gone when the test is.
+pub(crate) struct Client {
+    process: Child,
+    stdin: ChildStdin,
+    lines: Receiver<String>,
+}
+
+impl Client {
+    /// One that takes its locks on `nodes`, which must listen on TCP; none if the library is not installed.
+    pub(crate) fn start(library: &str, nodes: &Nodes) -> Option<Self> {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop");
+        let installed = dir.join(".installed");
+        let (needed, mut command) = match library {
+            "node-redlock" => (installed.join("node/node_modules/redlock"), Command::new("node")),
+            "rslock" => {
+                let program = installed.join("rslock/debug/interop-rslock");
+                (program.clone(), Command::new(program))
+            }
+            _ => {
+                let python = installed.join("python/bin/python");
+                (python.clone(), Command::new(python))
+            }
+        };
+        if !needed.exists() {
+            let told = format!("{library} is not installed (tests/interop/install)");
+            assert!(std::env::var_os("RLOCK_INTEROP").is_none_or(|wish| wish != "required"), "{told}");
+            super::skipped(&told);
+            return None;
+        }
+        match library {
+            "node-redlock" => _ = command.arg(dir.join("client.mjs")),
+            "rslock" => {}
+            python => _ = command.arg(dir.join("client.py")).arg(python),
+        }
+        let urls = nodes.iter().map(Server::tcp_url);
+        let mut process = command
+            .args(urls)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a client that is installed");
+        let stdin = process.stdin.take().expect("its stdin");
+        let lines = lines_of(process.stdout.take().expect("its stdout"));
+        Some(Self { process, stdin, lines })
+    }
+
+    /// Whether it has the lock after it tried once.
+    #[track_caller]
+    pub(crate) fn acquires(&mut self, key: &str, ttl_ms: u32) -> bool {
+        match self.ask(&format!("acquire {key} {ttl_ms}")).as_str() {
+            "held" => true,
+            "refused" => false,
+            other => panic!("{other}"),
+        }
+    }
+
+    /// It gives the lock back that it acquired last, and does not complain.
+    #[track_caller]
+    pub(crate) fn releases(&mut self) {
+        let answer = self.ask("release");
+        assert!(matches!(answer.as_str(), "released" | "tried"), "{answer}");
+    }
+
+    /// It tries to, and finds that the lock is not its own any more, if it looks.
+    #[track_caller]
+    pub(crate) fn fails_to_release(&mut self) {
+        let answer = self.ask("release");
+        assert!(matches!(answer.as_str(), "not ours" | "tried"), "{answer}");
+    }
+
+    #[track_caller]
+    fn ask(&mut self, line: &str) -> String {
+        writeln!(self.stdin, "{line}").expect("a client that listens");
+        self.lines.recv_timeout(LIMIT).unwrap_or_else(|error| panic!("no answer to {line:?}: {error}"))
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
