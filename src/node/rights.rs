@@ -80,7 +80,11 @@ pub fn acl_line(user: &str, keys: &[Key], select: bool) -> String {
     });
     let all = keys.is_empty().then(|| "~*".to_owned());
     let rights = RIGHTS.iter().map(|right| right.name).chain(select.then_some("select"));
-    let words = patterns.chain(all).chain([CHANNELS.to_owned()]).chain(rights.map(|right| format!("+{right}")));
+    // A new user of Redis 6.2 has all channels, to which none can be added.
+    let words = patterns
+        .chain(all)
+        .chain(["resetchannels".to_owned(), CHANNELS.to_owned()])
+        .chain(rights.map(|right| format!("+{right}")));
     format!("ACL SETUSER {user} on >PASSWORD {}", words.collect::<Vec<_>>().join(" "))
 }
 
@@ -107,10 +111,14 @@ mod tests {
         let key = |name: &str| Key::new("", name).unwrap();
         let line = acl_line("ci", &[key("job")], false);
         assert!(
-            line.starts_with("ACL SETUSER ci on >PASSWORD ~job ~rlock:*:{job}:job &rlock:wake:* +eval +type "),
+            line.starts_with(
+                "ACL SETUSER ci on >PASSWORD ~job ~rlock:*:{job}:job resetchannels &rlock:wake:* +eval +type "
+            ),
             "{line}"
         );
-        assert!(!line.contains("+select") && acl_line("ci", &[], true).contains(" ~* &rlock:wake:* +eval"));
+        assert!(
+            !line.contains("+select") && acl_line("ci", &[], true).contains(" ~* resetchannels &rlock:wake:* +eval")
+        );
         let odd = acl_line("ci", &[key("a*b")], false);
         assert!(odd.contains(r#" "~a\\*b" "~rlock:*:{a\\*b}:a\\*b" "#), "{odd}");
     }

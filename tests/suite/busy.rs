@@ -29,11 +29,13 @@ fn a_busy_lock_is_75_and_one_line_that_names_the_holder() {
 
 #[test]
 fn whatever_is_at_the_key_is_respected_and_described() {
-    let server = Server::with(&["--enable-debug-command", "local"]);
+    let server = Server::start();
+    let content = || server.cli(&["EVAL", "return redis.sha1hex(redis.call('DUMP', KEYS[1]))", "1", "job"]);
     let described = |words: &[&str]| {
-        let before = server.cli(&["DEBUG", "OBJECT", "job"]).split(" lru").next().map(str::to_owned);
+        let before = content();
+        assert_eq!(before.len(), 40, "{before}");
         let busy = rlock("job").on(&server).args(["-n"]).sh("echo ran").code(75).printed(&[]).said(words);
-        assert_eq!(server.cli(&["DEBUG", "OBJECT", "job"]).split(" lru").next().map(str::to_owned), before);
+        assert_eq!(content(), before);
         server.cli(&["DEL", "job"]);
         busy
     };

@@ -118,7 +118,11 @@ fn rights_that_are_missing_are_named() {
     let url = server.tcp_url().replace("://", "://weak@");
     let told = || doctor(&url).env("RLOCK_PASSWORD", "pw").finish();
     server.cli(&["ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-eval"]);
-    told().code(77).tells(&["may not use eval", "not fit", "ACL SETUSER weak on >PASSWORD ~* &rlock:wake:* +eval"]);
+    told().code(77).tells(&[
+        "may not use eval",
+        "not fit",
+        "ACL SETUSER weak on >PASSWORD ~* resetchannels &rlock:wake:* +eval",
+    ]);
     server.cli(&["ACL", "SETUSER", "weak", "+eval", "-info"]);
     told().code(0).tells(&["note: ", "may not use info"]);
     server.cli(&["ACL", "SETUSER", "weak", "+info", "-zadd", "-zrank"]);

@@ -114,8 +114,8 @@ fn a_wait_is_ended_in_time_though_the_node_hangs() {
 fn passing_conditions_of_a_server_are_waited_out() {
     let server = Server::tcp(&[]);
     server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
-    let waiter = rlock("job").on(&server).args(["-v", "--", "echo", "ran"]).spawn();
-    eventually("it was refused", || server.cli(&["INFO", "errorstats"]).contains("READONLY"));
+    let mut waiter = rlock("job").on(&server).args(["-v", "--", "echo", "ran"]).spawn();
+    waiter.wait_until_told("READONLY");
     server.cli(&["REPLICAOF", "NO", "ONE"]);
     waiter.finish().code(0).printed(&["ran"]).mentions(&["READONLY", "trying again"]);
 

@@ -415,7 +415,7 @@ fn the_rights_that_readme_names_are_enough_to_wait_in_line() {
     let line = readme.lines().find(|line| line.starts_with("ACL SETUSER rlock ")).expect("the line");
     let words: Vec<String> =
         line.split(' ').map(|word| word.replace("PASSWORD", "pw").replace("backup", "job")).collect();
-    server.cli(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(server.cli(&words.iter().map(String::as_str).collect::<Vec<_>>()), "OK");
     let url = format!("redis://rlock@127.0.0.1:{}", server.port());
     let user = || rlock("job").node(&url).env("RLOCK_PASSWORD", "pw");
     let holder = user().hold("echo ready; read line; true");

@@ -16,7 +16,7 @@ pub(crate) use processes::{alive, eventually, parent, signal, state};
 pub(crate) use proxy::{far, far_at_first, slow};
 pub(crate) use pty::Session;
 pub(crate) use rlock::{Finished, Rlock, Running, rlock, rlock_words};
-pub(crate) use server::Server;
+pub(crate) use server::{LOADS_SLOWLY, Server};
 
 use std::sync::Once;
 use std::time::Duration;

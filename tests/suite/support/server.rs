@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::{Certificates, eventually, signal};
+use super::{Certificates, eventually, signal, skipped};
+
+/// The option, of Redis 7 on, without which a server that loads a small file answers nobody meanwhile.
+pub(crate) const LOADS_SLOWLY: &str = "loading-process-events-interval-bytes";
 
 /// A server that is gone when the test is.
 pub(crate) struct Server {
@@ -37,10 +40,13 @@ impl Server {
         Self::launch(Some(free_port()), options)
     }
 
-    /// A server that listens with TLS on the port returned, as `certificates` has it.
-    pub(crate) fn tls(certificates: &Certificates) -> (Self, u16) {
+    /// A server that listens with TLS on the port returned, as `certificates` has it; none if it was built without.
+    pub(crate) fn tls(certificates: &Certificates) -> Option<(Self, u16)> {
+        if !Self::start().knows("tls-port") {
+            return None;
+        }
         let port = free_port();
-        (Self::launch_words(None, certificates.options(port)), port)
+        Some((Self::launch_words(None, certificates.options(port)), port))
     }
 
     /// A server whose clock is `seconds` ahead.
@@ -61,6 +67,15 @@ impl Server {
         let dir = tempfile::tempdir().expect("a directory");
         let process = begin(&dir, port, &extra, &environment, is_ready);
         Self { dir, process, port, extra, environment }
+    }
+
+    /// Whether it has this option. If not, that is said: the caller leaves out what needs it.
+    pub(crate) fn knows(&self, option: &str) -> bool {
+        let known = !self.cli(&["CONFIG", "GET", option]).is_empty();
+        if !known {
+            skipped(&format!("this server has no {option}"));
+        }
+        known
     }
 
     /// Where it listens.
@@ -134,9 +149,10 @@ impl Server {
         self.process = begin(&self.dir, self.port, &self.extra, &self.environment, is_ready);
     }
 
-    /// Starts it again, and leaves it while it is still reading what it had saved: 20 ms for each key.
+    /// Starts it again, and leaves it while it is still reading what it had saved: 20 ms for each key. It must know
+    /// [`LOADS_SLOWLY`].
     pub(crate) fn come_back_loading(&mut self) {
-        let slowly = ["--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024"];
+        let slowly = ["--key-load-delay", "20000", &format!("--{LOADS_SLOWLY}"), "1024"];
         let options: Vec<String> = self.extra.iter().cloned().chain(slowly.map(str::to_owned)).collect();
         self.process = begin(&self.dir, self.port, &options, &self.environment, |line| line.contains("Loading RDB"));
         eventually("it answers", || self.cli(&["PING"]).starts_with("LOADING"));
