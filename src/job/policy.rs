@@ -377,10 +377,15 @@ impl Policy {
             // We are stopping it: what it has started must be gone too.
             return vec![];
         }
+        let mut actions = self.interrupt(ending, foreground);
+        // Stopped in the very moment before it looked at the clock, rlock hears of the end that its guard has made first.
+        if now >= self.last_call() && self.lease == Fate::Kept && ending == Ending::Killed(Signal::SIGKILL as i32) {
+            self.lease = Fate::LostAndStopped;
+            actions.push(Action::SayLost(Measure::Killed));
+        }
         if now >= self.deadline && self.lease == Fate::Kept {
             self.lease = Fate::LostUnnoticed;
         }
-        let mut actions = self.interrupt(ending, foreground);
         actions.extend(match self.wishes.contain {
             false => self.finish(),
             true if now >= self.last_call() => self.kill(),

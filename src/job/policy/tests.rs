@@ -114,6 +114,14 @@ fn woken_past_the_time_to_kill_there_is_no_first_signal() {
 }
 
 #[test]
+fn what_the_guard_killed_while_we_were_stopped_is_a_loss_though_its_end_is_heard_of_first() {
+    let mut policy = policy(OnLost::Kill);
+    let actions = policy.on(ended(Ending::Killed(9)), deadline());
+    assert_eq!(actions, [Action::SayLost(Measure::Killed), Action::Finish]);
+    assert_eq!(policy.outcome(false), Outcome::Lost);
+}
+
+#[test]
 fn warn_says_so_once_and_at_the_deadline_only() {
     let mut p = policy(OnLost::Warn);
     assert_eq!(p.wake_at(), deadline());
