@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::ValueEnum;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::{getpgrp, tcgetpgrp};
 use serde_json::json;
 
 use crate::clock;
@@ -73,6 +74,11 @@ impl Reporter {
         }
     }
 
+    /// Whether a line that is redrawn has a place: with `-q` nobody wants it, and steps would get in its way.
+    pub fn has_room_for_a_line(&self) -> bool {
+        !self.quiet && !self.verbose && self.log == Log::Text
+    }
+
     /// Something went wrong with the lock.
     pub fn problem(&self, event: &str, text: impl Display) {
         self.line(Level::Error, event, &text);
@@ -98,44 +104,63 @@ pub fn ask(what: impl Display, question: &str) -> Option<bool> {
     Some(read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// How far something has come that takes long: one line on a terminal, drawn over and over, and gone at the end.
+/// One line for a person at a terminal while something takes long: drawn over and over, and gone at the end.
 #[derive(Debug)]
-pub struct Progress {
-    begun: Instant,
-    drawn: Cell<Option<Instant>>,
-    shown: bool,
+pub struct Redrawn {
+    wanted: bool,
+    every: Duration,
+    drawn: Cell<bool>,
+    due: Cell<Instant>,
 }
 
-impl Progress {
+impl Redrawn {
     /// What takes less than this is not worth a line.
     const PATIENCE: Duration = Duration::from_secs(1);
 
-    /// A line is drawn no sooner than this after the last.
-    const PAUSE: Duration = Duration::from_millis(100);
-
-    /// Nothing is drawn unless stderr is a terminal, nor if `quiet`.
-    pub fn new(quiet: bool) -> Self {
-        let shown = !quiet && io::stderr().is_terminal();
-        Self { begun: clock::now(), drawn: Cell::new(None), shown }
+    /// A line that is drawn no sooner than `every` after the last time. None is unless it is `wanted` and stderr is a
+    /// terminal.
+    pub fn new(wanted: bool, every: Duration) -> Self {
+        let wanted = wanted && io::stderr().is_terminal();
+        let due = if wanted { clock::now() + Self::PATIENCE } else { Instant::NEVER };
+        Self { wanted, every, drawn: Cell::new(false), due: Cell::new(due) }
     }
 
-    /// Draws `text`, if it is time to.
-    pub fn tell(&self, text: impl FnOnce() -> String) {
+    /// When it is to be drawn next.
+    pub fn due(&self) -> Instant {
+        self.due.get()
+    }
+
+    /// Draws `text`, if it is time to. Not from the background, where somebody else has the terminal.
+    pub fn draw(&self, text: impl FnOnce() -> String) {
         let now = clock::now();
-        let due = self.drawn.get().map_or(self.begun + Self::PATIENCE, |drawn| drawn + Self::PAUSE);
-        if self.shown && now >= due && can_take_a_line() {
-            self.drawn.set(Some(now));
-            write(&format!("\r\x1b[K{}", text()));
+        if now < self.due.get() {
+            return;
+        }
+        self.due.set(now + self.every);
+        if self.wanted && is_in_the_foreground() && can_take_a_line() {
+            self.drawn.set(true);
+            let columns = terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| width.0.into());
+            let cut: String = text().chars().take(usize::saturating_sub(columns, 1)).collect();
+            write(&format!("\r{cut}\x1b[K"));
+        }
+    }
+
+    /// Erases it. Not from the background: what stands in the line where the cursor is, is somebody else's by then.
+    pub fn clear(&self) {
+        if self.drawn.take() && is_in_the_foreground() {
+            write("\r\x1b[K");
         }
     }
 }
 
-impl Drop for Progress {
+impl Drop for Redrawn {
     fn drop(&mut self) {
-        if self.drawn.get().is_some() {
-            write("\r\x1b[K");
-        }
+        self.clear();
     }
+}
+
+fn is_in_the_foreground() -> bool {
+    tcgetpgrp(io::stderr()).is_ok_and(|group| group == getpgrp())
 }
 
 /// The last line of a run that failed. Waits for its reader: nothing depends on rlock any more.

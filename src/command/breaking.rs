@@ -20,7 +20,7 @@ use crate::lock::token::Token;
 use crate::node::{Fault, Force};
 use crate::redlock::Nodes;
 use crate::redlock::look::{Looks, look};
-use crate::report::{Progress, Reporter, ask};
+use crate::report::{Redrawn, Reporter, ask};
 use crate::settings::held::Reach;
 
 /// How often it is looked whether the holder has let go.
@@ -156,7 +156,7 @@ impl Order {
     async fn wait(&self, nodes: &Nodes, token: Token, looks: &Looks) -> anyhow::Result<Outcome> {
         let left = looks.census().ttl().unwrap_or_default();
         let (begun, mut alarm) = (clock::now(), Alarm::new()?);
-        let progress = Progress::new(self.report.quiet);
+        let progress = Redrawn::new(!self.report.quiet, PAUSE);
         loop {
             let looks = look(nodes, &self.key, self.reach.limit, |_| false).await;
             let kept = looks.sights.iter().flatten().any(|sight| sight.is_kept_for(token));
@@ -171,7 +171,7 @@ impl Order {
                 drop(progress);
                 return Err(self.no(STILL_THERE).into());
             }
-            progress.tell(|| {
+            progress.draw(|| {
                 let [waited, left] =
                     [waited, left].map(|span| duration::show_rounded(Duration::from_secs(span.as_secs())));
                 format!("waiting for the holder to stop its command: {waited} of {left} at most")

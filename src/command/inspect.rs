@@ -20,7 +20,7 @@ use crate::lock::key::Key;
 use crate::redlock::Nodes;
 use crate::redlock::look::{Looks, look_closely};
 use crate::redlock::survey::survey;
-use crate::report::Progress;
+use crate::report::Redrawn;
 use crate::settings::Place;
 use crate::settings::held::Reach;
 
@@ -29,6 +29,9 @@ const AT_ONCE: usize = 32;
 
 /// So many of those who wait for a lock are shown.
 const CROWD: usize = 1000;
+
+/// How often the progress is drawn.
+const DRAWN: Duration = Duration::from_millis(100);
 
 /// A screen that is redrawn more often is no more up to date.
 const OFTEN: Duration = Duration::from_millis(50);
@@ -137,8 +140,8 @@ async fn found(reach: &Reach, wanted: &Wanted, nodes: &Nodes, quiet: bool) -> an
     if wanted.patterns.is_empty() {
         return Ok(Vec::new());
     }
-    let progress = Progress::new(quiet);
-    let told = |seen: u64, of: u64| progress.tell(|| format!("looking: {} of {of} keys", seen.min(of)));
+    let progress = Redrawn::new(!quiet, DRAWN);
+    let told = |seen: u64, of: u64| progress.draw(|| format!("looking: {} of {of} keys", seen.min(of)));
     let matches =
         |key: &Key| wanted.patterns.iter().any(|pattern| pattern.matches(key.typed())) && !wanted.is_named(key);
     let found = survey(servers, reach.limit, &wanted.prefix, matches, told).await;

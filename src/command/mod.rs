@@ -11,7 +11,6 @@ mod output;
 pub mod release;
 pub mod renew;
 pub mod run;
-mod status;
 mod supervise;
 mod table;
 mod wait;

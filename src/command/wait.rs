@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 
-use super::status::Status;
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
 use crate::job::seen::Caught;
@@ -24,6 +23,7 @@ use crate::redlock::attempt::{Attempt, Tally};
 use crate::redlock::holding::Holding;
 use crate::redlock::line::Line;
 use crate::redlock::{self, Nodes};
+use crate::report::Redrawn;
 use crate::settings::{LockSettings, file_name};
 
 /// How long nodes that have never answered are tried.
@@ -31,6 +31,9 @@ const UNREACHABLE: Duration = Duration::from_secs(10);
 
 /// After so many split attempts in a row a waiter gives up its place for another.
 const TIES: u32 = 3;
+
+/// How often the line on a terminal is drawn.
+const EVERY: Duration = Duration::from_secs(1);
 
 /// So long before its time is over a waiter looks once more: who took the key away by hand told nobody.
 const LAST_LOOK: Duration = Duration::from_millis(50);
@@ -55,8 +58,8 @@ pub(super) enum Purpose<'a> {
 /// What the last attempt found, for the message when the time is up.
 enum Last {
     Busy(Box<Occupant>),
-    /// Nobody has it for certain; so many attempts in a row have ended in a tie.
-    Split(Box<Occupant>, Vec<(String, Fault)>, u32),
+    /// Nobody has it for certain.
+    Split(Box<Occupant>, Vec<(String, Fault)>),
     /// Too few of the nodes, so many in number, gave a vote.
     Unreachable(Vec<(String, Fault)>, usize),
 }
@@ -99,7 +102,7 @@ struct Wait<'a> {
     ticket: Option<(Ticket, Token)>,
     rank: Option<u32>,
     told: Told,
-    status: Status,
+    status: Redrawn,
 }
 
 impl<'a> Wait<'a> {
@@ -122,7 +125,7 @@ impl<'a> Wait<'a> {
             ticket: None,
             rank: None,
             told: Told::default(),
-            status: Status::new(&lock.report, begin),
+            status: Redrawn::new(lock.report.has_room_for_a_line(), EVERY),
         })
     }
 
@@ -141,12 +144,11 @@ impl<'a> Wait<'a> {
             };
             if let Some((node, why)) = attempt.unguarded() {
                 let text = format_args!("{node}: INFO is refused, so a restart of it cannot be seen: {why}");
-                self.told.once("unguarded", text, self.lock, &mut self.status);
+                self.told.once("unguarded", text, self.lock, &self.status);
             }
             let found = match tally {
                 Tally::Won(fence) => {
                     let after = duration::show_rounded(clock::now().since(self.begin));
-                    self.status.clear();
                     self.lock.report.step("acquired", format_args!("acquired, fence {fence}, after {after}"));
                     return Ok(Waited::Won(Box::new(attempt.hold(fence))));
                 }
@@ -154,14 +156,19 @@ impl<'a> Wait<'a> {
                     self.give_up(attempt, true).await;
                     return Err(unfit(self.lock, &node, &fault).into());
                 }
-                other => self.found(&attempt, other),
+                Tally::Busy(occupant) => Last::Busy(occupant),
+                Tally::Split(occupant, faults) => Last::Split(occupant, faults),
+                Tally::Unreachable { faults, answered } => {
+                    self.answered |= answered;
+                    Last::Unreachable(faults, self.nodes.len())
+                }
             };
+            self.remember(&attempt, &found);
             // An attempt that was cut short says less than the one before it.
             let last = if complete { last.insert(found) } else { last.get_or_insert(found) };
             let patience = self.patience(last);
             if clock::now() >= patience {
                 self.give_up(attempt, true).await;
-                self.status.clear();
                 return last.give_up(self.lock);
             }
             let entered = attempt.entered();
@@ -169,7 +176,7 @@ impl<'a> Wait<'a> {
             if self.ticket.is_none() && self.take_ticket(entered) {
                 continue;
             }
-            self.told.tell(last, self.answered, self.rank, self.lock, &mut self.status);
+            self.tell(last);
             if self.splits >= TIES {
                 // Our place is perhaps what blocks the others: another comes first then, and we behind it.
                 self.leave().await;
@@ -179,8 +186,6 @@ impl<'a> Wait<'a> {
                 return Ok(Waited::Over(ended_by(caught)));
             }
             if clock::now() >= patience {
-                self.leave().await;
-                self.status.clear();
                 return last.give_up(self.lock);
             }
         }
@@ -196,35 +201,52 @@ impl<'a> Wait<'a> {
         Attempt::start(self.nodes, claim, self.lock.restart_guard, &self.silent)
     }
 
-    /// What an attempt found that did not win, and what is to be remembered of it.
-    fn found(&mut self, attempt: &Attempt, tally: Tally) -> Last {
+    /// What is to be remembered of an attempt that did not win, and what is to be said of it once.
+    fn remember(&mut self, attempt: &Attempt, found: &Last) {
         if let Some((node, why)) = attempt.unqueued() {
             let text = format_args!("{node}: waiting without a place in the queue, which is refused: {why}");
-            self.told.once("unqueued", text, self.lock, &mut self.status);
+            self.told.once("unqueued", text, self.lock, &self.status);
         } else if let Some(node) = self.nodes.iter().find(|node| node.is_deaf()) {
             let name = node.name();
             let text =
                 format_args!("{name}: we may not listen there (SUBSCRIBE to rlock:wake:*), and look every 250 ms");
-            self.told.once("unheard", text, self.lock, &mut self.status);
+            self.told.once("unheard", text, self.lock, &self.status);
         }
         // If too few nodes count, who wants the rest is no matter: it is no tie, and no other order would mend it.
         let spare = Quorum::of(self.nodes.len()).spare();
-        let tied = matches!(&tally, Tally::Split(_, faults) if faults.len() <= spare);
+        let tied = matches!(found, Last::Split(_, faults) if faults.len() <= spare);
         self.splits = if tied { self.splits + 1 } else { 0 };
+        self.answered |= !matches!(found, Last::Unreachable(..));
         self.silent = attempt.silent();
         self.longest_ttl = self.longest_ttl.max(attempt.longest_ttl());
         self.rank = attempt.rank();
-        let found = match tally {
-            Tally::Busy(occupant) => Last::Busy(occupant),
-            Tally::Split(occupant, faults) => Last::Split(occupant, faults, self.splits),
-            Tally::Unreachable { faults, answered } => {
-                self.answered |= answered;
-                Last::Unreachable(faults, self.nodes.len())
+    }
+
+    /// Says what holds the wait up, where that is news.
+    fn tell(&mut self, last: &Last) {
+        let (lock, text) = (self.lock, last.described());
+        match last {
+            Last::Busy(occupant) => {
+                if self.told.holder.as_ref() != Some(&occupant.who) {
+                    lock.report.step("waiting", format_args!("waiting{}: {text}", ahead(self.rank)));
+                    self.told.holder = Some(occupant.who.clone());
+                }
+                // Nobody reading cron's mail would otherwise learn why the job never ran again.
+                if occupant.ttl.is_none() && matches!(occupant.who, Who::Foreign(_)) {
+                    self.told.once("waiting", format_args!("waiting: {text}"), lock, &self.status);
+                }
             }
-            Tally::Won(_) | Tally::Unfit(..) => Last::Unreachable(Vec::new(), self.nodes.len()),
-        };
-        self.answered |= !matches!(found, Last::Unreachable(..));
-        found
+            Last::Split(..) if self.splits == 1 => lock.report.step("waiting", format_args!("waiting: {text}")),
+            Last::Split(..) if self.splits > 1 => {}
+            // With a majority there the wait has no end of its own, so whoever waits is told.
+            // `--no-wait` has one line to say, and this is not it.
+            Last::Split(..) | Last::Unreachable(..) if self.answered && lock.wait != Some(Duration::ZERO) => {
+                self.told.once("unreachable", format_args!("{text}; trying again"), lock, &self.status);
+            }
+            Last::Split(..) | Last::Unreachable(..) => {
+                lock.report.step("unreachable", format_args!("{text}; trying again"));
+            }
+        }
     }
 
     /// When there is no more waiting.
@@ -254,7 +276,7 @@ impl<'a> Wait<'a> {
         let now = clock::now();
         let last_look = patience.before(LAST_LOOK);
         let stop = if now < last_look { last_look } else { patience };
-        let until = stop.min(now + last.pause(self.rank, heard, self.lock));
+        let until = stop.min(now + last.pause(self.rank, heard, self.splits, self.lock));
         let mut line = Line::new(self.nodes, until, self.lock.schedule.retry());
         loop {
             let (rank, begin) = (self.rank, self.begin);
@@ -385,8 +407,8 @@ impl Last {
         };
         match self {
             Self::Busy(occupant) => occupant.to_string(),
-            Self::Split(occupant, faults, _) if faults.is_empty() => format!("too few votes are free: {occupant}"),
-            Self::Split(occupant, faults, _) => format!("too few votes are free: {occupant}; {}", listed(faults)),
+            Self::Split(occupant, faults) if faults.is_empty() => format!("too few votes are free: {occupant}"),
+            Self::Split(occupant, faults) => format!("too few votes are free: {occupant}; {}", listed(faults)),
             Self::Unreachable(faults, 1) => listed(faults),
             Self::Unreachable(faults, nodes) => format!("no majority of the {nodes} nodes: {}", listed(faults)),
         }
@@ -402,10 +424,10 @@ impl Last {
         }
     }
 
-    fn pause(&self, rank: Option<u32>, heard: bool, lock: &LockSettings) -> Duration {
+    fn pause(&self, rank: Option<u32>, heard: bool, splits: u32, lock: &LockSettings) -> Duration {
         match self {
             Self::Busy(occupant) => queue::look_in(occupant, rank, heard, fastrand::f64()),
-            Self::Split(_, _, splits @ 1..) => backoff::split(*splits, fastrand::f64()),
+            Self::Split(..) if splits > 0 => backoff::split(splits, fastrand::f64()),
             Self::Split(..) | Self::Unreachable(..) => {
                 backoff::retry(lock.schedule.retry(), fastrand::f64()) + queue::later(rank)
             }
@@ -425,32 +447,7 @@ struct Told {
 }
 
 impl Told {
-    fn tell(&mut self, last: &Last, answered: bool, rank: Option<u32>, lock: &LockSettings, status: &mut Status) {
-        match last {
-            Last::Busy(occupant) => {
-                if self.holder.as_ref() != Some(&occupant.who) {
-                    lock.report.step("waiting", format_args!("waiting{}: {}", ahead(rank), last.described()));
-                    self.holder = Some(occupant.who.clone());
-                }
-                // Nobody reading cron's mail would otherwise learn why the job never ran again.
-                if occupant.ttl.is_none() && matches!(occupant.who, Who::Foreign(_)) {
-                    self.once("waiting", format_args!("waiting: {}", last.described()), lock, status);
-                }
-            }
-            Last::Split(_, _, 1) => lock.report.step("waiting", format_args!("waiting: {}", last.described())),
-            Last::Split(_, _, 2..) => {}
-            // With a majority there the wait has no end of its own, so whoever waits is told.
-            // `--no-wait` has one line to say, and this is not it.
-            Last::Split(..) | Last::Unreachable(..) if answered && lock.wait != Some(Duration::ZERO) => {
-                self.once("unreachable", format_args!("{}; trying again", last.described()), lock, status);
-            }
-            Last::Split(..) | Last::Unreachable(..) => {
-                lock.report.step("unreachable", format_args!("{}; trying again", last.described()));
-            }
-        }
-    }
-
-    fn once(&mut self, event: &'static str, text: std::fmt::Arguments<'_>, lock: &LockSettings, status: &mut Status) {
+    fn once(&mut self, event: &'static str, text: std::fmt::Arguments<'_>, lock: &LockSettings, status: &Redrawn) {
         if !self.once.contains(&event) {
             self.once.push(event);
             status.clear();

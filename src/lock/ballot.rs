@@ -100,11 +100,6 @@ impl Ballot {
         }
     }
 
-    /// Whether node `node` has neither voted nor missed its vote.
-    pub fn is_open(&self, node: usize) -> bool {
-        self.votes[node] == Cast::Open
-    }
-
     /// Whether node `node` granted.
     pub fn has_granted(&self, node: usize) -> bool {
         matches!(self.votes[node], Cast::Granted(_))

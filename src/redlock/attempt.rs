@@ -16,7 +16,6 @@ use crate::lock::occupant::{Occupant, Who};
 use crate::lock::queue::Place;
 use crate::lock::quorum::Quorum;
 use crate::lock::restart::{self, RestartGuard};
-use crate::lock::token::Token;
 use crate::node::{Answer, Claim, Fault, FaultKind, Inquiry, Pending, Queued, Renewal, Vote};
 
 /// How long what is decided waits for the other nodes. One of them may refuse us or be no node of its own, and one of
@@ -397,11 +396,6 @@ impl Attempt {
             .iter()
             .zip(self.nodes.iter())
             .find_map(|(place, node)| Some((node.name(), place.as_ref()?.refused.as_deref()?)))
-    }
-
-    /// What this attempt is known by.
-    pub fn token(&self) -> Token {
-        self.claim.token
     }
 
     /// Undoes what may have been done: every node that granted, or that may yet, is sent a release behind its SET.
