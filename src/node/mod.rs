@@ -10,6 +10,7 @@ pub mod exam;
 pub mod link;
 pub mod local;
 pub mod redis;
+pub mod reply;
 pub mod rights;
 mod script;
 pub mod survey;

@@ -13,16 +13,14 @@ use redis::{Cmd, PushInfo, PushKind, Value};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::link::{Access, Link, REPLY_LIMIT};
+use super::reply;
 use super::script;
-use super::{Answer, Claim, Fault, FaultKind, Force, Freed, Inquiry, Node, Pending, Queued, Renewal, Vote, Wake};
+use super::{Answer, Claim, Fault, FaultKind, Force, Freed, Node, Pending, Queued, Renewal, Vote, Wake};
 use crate::clock;
 use crate::lock::fence::Fence;
-use crate::lock::identity::Identity;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 use crate::lock::lease::Struck;
-use crate::lock::occupant::{Occupant, Sighting, Who};
-use crate::lock::queue::{Place, Ticket};
 use crate::lock::restart;
 use crate::lock::sight::Sight;
 use crate::lock::token::Token;
@@ -302,7 +300,7 @@ impl Node for RedisNode {
         let schedule = claim.schedule;
         Box::pin(async move {
             let Reply { sent, result } = received(reply).await;
-            let answer = result.and_then(|value| answer(&value, schedule.tenure(sent)));
+            let answer = result.and_then(|value| reply::answer(&value, schedule.tenure(sent)));
             answer.unwrap_or_else(|fault| Vote::Failed(fault).into())
         })
     }
@@ -327,7 +325,7 @@ impl Node for RedisNode {
         let reply = self.ask(command, Route::Usual, false);
         Box::pin(async move {
             let Reply { sent, result } = received(reply).await;
-            result.and_then(|value| sight(&value, sent).ok_or_else(|| garbled(&value)))
+            result.and_then(|value| reply::sight(&value, sent))
         })
     }
 
@@ -351,7 +349,7 @@ impl Node for RedisNode {
             }
         };
         let reply = self.ask(command, Route::Usual, false);
-        Box::pin(async move { received(reply).await.result.and_then(|value| standing(&value, "forced")) })
+        Box::pin(async move { received(reply).await.result.and_then(|value| reply::standing(&value, "forced")) })
     }
 
     fn release(&self, key: &Key, token: Token, queued: Queued<'_>) -> Pending<Freed> {
@@ -365,7 +363,7 @@ impl Node for RedisNode {
         self.links.void.store(self.links.accepted.load(Ordering::Relaxed), Ordering::Relaxed);
         let reply = self.ask(command, Route::Behind, false);
         Box::pin(async move {
-            match received(reply).await.result.and_then(|value| standing(&value, "released")) {
+            match received(reply).await.result.and_then(|value| reply::standing(&value, "released")) {
                 Ok(None) => Freed::Released,
                 Ok(Some(struck)) => Freed::NotOurs(struck),
                 Err(fault) => Freed::Failed(fault),
@@ -460,134 +458,6 @@ fn renewal(claim: &Claim, reply: oneshot::Receiver<Reply>, keeps: bool) -> Pendi
     Box::pin(async move {
         let Reply { sent, result } = received(reply).await;
         let until = schedule.tenure(sent);
-        match result {
-            Ok(value) if parts(&value).is_some_and(|words| words[0] == Some("healed")) => Renewal::Healed(until),
-            Ok(value) if parts(&value).is_some_and(|words| words[0] == Some("broken")) => {
-                let by = sighting(&value).map(Occupant::from).and_then(|seen| seen.holder()?.1.broken.clone());
-                Renewal::Broken(keeps.then_some(until), crate::escape::text(&by.unwrap_or_default()))
-            }
-            Ok(value) => match standing(&value, "renewed") {
-                Ok(None) => Renewal::Renewed(until),
-                Ok(Some(struck)) => Renewal::Lost(struck),
-                Err(fault) => Renewal::Failed(fault),
-            },
-            Err(fault) => Renewal::Failed(fault),
-        }
+        result.map_or_else(Renewal::Failed, |value| reply::renewal(&value, until, keeps))
     })
-}
-
-/// What a script answered to an acquire; a grant lasts until `until`.
-fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
-    let Value::Array(items) = value else { return Err(garbled(value)) };
-    let [answer, server, place] = items.as_slice() else { return Err(garbled(value)) };
-    let (Some(server), Some(place)) = (inquiry(server), placed(place)) else { return Err(garbled(value)) };
-    let vote = match parts(answer) {
-        Some([Some("granted"), Some(fence)]) => {
-            let fence = fence.parse().ok().and_then(Fence::new).ok_or_else(|| garbled(value))?;
-            Vote::Granted { until, fence }
-        }
-        Some([Some("held"), _]) => Vote::Held(Box::new(sighting(answer).ok_or_else(|| garbled(value))?.into())),
-        Some([Some("turn"), Some(next)]) => Vote::Held(Box::new(turn(answer, next).ok_or_else(|| garbled(value))?)),
-        Some([Some("restarted"), None]) => Vote::Restarted,
-        Some([Some("replica"), None]) => {
-            Vote::Failed(Fault::new(FaultKind::Unavailable, "READONLY: it is a replica, and grants nothing"))
-        }
-        Some([Some("exhausted"), None]) => {
-            let why = "the fence counter has reached 2^52; delete it if that was by hand";
-            Vote::Failed(Fault::new(FaultKind::Unfit, why))
-        }
-        _ => return Err(garbled(value)),
-    };
-    Ok(Answer { vote, server, place: Some(place) })
-}
-
-fn inquiry(about: &Value) -> Option<Inquiry> {
-    let Value::Array(items) = about else { return None };
-    let word = |index: usize| items.get(index).and_then(bulk).and_then(|word| std::str::from_utf8(word).ok());
-    let told = |index: usize| word(index).map(str::to_owned);
-    match items.len() {
-        0 => Some(Inquiry::None),
-        2 if word(0)? == "forbidden" => Some(Inquiry::Forbidden(crate::escape::text(word(1)?))),
-        3 => {
-            Some(Inquiry::Told(Identity { uptime: word(0)?.parse().ok()?, run_id: told(1)?, replication_id: told(2)? }))
-        }
-        _ => None,
-    }
-}
-
-fn placed(place: &Value) -> Option<Place> {
-    let Value::Array(items) = place else { return None };
-    let [Value::Int(rank), now, refused] = items.as_slice() else { return None };
-    let now = std::str::from_utf8(bulk(now)?).ok()?.parse().ok()?;
-    let refused = String::from_utf8_lossy(bulk(refused)?);
-    let refused = (!refused.is_empty()).then(|| crate::escape::text(&refused));
-    Some(Place { rank: u32::try_from(*rank).ok(), now, refused })
-}
-
-/// It is the turn of another who waits.
-fn turn(answer: &Value, next: &str) -> Option<Occupant> {
-    let Value::Array(items) = answer else { return None };
-    let Some(Value::Int(left)) = items.get(2) else { return None };
-    let who = next.parse().map_or_else(|_| Who::Foreign("a stranger in the queue".to_owned()), Who::Waiter);
-    Some(Occupant { who, ttl: Some(Duration::from_millis(u64::try_from(*left).unwrap_or(0))) })
-}
-
-/// What a script answered to a renewal or a release: `None` if it was ours, else how we were struck.
-fn standing(value: &Value, good: &str) -> Result<Option<Struck>, Fault> {
-    match parts(value) {
-        Some([Some(word), _]) if word == good => Ok(None),
-        Some([Some("absent"), _]) => Ok(Some(Struck::Absent)),
-        Some([Some("held"), _]) => Ok(Some(Struck::Another)),
-        _ => Err(garbled(value)),
-    }
-}
-
-/// The first two words of an array reply.
-fn parts(value: &Value) -> Option<[Option<&str>; 2]> {
-    let Value::Array(items) = value else { return None };
-    let word = |index: usize| items.get(index).and_then(|item| bulk(item)).and_then(|b| std::str::from_utf8(b).ok());
-    Some([word(0), word(1)])
-}
-
-fn bulk(value: &Value) -> Option<&[u8]> {
-    if let Value::BulkString(bytes) = value { Some(bytes) } else { None }
-}
-
-fn sighting(value: &Value) -> Option<Sighting> {
-    let Value::Array(items) = value else { return None };
-    let [_, kind, Value::Int(length), head, Value::Int(ttl)] = items.as_slice() else { return None };
-    Some(Sighting {
-        kind: String::from_utf8_lossy(bulk(kind)?).into_owned(),
-        length: u64::try_from(*length).ok()?,
-        head: bulk(head)?.to_vec(),
-        ttl: u64::try_from(*ttl).ok().map(Duration::from_millis),
-    })
-}
-
-fn sight(value: &Value, asked: Instant) -> Option<Sight> {
-    let Value::Array(items) = value else { return None };
-    let [state, fence, Value::Array(waiters), Value::Int(more)] = items.as_slice() else { return None };
-    let seen = if bulk(state) == Some(b"free") { None } else { Some(sighting(state)?) };
-    let occupant = seen.clone().map(Occupant::from);
-    let foreign = seen.filter(|_| occupant.as_ref().is_some_and(|occupant| occupant.holder().is_none()));
-    // A counter that cannot be one is none: look as long as it may, it changes nothing for the lock.
-    let fence = std::str::from_utf8(bulk(fence)?).ok().and_then(|text| text.parse().ok()).and_then(Fence::new);
-    // A member that is none of rlock's is skipped when its turn comes, and so it is here.
-    let queue = waiters.chunks_exact(2).filter_map(ticket).collect();
-    Some(Sight { occupant, foreign, fence, queue, more: *more > 0, asked })
-}
-
-/// One who waits, and its ticket.
-fn ticket(pair: &[Value]) -> Option<Ticket> {
-    let word = |index: usize| std::str::from_utf8(bulk(pair.get(index)?)?).ok();
-    let score: f64 = word(1)?.parse().ok()?;
-    // Tickets are unix microseconds, which a float has to the last digit; any other one is somewhere at the ends.
-    #[expect(clippy::cast_possible_truncation)]
-    Some(Ticket { waiter: word(0)?.parse().ok()?, number: score as i64 })
-}
-
-/// A reply that no script of ours gives: not a server we know, or a proxy's own words. It may have run.
-fn garbled(value: &Value) -> Fault {
-    let shown: String = format!("{value:?}").chars().take(80).collect();
-    Fault::new(FaultKind::Unknown, format!("an answer that makes no sense: {}", crate::escape::text(&shown)))
 }
