@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use nix::sys::signal::Signal;
 use rlock::exit::Outcome;
 use rlock::job::found::Found;
+use rlock::job::guard::Guard;
 use rlock::job::signals;
 use rlock::{cli, command, exit, report};
 
@@ -41,8 +42,10 @@ extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
 
 fn run(args: Vec<OsString>) -> anyhow::Result<Outcome> {
     let found = Found::take()?;
+    // As soon as can be: what rlock has in memory by then is copied, by one of the two.
+    let guard = cli::asks_to_run(&args).then(Guard::start);
     match cli::parse(args)? {
-        Some(parsed) => command::dispatch(parsed, &found),
+        Some(parsed) => command::dispatch(parsed, &found, guard),
         None => Ok(Outcome::Done),
     }
 }

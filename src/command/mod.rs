@@ -15,14 +15,17 @@ mod supervise;
 mod table;
 mod wait;
 
+use std::io;
+
 use crate::cli::{Command, Parsed};
 use crate::exit::Outcome;
 use crate::job::found::Found;
+use crate::job::guard::Guard;
 
-/// Does what the command line says.
-pub fn dispatch(parsed: Parsed, found: &Found) -> anyhow::Result<Outcome> {
+/// Does what the command line says; `guard` has been started for a `run`.
+pub fn dispatch(parsed: Parsed, found: &Found, guard: Option<io::Result<Guard>>) -> anyhow::Result<Outcome> {
     match parsed.cli.command {
-        Command::Run(args) => run::run(*args, &parsed.sources, found),
+        Command::Run(args) => run::run(*args, &parsed.sources, found, guard.unwrap_or_else(Guard::start)),
         Command::Acquire(args) => acquire::acquire(*args, &parsed.sources, found),
         Command::Renew(args) => renew::renew(&args, &parsed.sources),
         Command::Release(args) => release::release(&args, &parsed.sources),

@@ -24,12 +24,12 @@ use crate::redlock::{Nodes, Released};
 use crate::report::Reporter;
 use crate::settings::{LockSettings, RunSettings};
 
-/// Runs the command under the lock.
-pub fn run(args: RunArgs, sources: &Sources, found: &Found) -> anyhow::Result<Outcome> {
+/// Runs the command under the lock. `guard` was started before there were threads, connections, and more memory than need
+/// be copied.
+pub fn run(args: RunArgs, sources: &Sources, found: &Found, guard: io::Result<Guard>) -> anyhow::Result<Outcome> {
     let settings = RunSettings::new(args, sources)?;
     group::can_look().map_err(|error| cannot_look(&error))?;
-    // Before there are threads, connections, and more memory than need be copied.
-    let guard = Guard::start().map_err(|error| cannot_guard(&settings, &error))?;
+    let guard = guard.map_err(|error| cannot_guard(&settings, &error))?;
     write_from_the_background();
     prctl::set_name(group::NAME)?;
     block_on(run_async(&settings, found, guard))

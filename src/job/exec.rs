@@ -21,8 +21,9 @@ use super::found::Found;
 /// Where commands are looked for without a PATH (execvp(3)).
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// More than the few frames that run there need.
-const STACK: usize = 64 * 1024;
+/// Far more than the few frames that run there need, so that glibc maps it: what is not touched is never there. A smaller one
+/// would come from the heap and be cleared, page by page.
+const STACK: usize = 256 * 1024;
 
 /// What execve(2) wants, ready before there is a child that must not allocate.
 pub struct Image {

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::socket::{
@@ -26,10 +27,13 @@ use super::group::{Contain, Family, GUARD_NAME};
 use crate::clock;
 use crate::lock::instant::Instant;
 
+/// In the place of a group, while there is none.
+const NOBODY: Pid = Pid::from_raw(0);
+
 /// What a message carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Order {
-    /// The command's group; 0 while there is none.
+    /// The command's group, or [`NOBODY`].
     group: Pid,
     /// When it must be dead.
     kill_at: Instant,
@@ -89,7 +93,7 @@ impl Guard {
         match forked? {
             ForkResult::Child => watch(&theirs),
             ForkResult::Parent { child } => {
-                let order = Order { group: Pid::from_raw(0), kill_at: Instant::NEVER, contain: None };
+                let order = Order { group: NOBODY, kill_at: Instant::NEVER, contain: None };
                 Ok(Self { pid: child, socket: ours, order, lock: None })
             }
         }
@@ -169,7 +173,7 @@ impl Guard {
     /// The command is dead, or free to go on: whatever becomes of rlock, the guard does nothing more. Cheaper than its end,
     /// which would be in the way of the server on which somebody waits for the release.
     pub fn stand_down(&mut self) {
-        (self.order.group, self.order.kill_at) = (Pid::from_raw(0), Instant::NEVER);
+        (self.order.group, self.order.kill_at) = (NOBODY, Instant::NEVER);
         if self.send().is_err() {
             self.dismiss();
         }
@@ -177,16 +181,31 @@ impl Guard {
 
     /// Ends the guard, which does nothing more: the command is dead, or free to go on. Its zombie waits for
     /// [`Guard::bury`].
-    pub fn dismiss(&self) {
+    pub fn dismiss(&mut self) {
+        self.order.group = NOBODY;
+        // On this processor, which is awake, and free as soon as we wait for somebody. To wake another takes longer than
+        // the guard needs to end.
+        let mut here = CpuSet::new();
+        let _ = sched_getcpu().and_then(|cpu| here.set(cpu)).and_then(|()| sched_setaffinity(self.pid, &here));
         // SIGKILL also reaches a guard that was stopped, and from then on it runs no instruction more: that the socket is
         // closed behind it is seen by nobody.
         let _ = kill(self.pid, Signal::SIGKILL);
     }
 
     /// Ends the guard, and leaves no zombie.
-    pub fn bury(self) {
-        self.dismiss();
-        let _ = waitpid(self.pid, None);
+    pub fn bury(mut self) {
+        self.order.group = NOBODY;
+    }
+}
+
+/// A guard that watches over nobody is ended and leaves no zombie, which not every first process of a container would bury.
+/// Any other one sees the end of the socket, and does its duty.
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.order.group == NOBODY {
+            self.dismiss();
+            let _ = waitpid(self.pid, None);
+        }
     }
 }
 
@@ -243,7 +262,7 @@ impl State {
         self.kill_at = order.kill_at;
         self.lock = self.lock.take().or(lock);
         let known = self.family.as_ref().is_some_and(|family| family.group() == order.group);
-        if order.group.as_raw() == 0 {
+        if order.group == NOBODY {
             self.family = None;
         } else if !known {
             let contain = order.contain.map_or(Contain::No, |token| Contain::Marked(token.to_string()));
