@@ -101,6 +101,8 @@ struct Wait<'a> {
     /// Our place among those who wait, with the token of the last attempt.
     ticket: Option<(Ticket, Token)>,
     rank: Option<u32>,
+    /// Whether we are to see to it that whoever's turn it is goes.
+    watches: bool,
     told: Told,
     status: Redrawn,
 }
@@ -124,6 +126,7 @@ impl<'a> Wait<'a> {
             waiter: None,
             ticket: None,
             rank: None,
+            watches: false,
             told: Told::default(),
             status: Redrawn::new(lock.report.has_room_for_a_line(), EVERY),
         })
@@ -276,7 +279,10 @@ impl<'a> Wait<'a> {
         let now = clock::now();
         let last_look = patience.before(LAST_LOOK);
         let stop = if now < last_look { last_look } else { patience };
-        let until = stop.min(now + last.pause(self.rank, heard, self.splits, self.lock));
+        self.watches &= last.is_somebodys_turn();
+        // Whoever watches looks when the first would.
+        let rank = if self.watches { Some(0) } else { self.rank };
+        let until = stop.min(now + last.pause(rank, heard, self.splits, self.lock));
         let mut line = Line::new(self.nodes, until, self.lock.schedule.retry());
         loop {
             let (rank, begin) = (self.rank, self.begin);
@@ -284,7 +290,10 @@ impl<'a> Wait<'a> {
             tokio::select! {
                 biased;
                 caught = terminating(signals) => return Some(caught),
-                over = line.stand(&mut self.alarm, self.status.due()) => if over { return None },
+                over = line.stand(&mut self.alarm, self.status.due()) => if over {
+                    self.watches |= line.watches();
+                    return None;
+                },
             }
         }
     }
@@ -422,6 +431,11 @@ impl Last {
             Self::Busy(occupant) => format!("rlock: {key}: waiting {waited}{ahead}: {}", occupant.named()),
             _ => format!("rlock: {key}: waiting {waited}{ahead}: {}", self.described()),
         }
+    }
+
+    /// Nobody has the lock, and one of those who wait is to take it.
+    fn is_somebodys_turn(&self) -> bool {
+        matches!(self, Self::Busy(occupant) if matches!(occupant.who, Who::Waiter(_)))
     }
 
     fn pause(&self, rank: Option<u32>, heard: bool, splits: u32, lock: &LockSettings) -> Duration {

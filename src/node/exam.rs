@@ -71,7 +71,13 @@ impl Exam {
         }
         let mut closed = Vec::new();
         for key in keys {
-            for name in [key.stored(), &key.derived("fence"), &key.derived("queue"), &key.derived("offer")] {
+            for name in [
+                key.stored(),
+                &key.derived("fence"),
+                &key.derived("queue"),
+                &key.derived("offer"),
+                &key.derived("watch"),
+            ] {
                 if let Err(fault) = console.say(&["TYPE", name]).await
                     && is_about_keys(&fault)
                 {

@@ -290,8 +290,8 @@ impl Node for RedisNode {
     }
 
     fn acquire(&self, claim: &Claim, anew: bool) -> Pending<Answer> {
-        let [fence, queue, offer] = ["fence", "queue", "offer"].map(|kind| claim.key.derived(kind));
-        let mut command = eval(ACQUIRE, &[claim.key.stored(), &fence, &queue, &offer]);
+        let [fence, queue, offer, watch] = ["fence", "queue", "offer", "watch"].map(|kind| claim.key.derived(kind));
+        let mut command = eval(ACQUIRE, &[claim.key.stored(), &fence, &queue, &offer, &watch]);
         command.arg(&claim.value).arg(millis(claim.schedule.ttl())).arg(claim.fence_hint).arg(fence_life(claim));
         command.arg(claim.inquiry.map_or_else(String::new, |span| restart::least_uptime(span).to_string()));
         command.arg(waiter(claim)).arg(claim.ticket.as_ref().map_or(0, |ticket| ticket.number)).arg(millis(QUEUE_LIFE));
@@ -330,7 +330,7 @@ impl Node for RedisNode {
     }
 
     fn force(&self, key: &Key, force: Force) -> Pending<Result<Option<Struck>, Fault>> {
-        let [queue, offer] = ["queue", "offer"].map(|kind| key.derived(kind));
+        let [queue, offer, watch] = ["queue", "offer", "watch"].map(|kind| key.derived(kind));
         let command = match force {
             Force::Entomb(token, tombstone) => {
                 let mut command = eval(ENTOMB, &[key.stored()]);
@@ -338,12 +338,12 @@ impl Node for RedisNode {
                 command
             }
             Force::Remove(token, fence) => {
-                let mut command = eval(REMOVE, &[key.stored(), &key.derived("fence"), &queue, &offer]);
+                let mut command = eval(REMOVE, &[key.stored(), &key.derived("fence"), &queue, &offer, &watch]);
                 command.arg(token.to_string()).arg(fence).arg(millis(FENCE_LIFE));
                 command
             }
             Force::Clear(seen) => {
-                let mut command = eval(CLEAR, &[key.stored(), &queue, &offer]);
+                let mut command = eval(CLEAR, &[key.stored(), &queue, &offer, &watch]);
                 command.arg(&seen.kind).arg(seen.length).arg(&seen.head);
                 command
             }
@@ -353,7 +353,8 @@ impl Node for RedisNode {
     }
 
     fn release(&self, key: &Key, token: Token, queued: Queued<'_>) -> Pending<Freed> {
-        let mut command = eval(RELEASE, &[key.stored(), &key.derived("queue"), &key.derived("offer")]);
+        let [line, offer, watch] = ["queue", "offer", "watch"].map(|kind| key.derived(kind));
+        let mut command = eval(RELEASE, &[key.stored(), &line, &offer, &watch]);
         command.arg(token.to_string());
         match queued {
             Queued::No => command.arg("").arg(""),

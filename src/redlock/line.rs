@@ -27,6 +27,8 @@ pub struct Line {
     until: Instant,
     /// The longest pause before that once a connection is lost.
     retry: Duration,
+    /// Whether a node has said that we are to see to it that whoever's turn it is goes.
+    watches: bool,
 }
 
 impl Line {
@@ -40,6 +42,7 @@ impl Line {
             nodes: nodes.clone(),
             until,
             retry,
+            watches: false,
         }
     }
 
@@ -82,11 +85,19 @@ impl Line {
         }
     }
 
+    /// Whether to look again as long as it is the turn of somebody else who does not go.
+    pub fn watches(&self) -> bool {
+        self.watches
+    }
+
     fn woken(&mut self, node: usize, wake: Wake) {
         // One is told at a time: the next word is asked for only once this one is understood.
         self.wakes[node] = self.nodes[node].wake();
         match wake {
-            Wake::Watch => self.sooner(WATCHED),
+            Wake::Watch => {
+                self.watches = true;
+                self.sooner(WATCHED);
+            }
             Wake::Go => {
                 self.gone[node] = true;
                 let enough = self.gone.iter().filter(|gone| **gone).count() >= Quorum::of(self.nodes.len()).needed();

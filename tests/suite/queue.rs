@@ -37,7 +37,7 @@ fn ran(servers: &[Server]) -> Vec<String> {
 fn nothing_is_left(servers: &[Server]) {
     for server in servers {
         assert_eq!(
-            server.cli(&["EXISTS", "job", QUEUE, "rlock:offer:{job}:job"]),
+            server.cli(&["EXISTS", "job", QUEUE, "rlock:offer:{job}:job", "rlock:watch:{job}:job"]),
             "0",
             "{}",
             server.cli(&["KEYS", "*"])
@@ -48,6 +48,10 @@ fn nothing_is_left(servers: &[Server]) {
 /// Lets the holder go, and all waiters run to their end.
 fn all_run(holder: Running, waiters: Vec<Running>) {
     holder.finish().code(0);
+    all_run_of(waiters);
+}
+
+fn all_run_of(waiters: Vec<Running>) {
     for waiter in waiters {
         waiter.finish().code(0).silent();
     }
@@ -154,6 +158,25 @@ fn those_behind_one_that_stopped_keep_their_order() {
 }
 
 #[test]
+fn one_that_stopped_is_passed_by_though_all_were_told_to_watch_another() {
+    let servers = servers(1);
+    let holder = hold(&servers);
+    let first = queued(&servers, &[], "first");
+    let stopped = queued(&servers, &[], "stopped");
+    let waiters = ["a", "b", "c"].map(|name| queued(&servers, &[], name)).into();
+    stopped.signal(Signal::SIGSTOP);
+    let begin = Instant::now();
+    holder.finish().code(0);
+    first.finish().code(0);
+    all_run_of(waiters);
+    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    assert_eq!(ran(&servers), ["first", "a", "b", "c"]);
+    stopped.signal(Signal::SIGCONT);
+    stopped.finish().code(0);
+    nothing_is_left(&servers);
+}
+
+#[test]
 fn a_waiter_that_leaves_passes_its_turn_on() {
     let servers = servers(1);
     let holder = hold(&servers);
@@ -230,6 +253,19 @@ fn a_hand_over_takes_two_commands_however_many_wait() {
     let evals = asked.iter().filter(|line| line.contains("\"EVAL\"")).count();
     // The holder's release, and an acquire and a release of each. A busy machine adds a look now and then.
     assert!((21..=26).contains(&evals), "{evals}: {asked:?}");
+}
+
+#[test]
+fn a_hand_over_tells_one_and_each_second_three_more() {
+    let servers = servers(1);
+    let holder = hold(&servers);
+    let waiters: Vec<Running> = (0..20).map(|number| queued(&servers, &[], &number.to_string())).collect();
+    let begin = Instant::now();
+    all_run(holder, waiters);
+    let told = servers[0].calls("publish");
+    // At the end of the line some watch others who are told to go before the second is over.
+    let most = 20 + 3 * (begin.elapsed().as_secs() + 1) + 6;
+    assert!((20..=most).contains(&told), "{told} of {most}");
 }
 
 #[test]

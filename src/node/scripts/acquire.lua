@@ -1,5 +1,5 @@
 -- Takes the lock if nobody has it and nobody else is to have it first.
--- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its queue, KEYS[4] its open offer
+-- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its queue, KEYS[4] its open offer, KEYS[5] its watch
 -- ARGV[1] value, ARGV[2] TTL in ms, ARGV[3] fence hint in unix µs, ARGV[4] life of the fence counter in ms
 -- ARGV[5] the least uptime in s with which this server grants; empty: it is not asked what it is
 -- ARGV[6] waiter, or empty: it does not wait yet, ARGV[7] its ticket, ARGV[8] life of the queue in ms
@@ -39,7 +39,7 @@ if replica then return reply({'replica'}) end
 local seen = peek(KEYS[1])
 if seen then return reply(seen) end
 if young then return reply({'restarted'}) end
-local head, left = before(KEYS[3], KEYS[4], waiter)
+local head, left = before(KEYS[3], KEYS[4], KEYS[5], waiter)
 if head then return reply({'turn', head, left}) end
 
 -- c := max(c + 1, hint), the hint clamped to this server's clock ± 5 s so that a client's clock that is far ahead

@@ -1,6 +1,7 @@
 -- Stands before the scripts that know of those who wait.
 -- The queue is a sorted set: waiter → ticket, the smallest first. A waiter is 'ID HOST PID SINCE', and listens on a channel of
 -- its own, so that PUBLISH and NUMSUB tell whether it is still there. The open offer is 'ID MS': who was told to go, when.
+-- The watch is 'MS' and a line for each who was told to look whether the head goes.
 -- All of it is done without regard to errors: a lock is taken and given back though an ACL forbids its queue.
 local STALLED = 1000
 
@@ -28,11 +29,25 @@ local function tell(waiter, word)
   return type(heard) == 'number' and heard or nil
 end
 
--- Tells three of those behind the head to look in a second whether it went: from other hosts if there are any, and the last
--- of all among them, since what stopped the head has perhaps stopped its neighbours.
-local function watch(queue, head)
-  local behind, last, told = waiters(queue, 1, 8), waiters(queue, -1, -1)[1], {}
-  if last then table.insert(behind, 2, last) end
+-- Sees to it that somebody behind the head looks in a second whether it went: three are told, unless two who were told within
+-- the last second still wait, for they look again as long as it is somebody's turn. From other hosts if there are any, and not
+-- all side by side, since what stopped the head has perhaps stopped its neighbours; from the end, since they stay longest.
+local function watch(queue, watched, head)
+  local now, record = milliseconds(), redis.pcall('GET', watched)
+  local since, names = string.match(type(record) == 'string' and record or '', '^(%d+)\n(.*)$')
+  if since and now >= tonumber(since) and now - since < STALLED then
+    local left = 0
+    for waiter in string.gmatch(names, '[^\n]+') do
+      if waiter ~= head and type(redis.pcall('ZRANK', queue, waiter)) == 'number' then left = left + 1 end
+    end
+    if left >= 2 then return end
+  end
+  local behind, told = waiters(queue, -8, -1), {}
+  for low = 1, math.floor(#behind / 2) do
+    local high = #behind + 1 - low
+    behind[low], behind[high] = behind[high], behind[low]
+  end
+  table.insert(behind, 2, waiters(queue, 1, 1)[1])
   for _, elsewhere in ipairs({true, false}) do
     for _, waiter in ipairs(behind) do
       if #told < 3 and waiter ~= head and (host(waiter) ~= host(head)) == elsewhere and not told[waiter] then
@@ -41,18 +56,19 @@ local function watch(queue, head)
       end
     end
   end
+  redis.pcall('SET', watched, string.format('%.0f', now) .. '\n' .. table.concat(told, '\n'), 'PX', STALLED)
 end
 
 -- The lock is free: tells the first who is still there to go.
-local function offer(queue, open)
+local function offer(queue, open, watched)
   while true do
     local head = waiters(queue, 0, 0)[1]
-    if not head then return redis.pcall('DEL', open) end
+    if not head then return redis.pcall('DEL', open, watched) end
     local heard = tell(head, 'go')
     if heard == nil then return end
     if heard > 0 then
       redis.pcall('SET', open, id(head) .. ' ' .. string.format('%.0f', milliseconds()), 'PX', 60000)
-      return watch(queue, head)
+      return watch(queue, watched, head)
     end
     if not drop(queue, head) then return end
   end
@@ -62,7 +78,7 @@ end
 -- Whoever is gone is taken out. A head that was told and did not go is taken out with all behind it from its host, which
 -- has perhaps stopped as a whole; they are told, so that whoever lives comes back to the place that its ticket gives it.
 -- If this waiter is from there too, the host has not stopped, and those between the two keep their places.
-local function before(queue, open, waiter)
+local function before(queue, open, watched, waiter)
   while true do
     local head = waiters(queue, 0, 0)[1]
     if not head or head == waiter then return nil end
@@ -82,7 +98,7 @@ local function before(queue, open, waiter)
           end
         end
       else
-        if not waited then offer(queue, open) end
+        if not waited then offer(queue, open, watched) end
         local now = waiters(queue, 0, 0)[1]
         if now and now ~= waiter then return now, STALLED - (waited or 0) end
       end

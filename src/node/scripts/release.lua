@@ -1,5 +1,5 @@
 -- Deletes the lock, or the tombstone in its place, if it is ours: compare and delete in one step. Tells the next who waits.
--- KEYS[1] the lock, KEYS[2] its queue, KEYS[3] its open offer
+-- KEYS[1] the lock, KEYS[2] its queue, KEYS[3] its open offer, KEYS[4] its watch
 -- ARGV[1] token, ARGV[2] waiter, or empty: it never waited, ARGV[3] its ticket if it goes on waiting, else empty
 -- {'released'} | {'absent'} | {'held', type, length, first KiB, PTTL}
 local waiter = ARGV[2]
@@ -21,7 +21,7 @@ if seen == nil and (answer[1] == 'released' or waiter ~= '') then
   if ARGV[3] ~= '' and waiters(KEYS[2], 0, 0)[1] == waiter then
     redis.pcall('SET', KEYS[3], id(waiter) .. ' ' .. string.format('%.0f', milliseconds()), 'PX', 60000)
   else
-    offer(KEYS[2], KEYS[3])
+    offer(KEYS[2], KEYS[3], KEYS[4])
   end
 end
 return answer

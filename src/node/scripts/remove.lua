@@ -1,5 +1,5 @@
 -- Deletes a lock, or the tombstone in its place, without its holder, and tells the next who waits.
--- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its queue, KEYS[4] its open offer
+-- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its queue, KEYS[4] its open offer, KEYS[5] its watch
 -- ARGV[1] the holder's token, ARGV[2] the highest fence seen, ARGV[3] life of the fence counter in ms
 -- {'forced'} | {'absent'} | {'held', type, length, first KiB, PTTL}
 local seen = peek(KEYS[1])
@@ -14,5 +14,5 @@ if type(counter) ~= 'table' then
   if fence < 4503599627370496 then redis.pcall('SET', KEYS[2], string.format('%.0f', fence), 'PX', ARGV[3]) end
 end
 redis.call('DEL', KEYS[1])
-offer(KEYS[3], KEYS[4])
+offer(KEYS[3], KEYS[4], KEYS[5])
 return {'forced'}

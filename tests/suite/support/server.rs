@@ -160,8 +160,15 @@ impl Server {
 
     /// How many scripts it was asked to run so far: every request of rlock's is one.
     pub(crate) fn asked(&self) -> u64 {
+        self.calls("eval")
+    }
+
+    /// How often a command ran so far, in scripts and outside.
+    pub(crate) fn calls(&self, command: &str) -> u64 {
         let stats = self.cli(&["INFO", "commandstats"]);
-        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_eval:calls="));
+        let calls = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("cmdstat_")?.strip_prefix(command)?.strip_prefix(":calls="));
         calls.and_then(|calls| calls.split(',').next()).map_or(0, |calls| calls.parse().expect("a number"))
     }
 }
