@@ -10,8 +10,8 @@ use nix::unistd::Pid;
 
 use crate::support::program::{RLOCK, clean};
 use crate::support::server::Server;
-use crate::support::until;
-use crate::witness::{self, WORD};
+use crate::support::{now, until};
+use crate::witness::WORD;
 
 /// What is particular about a scene.
 #[derive(Clone, Copy)]
@@ -180,7 +180,7 @@ fn ticks(file: &Path) -> Result<Vec<u128>> {
 }
 
 fn first_tick(file: &Path) -> Result<u128> {
-    ticks(file)?.into_iter().min().with_context(|| format!("a tick before {:?}", witness::now()))
+    ticks(file)?.into_iter().min().with_context(|| format!("a tick before {:?}", now()))
 }
 
 fn last_tick(file: &Path) -> Result<u128> {

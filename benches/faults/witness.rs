@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{SigHandler, Signal, signal};
-use nix::time::{ClockId, clock_gettime};
+
+use crate::support::now;
 
 /// As which this program is the witness.
 pub(crate) const WORD: &str = "--witness";
@@ -43,9 +44,4 @@ fn another(file: &str, leave: bool) -> Result<()> {
     }
     command.spawn()?;
     Ok(())
-}
-
-/// Time since boot.
-pub(crate) fn now() -> Duration {
-    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Into::into)
 }

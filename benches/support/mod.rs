@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "no bench needs all of it")]
 
 pub(crate) mod contender;
+pub(crate) mod line;
 pub(crate) mod machine;
 pub(crate) mod program;
 pub(crate) mod server;
@@ -12,6 +13,7 @@ pub(crate) mod witness;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use nix::time::{ClockId, clock_gettime};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -21,6 +23,11 @@ pub(crate) fn count(default: usize) -> Result<usize> {
     let count = given.map_or(Ok(default), |arg| arg.parse().with_context(|| format!("{arg}: not a number")))?;
     ensure!(count > 0, "one is the least");
     Ok(count)
+}
+
+/// Time since boot, suspended or not.
+pub(crate) fn now() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Into::into)
 }
 
 /// Looks again and again until there is something.

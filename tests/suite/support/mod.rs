@@ -2,6 +2,8 @@
 
 mod certificates;
 mod client;
+#[path = "../../../benches/support/line.rs"]
+mod line;
 mod nodes;
 mod processes;
 mod proxy;
