@@ -1,7 +1,9 @@
 //! Those who contend: each runs one rlock after the other until it is told to stop.
 
+use std::fs::{File, OpenOptions};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -9,42 +11,51 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{TTL, network, server, witness};
-
-/// The rlock under test.
-const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
+use crate::support::now;
+use crate::support::program::{RLOCK, clean};
+use crate::{KEY, TTL, witness};
 
 /// How a run ended: its exit code, or minus the signal that ended it.
 pub(crate) type Ending = i32;
+
+/// How it ended that has this status.
+pub(crate) fn ending(status: ExitStatus) -> Ending {
+    status.code().unwrap_or_else(|| -status.signal().unwrap_or(0))
+}
 
 /// All contenders.
 pub(crate) struct Contenders {
     threads: Vec<JoinHandle<()>>,
     pids: Arc<Vec<AtomicI32>>,
-    endings: mpsc::Receiver<Ending>,
+    endings: mpsc::Receiver<Result<Ending>>,
 }
 
-/// `rlock --version`.
-pub(crate) fn version() -> Result<String> {
-    let output = Command::new(RLOCK).arg("--version").output()?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+/// What all of them do.
+#[derive(Clone)]
+pub(crate) struct Work {
+    /// Where the witnesses write, and the rlocks.
+    pub(crate) dir: PathBuf,
+    /// `--restart-guard`, if it is not the default.
+    pub(crate) restart_guard: Option<Duration>,
+    /// With the kill rule off, and more work than lease.
+    pub(crate) planted: bool,
 }
 
 impl Contenders {
-    /// Starts so many, which go on until `ends`.
-    pub(crate) fn start(count: usize, dir: &Path, nodes: usize, planted: bool, ends: &Arc<AtomicBool>) -> Result<Self> {
-        let pids: Arc<Vec<AtomicI32>> = Arc::new((0..count).map(|_| AtomicI32::new(0)).collect());
+    /// Starts one for each list of `nodes`. They go on until `ends`.
+    pub(crate) fn start(nodes: Vec<String>, work: &Work, ends: &Arc<AtomicBool>) -> Result<Self> {
+        let pids: Arc<Vec<AtomicI32>> = Arc::new(nodes.iter().map(|_| AtomicI32::new(0)).collect());
         let (ending, endings) = mpsc::channel();
         let mut threads = Vec::new();
-        for number in 0..count {
+        for (number, nodes) in nodes.into_iter().enumerate() {
             let (pids, ends, ending) = (Arc::clone(&pids), Arc::clone(ends), ending.clone());
-            let urls: Vec<String> =
-                (0..nodes).map(|node| format!("redis://{}:{}", network::address(number), server::port(node))).collect();
-            let run = Run { dir: dir.to_owned(), urls: urls.join(","), planted };
+            let (work, log) = (work.clone(), told(&work.dir)?);
             let body = move || {
-                while !ends.load(Ordering::Relaxed) {
-                    let Ok(code) = run.once(&pids[number]) else { return };
-                    let _ = ending.send(code);
+                let mut failed = false;
+                while !failed && !ends.load(Ordering::Relaxed) {
+                    let ended = work.once(&nodes, &log, &pids[number]);
+                    failed = ended.is_err();
+                    let _ = ending.send(ended);
                 }
             };
             threads.push(std::thread::Builder::new().name(format!("contender{number}")).spawn(body)?);
@@ -66,49 +77,38 @@ impl Contenders {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        Ok(self.endings.try_iter().collect())
+        self.endings.try_iter().collect()
     }
 }
 
-struct Run {
-    dir: PathBuf,
-    urls: String,
-    planted: bool,
+/// The file in `dir` for what rlocks tell.
+pub(crate) fn told(dir: &Path) -> Result<File> {
+    Ok(OpenOptions::new().create(true).append(true).open(dir.join("told"))?)
 }
 
-impl Run {
-    fn once(&self, pid: &AtomicI32) -> Result<Ending> {
-        // Most are short; some outlast several leases.
-        let hold =
-            if self.planted || fastrand::u8(..) < 2 { 2 * TTL } else { Duration::from_millis(fastrand::u64(1..60)) };
-        let mut command = Command::new(RLOCK);
-        command.args([
-            "run",
-            "-k",
-            "soak",
-            "--ttl",
-            &format!("{}s", TTL.as_secs()),
-            "--wait",
-            "20",
-            "--node",
-            &self.urls,
-        ]);
-        // Twice the lease: servers are to be of use again within the soak.
-        command.args(["--restart-guard", &format!("{}s", 2 * TTL.as_secs())]);
+impl Work {
+    fn once(&self, nodes: &str, log: &File, pid: &AtomicI32) -> Result<Ending> {
+        // Most are short; some go on until something has come of what is done to them, or for more than a lease.
+        let hold = match fastrand::u8(..) {
+            _ if self.planted => 2 * TTL,
+            ..3 => TTL.mul_f64(2.0 * fastrand::f64()),
+            _ => Duration::from_millis(fastrand::u64(1..60)),
+        };
+        let ttl = format!("{}s", TTL.as_secs());
+        let mut command = clean(RLOCK);
+        command.args(["run", "--log", "json", "-k", KEY, "--ttl", &ttl, "--wait", "20", "--node", nodes]);
+        if let Some(guard) = self.restart_guard {
+            command.args(["--restart-guard", &format!("{}s", guard.as_secs())]);
+        }
         if self.planted {
             command.args(["--on-lost", "warn"]);
         }
         command.arg("--").arg(std::env::current_exe()?).arg(witness::WORD).arg(&self.dir);
-        command.arg(hold.as_millis().to_string()).env(witness::STARTED, witness::now().as_nanos().to_string());
-        for (name, _) in std::env::vars_os().filter(|(name, _)| {
-            name.as_encoded_bytes().starts_with(b"RLOCK_") && name != witness::STARTED || name == "REDISCLI_AUTH"
-        }) {
-            command.env_remove(name);
-        }
-        let mut child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().context("rlock")?;
+        command.arg(hold.as_millis().to_string()).env(witness::STARTED, now().as_nanos().to_string());
+        let mut child = command.stderr(log.try_clone()?).spawn().context("rlock")?;
         pid.store(child.id().cast_signed(), Ordering::Relaxed);
         let status = child.wait()?;
         pid.store(0, Ordering::Relaxed);
-        Ok(status.code().unwrap_or_else(|| -std::os::unix::process::ExitStatusExt::signal(&status).unwrap_or(0)))
+        Ok(ending(status))
     }
 }

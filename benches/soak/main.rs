@@ -6,28 +6,38 @@
 mod contender;
 mod fault;
 mod network;
+mod operator;
+mod report;
 mod server;
+#[path = "../support/mod.rs"]
+mod support;
+mod tool;
 mod verdict;
 mod witness;
+mod world;
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use contender::Contenders;
-use fault::{Fault, World};
+use contender::{Contenders, Work, told};
+use fault::{FORGETFUL, Fault, HARMLESS};
+use operator::Operators;
+use report::Report;
 use server::Server;
+use support::now;
+use support::program::{RLOCK, first_line};
 use verdict::Verdict;
+use world::World;
 
-/// How long faults come, if nothing else is said.
+/// How long faults come in the part that has most of them, if nothing else is said.
 const SECONDS: u64 = 60;
 
-/// So many rlocks contend at any time.
-const CONTENDERS: usize = 8;
+/// The lock.
+pub(crate) const KEY: &str = "soak";
 
 /// The lease of each.
 pub(crate) const TTL: Duration = Duration::from_secs(3);
@@ -35,21 +45,95 @@ pub(crate) const TTL: Duration = Duration::from_secs(3);
 /// Long enough for all who still wait to have had their turn.
 const AFTERMATH: Duration = Duration::from_secs(60);
 
-/// What is to be shown.
-struct Plan {
-    name: &'static str,
-    nodes: usize,
-    /// Whether servers may lose data: a minority of them at a time.
-    forgets: bool,
-    /// Kill rule off, and rlocks stopped past their lease: the soak must see that this is broken.
-    planted: bool,
+/// A part of the soak.
+pub(crate) struct Plan {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    nodes: u16,
+    contenders: usize,
+    /// Whether a server has its data when it is back.
+    keeps: bool,
+    faults: &'static [&'static [Fault]],
+    /// Kill rule off, and whoever holds is stopped past the lease.
+    pub(crate) planted: bool,
+    pub(crate) overlaps: Overlaps,
+    /// Fewer faults are not enough.
+    pub(crate) seconds_a_fault: u64,
+    /// If all parts are run, this one gets the seconds divided by so much.
+    share: u64,
 }
 
-const PLANS: [Plan; 3] = [
-    Plan { name: "five", nodes: 5, forgets: true, planted: false },
-    Plan { name: "one", nodes: 1, forgets: false, planted: false },
-    Plan { name: "planted", nodes: 1, forgets: false, planted: true },
+/// What is demanded of a part.
+pub(crate) enum Overlaps {
+    None,
+    /// A command that has lost its lock must be dead within its lease.
+    WithinALease,
+    /// One at least must be seen.
+    Some,
+}
+
+const PLANS: [Plan; 4] = [
+    Plan {
+        name: "five",
+        title: "8 contend for a lock on five nodes",
+        nodes: 5,
+        contenders: 8,
+        keeps: false,
+        faults: &[HARMLESS, FORGETFUL],
+        planted: false,
+        overlaps: Overlaps::None,
+        seconds_a_fault: 2,
+        share: 1,
+    },
+    Plan {
+        name: "one",
+        title: "8 contend for a lock on one node that keeps its data",
+        nodes: 1,
+        contenders: 8,
+        keeps: true,
+        faults: &[HARMLESS, &[Fault::Restart]],
+        planted: false,
+        overlaps: Overlaps::None,
+        seconds_a_fault: 2,
+        share: 2,
+    },
+    Plan {
+        name: "forgetful",
+        title: "8 contend for a lock on one node that loses its data",
+        nodes: 1,
+        contenders: 8,
+        keeps: false,
+        faults: &[FORGETFUL],
+        planted: false,
+        overlaps: Overlaps::WithinALease,
+        seconds_a_fault: 4,
+        share: 3,
+    },
+    Plan {
+        name: "planted",
+        title: "2 contend, with a bug planted (--on-lost warn)",
+        nodes: 1,
+        contenders: 2,
+        keeps: true,
+        faults: &[&[Fault::StopRlockLong]],
+        planted: true,
+        overlaps: Overlaps::Some,
+        seconds_a_fault: 10,
+        share: 4,
+    },
 ];
+
+impl Plan {
+    /// What may be done.
+    pub(crate) fn faults(&self) -> impl Iterator<Item = Fault> {
+        self.faults.iter().copied().flatten().copied()
+    }
+
+    /// By default several servers would be of no use for half a minute once they are back; one has none.
+    pub(crate) fn restart_guard(&self) -> Option<Duration> {
+        (self.nodes > 1).then_some(2 * TTL)
+    }
+}
 
 fn main() -> Result<()> {
     let mut words = std::env::args().skip(1).filter(|word| word != "--bench").peekable();
@@ -66,19 +150,19 @@ fn main() -> Result<()> {
     let only = words.get(1).map(String::as_str);
     let seed = number(2)?.unwrap_or_else(|| fastrand::u64(..));
     if only.is_some_and(|only| PLANS.iter().all(|plan| plan.name != only)) {
-        bail!("usage: soak [SECONDS [five|one|planted [SEED]]]");
+        let names = PLANS.each_ref().map(|plan| plan.name).join("|");
+        bail!("usage: soak [SECONDS [{names} [SEED]]]");
     }
     let cuts = network::can_cut();
-    println!(
-        "seed {seed}, {}{}",
-        contender::version()?,
-        if cuts { "" } else { "; no packet filter here: nobody is cut off" }
-    );
+    let versions = [first_line(RLOCK, "--version")?, first_line("redis-server", "--version")?];
+    println!("{}, Linux {}, seed {seed}", versions.join(", "), first_line("uname", "-r")?);
+    if !cuts {
+        println!("no packet filter here: nobody is cut off");
+    }
     let mut fine = true;
     for plan in PLANS.iter().filter(|plan| only.is_none_or(|only| plan.name == only)) {
-        // The planted bug shows in a few seconds or not at all.
-        let length = if plan.planted { seconds.min(20) } else { seconds };
-        fine &= soak(plan, Duration::from_secs(length), seed, cuts)?;
+        let seconds = if only.is_some() { seconds } else { (seconds / plan.share).max(1) };
+        fine &= soak(plan, Duration::from_secs(seconds), seed, cuts)?;
     }
     if !fine {
         bail!("the soak failed");
@@ -86,70 +170,46 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// Whether all is as it should be.
 fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
     let dir = tempfile::tempdir()?;
     let mut random = fastrand::Rng::with_seed(seed);
     server::compile_shim(dir.path())?;
-    let mut servers = Vec::new();
-    for number in 0..plan.nodes {
-        servers.push(Server::start(dir.path(), number, !plan.forgets)?);
-    }
+    let start = |number| Server::start(dir.path(), number, plan.keeps);
+    let servers: Vec<Server> = (0..plan.nodes).map(start).collect::<Result<_>>()?;
+    let list = |url: &dyn Fn(&Server) -> String| servers.iter().map(url).collect::<Vec<_>>().join(",");
+    let work = Work { dir: dir.path().to_owned(), restart_guard: plan.restart_guard(), planted: plan.planted };
+    let nodes = (0..plan.contenders).map(|number| list(&|server| server.url_for(number))).collect();
+    let operators = Operators::new(list(&Server::url), told(dir.path())?);
     let ends = Arc::new(AtomicBool::new(false));
-    let count = if plan.planted { 2 } else { CONTENDERS };
-    let contenders = Contenders::start(count, dir.path(), plan.nodes, plan.planted, &ends)?;
-    let mut world = World::new(servers, contenders.pids(), plan.forgets, plan.planted, cuts);
-    let mut counts: BTreeMap<&'static str, u32> = BTreeMap::new();
-    let begin = Instant::now();
-    while begin.elapsed() < length {
-        let fault = if plan.planted { Fault::StopRlockLong } else { Fault::any(&mut random) };
-        if world.inject(fault, &mut random)? {
-            *counts.entry(fault.name()).or_default() += 1;
-        }
-        world.wait(Duration::from_millis(random.u64(200..1500)))?;
+    let contenders = Contenders::start(nodes, &work, &ends)?;
+    let log = File::create(dir.path().join("faults"))?;
+    let mut world = World::new(servers, contenders.pids(), operators, plan, cuts, log);
+    let begin = now();
+    while now() < begin + length {
+        world.strike(&mut random)?;
+        world.wait(Duration::from_millis(random.u64(300..1700)))?;
     }
     ends.store(true, Ordering::Relaxed);
-    world.heal()?;
-    let runs = contenders.finish(AFTERMATH)?;
-    let verdict = Verdict::read(&dir.path().join("log"), &runs)?;
-    println!(
-        "\n{} node{}, {} s of faults, {count} contenders{}",
-        plan.nodes,
-        if plan.nodes == 1 { "" } else { "s" },
-        length.as_secs(),
-        if plan.planted { ", a bug planted: --on-lost warn" } else { "" }
-    );
-    println!(
-        "  faults: {}",
-        counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
-    );
-    let left = left_behind(&world, dir.path())?;
-    println!("{verdict}");
-    println!("  keys left: {}; processes left: {}", shown(&left.0), shown(&left.1));
-    if plan.planted {
-        let found = verdict.overlaps > 0;
-        println!("  {}", if found { "the planted bug was seen" } else { "THE PLANTED BUG WAS NOT SEEN" });
-        return Ok(found);
-    }
-    let fine = verdict.is_fine() && left.0.is_empty() && left.1.is_empty();
-    println!("  {}", if fine { "as promised" } else { "NOT AS PROMISED" });
+    let breaks = world.heal()?;
+    let rlocks = contenders.finish(AFTERMATH)?;
+    let (verdict, keys, processes) = (Verdict::read(dir.path())?, keys(&world)?, witness::living(dir.path())?);
+    let events = world.events();
+    let report = Report { plan, begin, length, events, verdict, rlocks, breaks, keys, processes };
+    println!("\n{report}");
+    let fine = report.complaints().is_empty();
     if !fine {
-        let kept = std::env::temp_dir().join(format!("rlock-soak-{}-{seed}.log", plan.name));
-        std::fs::copy(dir.path().join("log"), &kept)?;
-        println!("  the witnesses' log: {}", kept.display());
+        println!("all that was written down: {}", dir.keep().display());
     }
     Ok(fine)
 }
 
-fn shown(names: &[String]) -> String {
-    if names.is_empty() { "none".to_owned() } else { names.join(" ") }
-}
-
-/// Keys on the servers beside fence counters, and witnesses that still run.
-fn left_behind(world: &World, dir: &Path) -> Result<(Vec<String>, Vec<String>)> {
+/// What is left on the servers beside fence counters.
+fn keys(world: &World) -> Result<Vec<String>> {
     let mut keys = Vec::new();
     for server in world.servers() {
         let all = server.cli(&["KEYS", "*"])?;
         keys.extend(all.lines().filter(|key| !key.is_empty() && !key.starts_with("rlock:fence:")).map(str::to_owned));
     }
-    Ok((keys, witness::living(dir)?))
+    Ok(keys)
 }

@@ -3,7 +3,9 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+
+use crate::tool::run;
 
 /// Set in the namespace.
 const MARK: &str = "RLOCK_SOAK_PRIVATE";
@@ -22,16 +24,7 @@ pub(crate) fn again_in_private(words: &[String]) -> Result<()> {
 
 /// The loopback interface is down in a new namespace.
 pub(crate) fn bring_up() -> Result<()> {
-    run("ip", &["link", "set", "lo", "up"])
-}
-
-/// Runs a tool that must succeed.
-fn run(tool: &str, words: &[&str]) -> Result<()> {
-    let status = Command::new(tool).args(words).status().with_context(|| format!("{tool} is needed"))?;
-    if !status.success() {
-        bail!("{tool} {}: {status}", words.join(" "));
-    }
-    Ok(())
+    run("ip", &["link", "set", "lo", "up"]).map(drop)
 }
 
 /// The address by which a contender knows the servers: one of its own, so that it can be cut off alone.
@@ -66,6 +59,6 @@ impl Cut {
     /// Takes it out.
     pub(crate) fn mend(self) -> Result<()> {
         let rule: Vec<&str> = self.0.iter().map(String::as_str).collect();
-        run("iptables", &[&["-w", "-D"], rule.as_slice()].concat())
+        run("iptables", &[&["-w", "-D"], rule.as_slice()].concat()).map(drop)
     }
 }

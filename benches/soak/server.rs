@@ -1,12 +1,19 @@
 //! A redis-server that is hurt in every way.
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::support::line::{self, Delay};
+use crate::support::program::{clean, compile};
+use crate::{network, tool};
 
 /// The first server's port; the namespace is the soak's own.
 const PORT: u16 = 7001;
@@ -14,37 +21,63 @@ const PORT: u16 = 7001;
 /// Time for a start, with data to be read.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-const SHIM: &str = "clock.so";
+const SHIM: &str = "clock";
+
+/// How many ms what is said takes on a slow line, each time anew. The node timeout of the contenders is 150 ms.
+const SLOW: std::ops::RangeInclusive<u64> = 50..=400;
 
 /// Killed when dropped.
 pub(crate) struct Server {
     process: Child,
-    number: usize,
+    number: u16,
     dir: PathBuf,
     /// Whether what it has written survives a SIGKILL.
     keeps: bool,
+    line: Line,
 }
 
-/// The port of server `number`.
-pub(crate) fn port(number: usize) -> u16 {
-    PORT + u16::try_from(number).unwrap_or(0)
+/// The other way to a server, by which some know it.
+struct Line {
+    port: u16,
+    /// There, and back.
+    slow: [Arc<AtomicBool>; 2],
+}
+
+/// A direction on the line.
+#[derive(Clone, Copy)]
+pub(crate) enum Direction {
+    There,
+    Back,
 }
 
 impl Server {
     /// Starts it. `keeps`: with an append-only file, which a SIGKILL does not hurt.
-    pub(crate) fn start(dir: &Path, number: usize, keeps: bool) -> Result<Self> {
+    pub(crate) fn start(dir: &Path, number: u16, keeps: bool) -> Result<Self> {
         let dir = dir.join(format!("server{number}"));
         std::fs::create_dir_all(&dir)?;
         std::fs::write(dir.join("offset"), 0_i64.to_ne_bytes())?;
-        let mut server = Self { process: launch(&dir, number, keeps)?, number, dir, keeps };
+        let line = Line::open(PORT + number)?;
+        let mut server = Self { process: launch(&dir, number, keeps)?, number, dir, keeps, line };
         server.comes_up()?;
         Ok(server)
+    }
+
+    /// By which the contender `number` knows it: an address of its own, so that it can be cut off alone, and for every other
+    /// the line, so that a slow server is not slow to all.
+    pub(crate) fn url_for(&self, contender: usize) -> String {
+        let port = if contender.is_multiple_of(2) { self.line.port } else { PORT + self.number };
+        format!("redis://{}:{port}", network::address(contender))
+    }
+
+    /// By which whoever is nobody of these knows it.
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", PORT + self.number)
     }
 
     fn comes_up(&mut self) -> Result<()> {
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE {
-            if self.cli(&["PING"])? == "PONG" {
+            if self.cli(&["PING"]).is_ok_and(|told| told == "PONG") {
                 return Ok(());
             }
             if let Some(status) = self.process.try_wait()? {
@@ -57,13 +90,8 @@ impl Server {
 
     /// What redis-cli prints.
     pub(crate) fn cli(&self, words: &[&str]) -> Result<String> {
-        let output = Command::new("redis-cli")
-            .args(["-h", "127.0.0.1", "-p", &port(self.number).to_string()])
-            .args(words)
-            .stderr(Stdio::null())
-            .output()
-            .context("redis-cli is needed")?;
-        Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+        let port = (PORT + self.number).to_string();
+        tool::run("redis-cli", &[&["-e", "-h", "127.0.0.1", "-p", &port], words].concat())
     }
 
     pub(crate) fn signal(&self, which: Signal) -> Result<()> {
@@ -86,6 +114,11 @@ impl Server {
             std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(self.dir.join("offset"))?;
         std::os::unix::fs::FileExt::write_all_at(&file, &seconds.to_ne_bytes(), 0).context("a clock")
     }
+
+    /// Whether its line is slow from now on.
+    pub(crate) fn set_slow(&self, direction: Direction, slow: bool) {
+        self.line.slow[direction as usize].store(slow, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Server {
@@ -95,12 +128,29 @@ impl Drop for Server {
     }
 }
 
-fn launch(dir: &Path, number: usize, keeps: bool) -> Result<Child> {
-    Command::new("redis-server")
-        .args(["--port", &port(number).to_string(), "--bind", "0.0.0.0", "--protected-mode", "no", "--save", ""])
+impl Line {
+    fn open(server: u16) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        let port = listener.local_addr()?.port();
+        let slow: [Arc<AtomicBool>; 2] = Default::default();
+        let delay = |slow: &Arc<AtomicBool>| {
+            let slow = Arc::clone(slow);
+            let delay =
+                move || Duration::from_millis(if slow.load(Ordering::Relaxed) { fastrand::u64(SLOW) } else { 0 });
+            Box::new(delay) as Delay
+        };
+        let ways = slow.clone();
+        line::open(listener, server, move || ways.each_ref().map(delay))?;
+        Ok(Self { port, slow })
+    }
+}
+
+fn launch(dir: &Path, number: u16, keeps: bool) -> Result<Child> {
+    clean("redis-server")
+        .args(["--port", &(PORT + number).to_string(), "--bind", "0.0.0.0", "--protected-mode", "no", "--save", ""])
         .args(["--appendonly", if keeps { "yes" } else { "no" }, "--appendfsync", "no", "--dir", "."])
         .env("LD_PRELOAD", dir.with_file_name(SHIM))
-        .env("RLOCK_SOAK_CLOCK", dir.join("offset"))
+        .env("CLOCK_OFFSET", dir.join("offset"))
         .current_dir(dir)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -110,10 +160,5 @@ fn launch(dir: &Path, number: usize, keeps: bool) -> Result<Child> {
 
 /// Compiles the shim that sets a server's clock.
 pub(crate) fn compile_shim(dir: &Path) -> Result<()> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/soak/clock.c");
-    let status = Command::new("cc").args(["-O1", "-shared", "-fPIC", "-o"]).arg(dir.join(SHIM)).arg(source).status();
-    if !status.context("cc is needed")?.success() {
-        bail!("cc cannot compile the clock");
-    }
-    Ok(())
+    compile(SHIM, &["-shared", "-fPIC"], dir).map(drop)
 }

@@ -2,12 +2,15 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::path::Path;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
-use nix::time::{ClockId, clock_gettime};
+use nix::sys::signal::{SigHandler, Signal, signal};
+
+use crate::support::now;
 
 /// As which this program is the witness.
 pub(crate) const WORD: &str = "--witness";
@@ -15,34 +18,50 @@ pub(crate) const WORD: &str = "--witness";
 /// When its rlock was started, in ns since boot, for the log.
 pub(crate) const STARTED: &str = "RLOCK_SOAK_STARTED";
 
-/// `--witness DIR MS`: one line when it begins, one when it ends, each in one write.
+/// `--witness DIR MS`: one line when it begins, one when it ends, each in one write; and every millisecond the time into a
+/// file of its own, which stays if it does not come to its end.
 pub(crate) fn run(mut words: impl Iterator<Item = String>) -> Result<()> {
     let dir = words.next().context("a directory")?;
-    let hold: u64 = words.next().context("a time")?.parse()?;
-    let mut log = OpenOptions::new().create(true).append(true).open(Path::new(&dir).join("log"))?;
-    let fence = std::env::var("RLOCK_FENCE")?;
+    let dir = Path::new(&dir);
+    let hold = Duration::from_millis(words.next().context("a time")?.parse()?);
+    // Some end at the first signal, the others at the last.
+    if fastrand::bool() {
+        // SAFETY: no handler is installed.
+        unsafe { signal(Signal::SIGTERM, SigHandler::SigIgn) }?;
+    }
+    let (fence, pid) = (std::env::var("RLOCK_FENCE")?, std::process::id());
     let started = std::env::var(STARTED)?;
+    let mut log = OpenOptions::new().create(true).append(true).open(dir.join("log"))?;
     let mut say = |what: &str| {
-        let line = format!("{what} {fence} {} {} {started}\n", now().as_nanos(), std::process::id());
+        let line = format!("{what} {fence} {} {pid} {started}\n", now().as_nanos());
         log.write_all(line.as_bytes())
     };
-    let lock = OpenOptions::new().create(true).append(true).open(Path::new(&dir).join("second-opinion"))?;
-    let Ok(_lock): Result<Flock<File>, _> = Flock::lock(lock, FlockArg::LockExclusiveNonblock) else {
-        say("overlap")?;
-        return Ok(());
-    };
-    say("begin")?;
-    std::thread::sleep(Duration::from_millis(hold));
+    let ticking = ticks(dir, &fence, pid);
+    let ticks = File::create(&ticking)?;
+    let tick = || ticks.write_all_at(now().as_nanos().to_string().as_bytes(), 0);
+    let lock = OpenOptions::new().create(true).append(true).open(dir.join("second-opinion"))?;
+    let alone = Flock::lock(lock, FlockArg::LockExclusiveNonblock);
+    tick()?;
+    say(if alone.is_ok() { "begin" } else { "beside" })?;
+    let ends = now() + hold;
+    while now() < ends {
+        tick()?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
     say("end")?;
-    Ok(())
+    Ok(std::fs::remove_file(ticking)?)
 }
 
-/// Time since boot.
-pub(crate) fn now() -> Duration {
-    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Into::into)
+fn ticks(dir: &Path, fence: &str, pid: u32) -> PathBuf {
+    dir.join(format!("ticks-{fence}-{pid}"))
 }
 
-/// Processes that have the log of `dir` in their words: witnesses, rlocks and guards.
+/// When the command was last seen that has not written its end.
+pub(crate) fn last_tick(dir: &Path, fence: u64, pid: u32) -> Option<u64> {
+    std::fs::read_to_string(ticks(dir, &fence.to_string(), pid)).ok()?.parse().ok()
+}
+
+/// Processes that have the directory in their words: witnesses, rlocks and guards.
 pub(crate) fn living(dir: &Path) -> Result<Vec<String>> {
     let wanted = dir.to_string_lossy().into_owned();
     let mut found = Vec::new();

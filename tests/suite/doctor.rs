@@ -1,10 +1,8 @@
 //! `doctor`: what is wrong with a set of nodes is said, and what is right is called fit.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::support::{Finished, Rlock, Server, eventually, rlock, rlock_words};
 
@@ -87,28 +85,16 @@ fn the_same_server_twice_is_unfit() {
     doctor(&format!("{},{}", server.url(), server.tcp_url())).finish().code(78).tells(&["is the same server as"]);
 }
 
-/// The shim, built by the test.
-fn shim() -> (TempDir, PathBuf) {
-    let dir = tempfile::tempdir().expect("a directory");
-    let shim = dir.path().join("ahead.so");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/ahead.c");
-    let built =
-        std::process::Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&shim).arg(source).status();
-    assert!(built.expect("cc").success());
-    (dir, shim)
-}
-
 #[test]
 fn a_clock_that_is_wrong_is_told_from_those_that_are_right() {
-    let (_dir, shim) = shim();
-    let wrong = Server::ahead(60, &shim);
+    let wrong = Server::ahead(60);
     doctor(&wrong.url()).finish().code(1).tells(&["its clock is 1m", "ahead of this machine's", "chrony"]);
     let right = [good(), good()];
     let nodes = joined(&[&right[0], &wrong, &right[1]]);
     let told = doctor(&nodes).args(["--restart-guard", "off"]).finish().code(1);
     let complaints: Vec<&String> = told.stdout.iter().filter(|line| line.contains("its clock is")).collect();
     assert!(complaints.len() == 1 && complaints[0].contains(&wrong.url()), "{complaints:?}");
-    let behind = Server::ahead(-60, &shim);
+    let behind = Server::ahead(-60);
     doctor(&behind.url()).finish().code(1).tells(&["behind this machine's"]);
 }
 

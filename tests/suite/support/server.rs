@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -50,9 +50,15 @@ impl Server {
     }
 
     /// A server whose clock is `seconds` ahead.
-    pub(crate) fn ahead(seconds: i64, shim: &Path) -> Self {
-        let environment = vec![("LD_PRELOAD", shim.display().to_string()), ("AHEAD", seconds.to_string())];
-        Self::launch_in(environment, None, vec![])
+    pub(crate) fn ahead(seconds: i64) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let [shim, offset] = ["clock.so", "offset"].map(|name| dir.path().join(name));
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/clock.c");
+        let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&shim).arg(source).status();
+        assert!(built.expect("cc").success());
+        std::fs::write(&offset, seconds.to_ne_bytes()).expect("the offset");
+        let [shim, offset] = [shim, offset].map(|path| path.display().to_string());
+        Self::launch_in(dir, vec![("LD_PRELOAD", shim), ("CLOCK_OFFSET", offset)], None, vec![])
     }
 
     fn launch(port: Option<u16>, options: &[&str]) -> Self {
@@ -60,11 +66,15 @@ impl Server {
     }
 
     fn launch_words(port: Option<u16>, extra: Vec<String>) -> Self {
-        Self::launch_in(vec![], port, extra)
+        Self::launch_in(tempfile::tempdir().expect("a directory"), vec![], port, extra)
     }
 
-    fn launch_in(environment: Vec<(&'static str, String)>, port: Option<u16>, extra: Vec<String>) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
+    fn launch_in(
+        dir: TempDir,
+        environment: Vec<(&'static str, String)>,
+        port: Option<u16>,
+        extra: Vec<String>,
+    ) -> Self {
         let process = begin(&dir, port, &extra, &environment, is_ready);
         Self { dir, process, port, extra, environment }
     }

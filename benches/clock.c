@@ -1,4 +1,5 @@
-/* Preloaded into redis-server: its wall clock is off by the seconds that stand in the file RLOCK_SOAK_CLOCK, as a long. */
+/* Preloaded into redis-server: its wall clock is off by the seconds that stand in the file CLOCK_OFFSET, as a long, and
+ * follows when they are changed. The monotonic clocks stay as they are. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 static const volatile long *offset;
 
 __attribute__((constructor)) static void begin(void) {
-  const char *path = getenv("RLOCK_SOAK_CLOCK");
+  const char *path = getenv("CLOCK_OFFSET");
   int fd = path ? open(path, O_RDONLY) : -1;
   void *page = fd < 0 ? MAP_FAILED : mmap(0, sizeof(long), PROT_READ, MAP_SHARED, fd, 0);
   if (page != MAP_FAILED) offset = page;

@@ -1,0 +1,160 @@
+//! What is told of a part of the soak, and what of it is not as it should be.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use crate::contender::Ending;
+use crate::fault::Fault;
+use crate::support::table::{aligned, millis};
+use crate::verdict::Verdict;
+use crate::world::Event;
+use crate::{Overlaps, Plan, TTL};
+
+/// Longer without a fault is no soak.
+const LONGEST_GAP: Duration = Duration::from_secs(15);
+
+/// How an rlock may end: 0, no majority, busy for as long as it would wait, lost, killed by us.
+const ENDINGS: &[Ending] = &[0, 69, 75, 79, -9];
+
+/// How a break may end: broken, let go meanwhile, no majority.
+const BREAKS: &[Ending] = &[0, 1, 69];
+
+/// All that is known of a part.
+pub(crate) struct Report<'a> {
+    pub(crate) plan: &'a Plan,
+    /// When faults were to come.
+    pub(crate) begin: Duration,
+    pub(crate) length: Duration,
+    pub(crate) events: &'a [Event],
+    pub(crate) verdict: Verdict,
+    pub(crate) rlocks: Vec<Ending>,
+    pub(crate) breaks: Vec<Ending>,
+    pub(crate) keys: Vec<String>,
+    pub(crate) processes: Vec<String>,
+}
+
+/// What followed on a kind of fault, before the next fault came.
+#[derive(Default)]
+struct Row {
+    times: usize,
+    overlaps: usize,
+    longest: Duration,
+    falls: usize,
+}
+
+impl Report<'_> {
+    /// What is not as it should be.
+    pub(crate) fn complaints(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut complain = |wrong: bool, what: String| {
+            if wrong {
+                found.push(what);
+            }
+        };
+        let overlaps = &self.verdict.overlaps;
+        match self.plan.overlaps {
+            Overlaps::None => complain(!overlaps.is_empty(), format!("{} overlaps", overlaps.len())),
+            Overlaps::WithinALease => {
+                complain(self.longest() > TTL, "a command ran on beside another for longer than a lease".to_owned());
+            }
+            Overlaps::Some => complain(overlaps.is_empty(), "the planted bug was not seen".to_owned()),
+        }
+        // A server that has lost its count goes by its clock, which is set back here.
+        let falls = if matches!(self.plan.overlaps, Overlaps::None) { self.verdict.falls.len() } else { 0 };
+        complain(falls > 0, format!("{falls} fences not above the last"));
+        for (who, endings, usual) in [("rlock", &self.rlocks, ENDINGS), ("rlock break", &self.breaks, BREAKS)] {
+            let odd = counted(endings.iter().filter(|ending| !usual.contains(ending)));
+            complain(!odd.is_empty(), format!("{who} ended oddly: {odd}"));
+        }
+        complain(!self.keys.is_empty(), format!("keys left: {}", self.keys.join(" ")));
+        complain(!self.processes.is_empty(), format!("processes left: {}", self.processes.join(" ")));
+        let gap = self.longest_gap();
+        complain(gap > LONGEST_GAP, format!("nothing was done for {} s", gap.as_secs()));
+        let enough = self.length.as_secs() / self.plan.seconds_a_fault;
+        let times = self.events.len();
+        complain((times as u64) < enough, format!("only {times} faults in {} s", self.length.as_secs()));
+        found
+    }
+
+    fn longest(&self) -> Duration {
+        self.verdict.overlaps.iter().map(|overlap| overlap.length).max().unwrap_or_default()
+    }
+
+    /// Between two faults, or one of them and the begin or the end.
+    fn longest_gap(&self) -> Duration {
+        let at = self.events.iter().map(|event| event.at);
+        let ends = std::iter::once(self.begin + self.length);
+        let mut last = self.begin;
+        at.chain(ends).map(|at| at.saturating_sub(std::mem::replace(&mut last, at))).max().unwrap_or_default()
+    }
+
+    /// By kind; each overlap and each fence that fell goes to the fault that came last.
+    fn rows(&self) -> BTreeMap<Fault, Row> {
+        let mut rows: BTreeMap<Fault, Row> = BTreeMap::new();
+        for event in self.events {
+            rows.entry(event.fault).or_default().times += 1;
+        }
+        let cause = |at: Duration| self.events.iter().rev().find(|event| event.at <= at).map(|event| event.fault);
+        for overlap in &self.verdict.overlaps {
+            if let Some(fault) = cause(overlap.at) {
+                let row = rows.entry(fault).or_default();
+                row.overlaps += 1;
+                row.longest = row.longest.max(overlap.length);
+            }
+        }
+        for fault in self.verdict.falls.iter().filter_map(|at| cause(*at)) {
+            rows.entry(fault).or_default().falls += 1;
+        }
+        rows
+    }
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { plan, verdict, .. } = self;
+        let title = format!("{}: {}, {} s of faults", plan.name, plan.title, self.length.as_secs());
+        writeln!(f, "{title}\n")?;
+        let head = ["fault", "times", "overlaps", "longest", "fences fell"].map(str::to_owned);
+        let cells = |(fault, row): (Fault, Row)| {
+            let longest = if row.overlaps == 0 { "-".to_owned() } else { millis(row.longest) };
+            let counts = [row.times, row.overlaps, row.falls].map(|count| count.to_string());
+            let [times, overlaps, falls] = counts;
+            [fault.name().to_owned(), times, overlaps, longest, falls]
+        };
+        let table: Vec<[String; 5]> = std::iter::once(head).chain(self.rows().into_iter().map(cells)).collect();
+        writeln!(f, "{}", aligned(&table))?;
+        let [gap, wait, idle] =
+            [self.longest_gap(), verdict.longest_wait, verdict.longest_idle].map(|span| span.as_secs_f64());
+        writeln!(f, "faults: {}, the longest time without one {gap:.1} s", self.events.len())?;
+        writeln!(
+            f,
+            "grants: {}; overlaps: {}, the longest {}; fences not above the last: {}",
+            verdict.grants,
+            verdict.overlaps.len(),
+            millis(self.longest()),
+            verdict.falls.len()
+        )?;
+        writeln!(f, "longest time from start to command {wait:.1} s, without any command {idle:.1} s")?;
+        writeln!(f, "exit codes: {}", counted(&self.rlocks))?;
+        if !self.breaks.is_empty() {
+            writeln!(f, "exit codes of rlock break: {}", counted(&self.breaks))?;
+        }
+        writeln!(f, "keys left: {}; processes left: {}", self.keys.len(), self.processes.len())?;
+        let complaints = self.complaints();
+        if complaints.is_empty() { write!(f, "as it should be") } else { write!(f, "WRONG: {}", complaints.join("; ")) }
+    }
+}
+
+/// How many of each.
+fn counted<'a>(endings: impl IntoIterator<Item = &'a Ending>) -> String {
+    let mut counts: BTreeMap<Ending, usize> = BTreeMap::new();
+    for ending in endings {
+        *counts.entry(*ending).or_default() += 1;
+    }
+    let shown = |(ending, count): (Ending, usize)| match ending {
+        0.. => format!("{ending}: {count}"),
+        _ => format!("signal {}: {count}", -ending),
+    };
+    counts.into_iter().map(shown).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,295 @@
+//! All that can be hurt, how it is done, and how it is mended.
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::contender::Ending;
+use crate::fault::Fault;
+use crate::network::Cut;
+use crate::operator::Operators;
+use crate::server::{Direction, Server};
+use crate::support::now;
+use crate::{Plan, TTL};
+
+/// How many faults are drawn for one to be found that can be done now.
+const DRAWS: usize = 30;
+
+/// How long a lock to be broken is waited for, and nothing is done to a server on which all depends.
+const BREATH: Duration = Duration::from_millis(500);
+
+/// What was done when, by the clock of the witnesses.
+pub(crate) struct Event {
+    pub(crate) at: Duration,
+    pub(crate) fault: Fault,
+}
+
+/// What is to be undone, and when.
+enum Mend {
+    Continue(Pid),
+    ContinueServer(usize),
+    RightClock(usize),
+    Quicken(usize, Direction),
+    Heal(Cut),
+}
+
+/// All that can be hurt.
+pub(crate) struct World {
+    servers: Vec<Server>,
+    contenders: Arc<Vec<AtomicI32>>,
+    operators: Operators,
+    faults: Vec<Fault>,
+    /// Only whoever holds is hurt.
+    planted: bool,
+    mends: Vec<(Instant, Mend)>,
+    /// Until when each server counts as hurt.
+    hurt: Vec<Instant>,
+    /// How long a server grants nothing once it is back.
+    guard: Duration,
+    /// After all that is done to a server: until leases from before are over, and until it surely answers again.
+    rest: Duration,
+    /// Until when each contender's rlock is stopped, or its guard may be missing: not both at once.
+    frail: Vec<Instant>,
+    events: Vec<Event>,
+    /// The events and to whom they happened, for whoever has to find out what went wrong.
+    log: File,
+}
+
+impl World {
+    /// `cuts`: clients can be cut off. `log`: of what is done.
+    pub(crate) fn new(
+        servers: Vec<Server>,
+        contenders: Arc<Vec<AtomicI32>>,
+        operators: Operators,
+        plan: &Plan,
+        cuts: bool,
+        log: File,
+    ) -> Self {
+        let now = Instant::now();
+        let (hurt, frail) = (vec![now; servers.len()], vec![now; contenders.len()]);
+        let faults = plan.faults().filter(|fault| cuts || !matches!(fault, Fault::Partition | Fault::LoseReplies));
+        Self {
+            faults: faults.collect(),
+            guard: plan.restart_guard().unwrap_or_default(),
+            rest: if servers.len() > 1 { TTL } else { BREATH },
+            planted: plan.planted,
+            mends: vec![],
+            events: vec![],
+            servers,
+            contenders,
+            operators,
+            hurt,
+            frail,
+            log,
+        }
+    }
+
+    pub(crate) fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    /// What was done so far.
+    pub(crate) fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// Does something that can be done now.
+    pub(crate) fn strike(&mut self, random: &mut fastrand::Rng) -> Result<()> {
+        for _ in 0..DRAWS {
+            let fault = self.faults[random.usize(..self.faults.len())];
+            let server = random.usize(..self.servers.len());
+            // Most of those who contend wait; whoever holds is to be met as often.
+            let anybody = random.usize(..self.contenders.len());
+            let contender = if self.planted || random.bool() { self.holder().unwrap_or(anybody) } else { anybody };
+            let at = now();
+            if self.inject(fault, server, contender, random)? {
+                return self.note(at, fault, &format!("server {server}, contender {contender}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What was begun `at`.
+    fn note(&mut self, at: Duration, fault: Fault, whom: &str) -> Result<()> {
+        self.events.push(Event { at, fault });
+        Ok(writeln!(self.log, "{} {} ({whom})", at.as_nanos(), fault.name())?)
+    }
+
+    /// Does it, if it may be done to that server, or that contender, now.
+    fn inject(&mut self, fault: Fault, server: usize, contender: usize, random: &mut fastrand::Rng) -> Result<bool> {
+        let short = Duration::from_millis(random.u64(50..2000));
+        let long = TTL + Duration::from_millis(random.u64(100..1500));
+        let either = if random.bool() { short } else { long };
+        match fault {
+            Fault::Forget | Fault::Restart | Fault::RightClock => self.hurt(server, self.guard, Server::restart),
+            Fault::Flush => self.hurt(server, self.guard, |it| it.cli(&["FLUSHALL"]).map(drop)),
+            Fault::ClockJump => {
+                let jump = if random.bool() { 60 } else { -120 };
+                self.hurt_until_mended(server, short, Mend::RightClock(server), |it| it.set_clock(jump))
+            }
+            Fault::StopServer => {
+                self.hurt_until_mended(server, short, Mend::ContinueServer(server), |it| it.signal(Signal::SIGSTOP))
+            }
+            Fault::SlowRequests => self.slow(server, either, Direction::There),
+            Fault::SlowReplies => self.slow(server, either, Direction::Back),
+            Fault::PauseWrites => self
+                .hurt(server, Duration::from_millis(500), |it| it.cli(&["CLIENT", "PAUSE", "500", "WRITE"]).map(drop)),
+            // One that is stopped would not answer.
+            Fault::KillConnections if self.hurt[server] > Instant::now() => Ok(false),
+            Fault::KillConnections => {
+                for kind in ["normal", "pubsub"] {
+                    self.servers[server].cli(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"])?;
+                }
+                Ok(true)
+            }
+            Fault::Partition => {
+                self.later(either, Mend::Heal(Cut::partition(contender)?));
+                Ok(true)
+            }
+            Fault::LoseReplies => {
+                self.later(short, Mend::Heal(Cut::replies(contender)?));
+                Ok(true)
+            }
+            Fault::StopRlock => Ok(self.stop_rlock(contender, short)),
+            Fault::StopRlockLong => Ok(self.stop_rlock(contender, long)),
+            Fault::KillRlock => Ok(self.sound(contender).is_some_and(|pid| kill(pid, Signal::SIGKILL).is_ok())),
+            Fault::KillGuard => Ok(self.kill_guard(contender)),
+            Fault::Break => self.break_lock(),
+        }
+    }
+
+    fn stop_rlock(&mut self, contender: usize, span: Duration) -> bool {
+        let Some(pid) = self.sound(contender).filter(|pid| kill(*pid, Signal::SIGSTOP).is_ok()) else {
+            return false;
+        };
+        self.frail[contender] = Instant::now() + span + Duration::from_millis(200);
+        self.later(span, Mend::Continue(pid));
+        true
+    }
+
+    fn kill_guard(&mut self, contender: usize) -> bool {
+        let Some(guard) = self.sound(contender).and_then(|pid| child_named(pid, "rlock-guard")) else {
+            return false;
+        };
+        // Another is in its place in milliseconds, if its rlock can run.
+        self.frail[contender] = Instant::now() + Duration::from_secs(1);
+        kill(guard, Signal::SIGKILL).is_ok()
+    }
+
+    /// As soon as somebody holds it, if that is soon.
+    fn break_lock(&mut self) -> Result<bool> {
+        let begin = Instant::now();
+        while self.holder().is_none() {
+            if begin.elapsed() > BREATH {
+                return Ok(false);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.operators.break_lock().map(|()| true)
+    }
+
+    fn slow(&mut self, server: usize, span: Duration, direction: Direction) -> Result<bool> {
+        self.hurt_until_mended(server, span, Mend::Quicken(server, direction), |it| {
+            it.set_slow(direction, true);
+            Ok(())
+        })
+    }
+
+    /// The contender whose command runs.
+    fn holder(&self) -> Option<usize> {
+        let holds = |pid: &AtomicI32| child_named(Pid::from_raw(pid.load(Ordering::Relaxed)), "soak").is_some();
+        self.contenders.iter().position(holds)
+    }
+
+    /// The contender's rlock, if it runs and its guard is there.
+    fn sound(&self, contender: usize) -> Option<Pid> {
+        let pid = self.contenders[contender].load(Ordering::Relaxed);
+        (pid > 0 && self.frail[contender] < Instant::now()).then(|| Pid::from_raw(pid))
+    }
+
+    /// Does `what` to a server, which is hurt for `span` and some rest. Of several only a minority may be at a time.
+    fn hurt(&mut self, server: usize, span: Duration, what: impl FnOnce(&mut Server) -> Result<()>) -> Result<bool> {
+        let now = Instant::now();
+        let others = (0..self.servers.len()).filter(|other| *other != server && self.hurt[*other] > now).count();
+        if self.hurt[server] > now || (self.servers.len() > 1 && others >= (self.servers.len() - 1) / 2) {
+            return Ok(false);
+        }
+        self.hurt[server] = now + span + self.rest;
+        what(&mut self.servers[server])?;
+        Ok(true)
+    }
+
+    fn hurt_until_mended(
+        &mut self,
+        server: usize,
+        span: Duration,
+        mend: Mend,
+        what: impl FnOnce(&mut Server) -> Result<()>,
+    ) -> Result<bool> {
+        let done = self.hurt(server, span, what)?;
+        if done {
+            self.later(span, mend);
+        }
+        Ok(done)
+    }
+
+    fn later(&mut self, span: Duration, mend: Mend) {
+        self.mends.push((Instant::now() + span, mend));
+    }
+
+    /// Waits, and mends what is due meanwhile.
+    pub(crate) fn wait(&mut self, span: Duration) -> Result<()> {
+        let ends = Instant::now() + span;
+        while Instant::now() < ends {
+            let now = Instant::now();
+            let (due, rest): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut self.mends).into_iter().partition(|(at, _)| *at <= now);
+            self.mends = rest;
+            for (_, mend) in due {
+                self.mend(mend)?;
+            }
+            self.operators.look()?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Mends everything, and says how those ended who broke the lock.
+    pub(crate) fn heal(&mut self) -> Result<Vec<Ending>> {
+        for (_, mend) in std::mem::take(&mut self.mends) {
+            self.mend(mend)?;
+        }
+        self.operators.finish()
+    }
+
+    fn mend(&mut self, mend: Mend) -> Result<()> {
+        match mend {
+            // It may have been killed meanwhile.
+            Mend::Continue(pid) => drop(kill(pid, Signal::SIGCONT)),
+            Mend::ContinueServer(server) => self.servers[server].signal(Signal::SIGCONT)?,
+            Mend::RightClock(server) => {
+                let at = now();
+                self.servers[server].restart()?;
+                self.hurt[server] = Instant::now() + self.guard + self.rest;
+                self.note(at, Fault::RightClock, &format!("server {server}"))?;
+            }
+            Mend::Quicken(server, direction) => self.servers[server].set_slow(direction, false),
+            Mend::Heal(cut) => cut.mend()?,
+        }
+        Ok(())
+    }
+}
+
+/// The child of `rlock` whose name begins so.
+fn child_named(rlock: Pid, name: &str) -> Option<Pid> {
+    let children = std::fs::read_to_string(format!("/proc/{rlock}/task/{rlock}/children")).ok()?;
+    let named =
+        |pid: &&str| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.starts_with(name));
+    children.split_whitespace().find(named)?.parse().ok().map(Pid::from_raw)
+}
