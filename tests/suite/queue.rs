@@ -75,6 +75,19 @@ fn waiters_go_in_the_order_in_which_they_came() {
 }
 
 #[test]
+fn a_clock_that_is_ahead_puts_nobody_behind_those_who_come_later() {
+    let mut servers = vec![Server::start(), Server::start(), Server::ahead(60)];
+    let holder = hold(&servers);
+    let first = queued(&servers, &[], "first");
+    // Who comes now hears nothing of that time.
+    servers[2].crash();
+    let second = queued(&servers, &[], "second");
+    all_run(holder, vec![first, second]);
+    assert_eq!(ran(&servers), ["first", "second"]);
+    nothing_is_left(&servers[..2]);
+}
+
+#[test]
 fn with_newest_the_last_comes_first_and_with_any_everybody_comes() {
     let servers = servers(1);
     for (order, expected) in [("newest", Some(["c", "b", "a"])), ("any", None)] {
