@@ -20,7 +20,7 @@ pub(crate) struct Verdict {
     pub(crate) longest_idle: Duration,
 }
 
-/// A time in which more than one command ran.
+/// A time in which a command ran beside others that began later.
 pub(crate) struct Overlap {
     pub(crate) at: Duration,
     pub(crate) length: Duration,
@@ -65,22 +65,24 @@ impl Verdict {
     }
 }
 
-/// In the order in which they began, one for all commands that began while another one ran on.
+/// One for each command beside which others began, however many.
 fn overlaps(stays: &[Stay]) -> Vec<Overlap> {
     let mut found: Vec<Overlap> = Vec::new();
-    let mut latest = Duration::ZERO;
-    let mut goes_on = false;
-    for stay in stays {
-        let overlaps = stay.beside || stay.begin < latest;
-        if overlaps {
+    // Who of those so far runs longest, and who did so at the last overlap.
+    let (mut last, mut loser) = (None, None);
+    for (number, stay) in stays.iter().enumerate() {
+        let latest = last.map_or(Duration::ZERO, |last: usize| stays[last].end);
+        if stay.beside || stay.begin < latest {
             let until = latest.min(stay.end);
-            match found.last_mut().filter(|_| goes_on) {
+            match found.last_mut().filter(|_| loser == last) {
                 Some(overlap) => overlap.length = overlap.length.max(until.saturating_sub(overlap.at)),
                 None => found.push(Overlap { at: stay.begin, length: until.saturating_sub(stay.begin) }),
             }
+            loser = last;
         }
-        goes_on = overlaps;
-        latest = latest.max(stay.end);
+        if stay.end > latest {
+            last = Some(number);
+        }
     }
     found
 }
