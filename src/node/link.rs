@@ -62,7 +62,7 @@ struct Traffic {
     unreleased: AtomicBool,
     /// Whether a channel is listened to: a [`Hearing`].
     hearing: AtomicU8,
-    /// Told whenever `flushed`, `broken` or `given_up` changes.
+    /// Told whenever `flushed`, `broken`, `given_up` or `open_sets` changes.
     changed: Notify,
 }
 
@@ -82,16 +82,20 @@ impl Traffic {
         self.changed.notify_waiters();
     }
 
-    /// Comes true as soon as `seen` says so; looked at again whenever something changed.
     async fn wait_for(&self, seen: impl Fn(&Self) -> bool) {
-        loop {
-            let mut change = std::pin::pin!(self.changed.notified());
-            change.as_mut().enable();
-            if seen(self) {
-                return;
-            }
-            change.await;
+        wait_for(&self.changed, || seen(self)).await;
+    }
+}
+
+/// Comes true as soon as `seen` says so; looked at again whenever `changed` is told.
+pub async fn wait_for(changed: &Notify, seen: impl Fn() -> bool) {
+    loop {
+        let mut change = std::pin::pin!(changed.notified());
+        change.as_mut().enable();
+        if seen() {
+            return;
         }
+        change.await;
     }
 }
 
@@ -176,6 +180,7 @@ impl Link {
         let reply = connection.send_packed_command(command).await;
         if sets {
             self.traffic.open_sets.fetch_sub(1, Ordering::Relaxed);
+            self.traffic.changed.notify_waiters();
         }
         match reply {
             Ok(Value::ServerError(error)) => Err(fault(&RedisError::from(error))),
@@ -225,6 +230,12 @@ impl Link {
     /// Whether a request that may set a key has no reply yet: a release must be sent behind it.
     pub fn may_still_set(&self) -> bool {
         !self.is_broken() && self.traffic.open_sets.load(Ordering::Relaxed) > 0
+    }
+
+    /// Comes true when no request that may set a key waits for its reply, or the connection is broken.
+    pub async fn settled(&self) {
+        let done = |t: &Traffic| t.open_sets.load(Ordering::Relaxed) == 0 || t.broken.load(Ordering::Relaxed);
+        self.traffic.wait_for(done).await;
     }
 
     /// A release was sent behind all that was sent.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use redis::{Cmd, PushInfo, PushKind, Value};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::link::{Access, Link, REPLY_LIMIT};
+use super::link::{Access, Link, REPLY_LIMIT, wait_for};
 use super::reply;
 use super::script;
 use super::{Answer, Claim, Fault, FaultKind, Force, Freed, Node, Pending, Queued, Renewal, Vote, Wake};
@@ -79,6 +79,7 @@ struct Links {
     void: AtomicUsize,
     /// Whether anything was sent that may have set a key.
     has_set: AtomicBool,
+    /// Told whenever `served` or `void` changes.
     changed: Notify,
 }
 
@@ -163,6 +164,16 @@ impl Links {
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Link>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Comes true when request `number` must set nothing any more.
+    async fn voided(&self, number: usize) {
+        wait_for(&self.changed, || number < self.void.load(Ordering::Relaxed)).await;
+    }
+
+    /// Comes true when so many requests have been served.
+    async fn served(&self, due: usize) {
+        wait_for(&self.changed, || self.served.load(Ordering::Relaxed) >= due).await;
+    }
 }
 
 struct Worker {
@@ -194,10 +205,21 @@ impl Worker {
                 link.released();
             }
         }
-        let refused = match self.link(route, channel.as_deref()).await {
-            Ok(_) if sets && number < self.links.void.load(Ordering::Relaxed) => {
-                Fault::new(FaultKind::Unavailable, "the connection was not there before the lock was given up")
+        let link = async {
+            let link = self.link(route, channel.as_deref()).await?;
+            if sets {
+                self.settled(&link).await?;
             }
+            Ok(link)
+        };
+        let link = tokio::select! {
+            biased;
+            () = self.links.voided(number), if sets => {
+                Err(Fault::new(FaultKind::Unavailable, "it was not yet asked when the lock was given up"))
+            }
+            link = link => link,
+        };
+        let refused = match link {
             Ok(link) => {
                 self.links.has_set.fetch_or(sets, Ordering::Relaxed);
                 send(link.clone(), command, sets, Some(answer)).await;
@@ -243,6 +265,14 @@ impl Worker {
         }
         open.push(link.clone());
         Ok(link)
+    }
+
+    /// Waits until no request that may set the key is unanswered on `link`: of such a pair, a server that hangs would read no
+    /// more than the first one and its release when it wakes. It reads so much at a time (Redis 6.2: 16 KiB), and no further
+    /// once it finds that it cannot answer, which is so when we have ended. A SET at the end of what was read would stay.
+    async fn settled(&self, link: &Link) -> Result<(), Fault> {
+        let unsettled = || Err(Fault { kind: FaultKind::Unavailable, ..Fault::timeout(self.limit) });
+        clock::until(clock::now() + self.limit, link.settled()).await.map_or_else(unsettled, Ok)
     }
 
     /// The newest connection, if there are as many as are kept and none may be closed: on each of them a key may still be
@@ -362,6 +392,7 @@ impl Node for RedisNode {
             Queued::Stays(ticket) => command.arg(ticket.waiter.to_string()).arg(ticket.number),
         };
         self.links.void.store(self.links.accepted.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.links.changed.notify_waiters();
         let reply = self.ask(command, Route::Behind, false);
         Box::pin(async move {
             match received(reply).await.result.and_then(|value| reply::standing(&value, "released")) {
@@ -409,14 +440,7 @@ impl Node for RedisNode {
         }
         Box::pin(async move {
             let all_written = async {
-                loop {
-                    let mut change = std::pin::pin!(links.changed.notified());
-                    change.as_mut().enable();
-                    if links.served.load(Ordering::Relaxed) >= due {
-                        break;
-                    }
-                    change.await;
-                }
+                links.served(due).await;
                 let open: Vec<Link> = links.lock().clone();
                 for link in open {
                     link.written().await;

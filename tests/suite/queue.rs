@@ -388,6 +388,28 @@ fn the_order_is_kept_with_a_node_that_hangs_and_with_one_that_is_gone() {
     nothing_is_left(&servers);
 }
 
+/// A server reads so much at a time (Redis 6.2: 16 KiB), and no more from one who has gone once it failed to answer him: a
+/// release that lies further behind the SET than that is never executed.
+#[test]
+fn a_node_that_hangs_is_not_asked_for_the_lock_again_before_it_has_answered() {
+    let servers = servers(3);
+    servers[0].cli(&["SET", "job", "one"]);
+    servers[1].cli(&["SET", "job", "another"]);
+    let waiter = job(&servers).args(["--", "true"]).spawn();
+    eventually("it waits", || servers[2].cli(&["ZCARD", QUEUE]) == "1");
+    let seen = servers[2].monitored(|| {
+        servers[2].freeze();
+        let before = servers[0].asked();
+        eventually("it has tried again and again", || servers[0].asked() >= before + 8);
+        waiter.signal(Signal::SIGTERM);
+        waiter.finish().code(143);
+        servers[2].thaw();
+    });
+    let tries = seen.iter().filter(|line| line.contains("'granted'")).count();
+    assert!(tries <= 1, "{tries} tries are executed by a server that hung");
+    eventually("it is clean", || servers[2].cli(&["EXISTS", "job", QUEUE]) == "0");
+}
+
 #[test]
 fn a_wait_is_kept_to_its_time_whatever_the_nodes_do() {
     let servers = servers(3);
