@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::support::{Server, Session, alive, eventually, parent, state};
+use crate::support::{Server, Session, alive, eventually, parent, skipped, state};
 
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -413,7 +413,7 @@ fn a_pager_and_an_editor_work() {
             shell_has_the_terminal(&mut shell);
         }
     } else {
-        eprintln!("less is not installed: skipped");
+        skipped("less is not installed");
     }
     if installed("vim") {
         shell.line("rlock run -k job -- vim -u NONE -i NONE -n text");
@@ -430,7 +430,7 @@ fn a_pager_and_an_editor_work() {
         assert_eq!(std::fs::read_to_string(shell.dir().join("text")).expect("the text"), format!("first {lines}"));
         shell_has_the_terminal(&mut shell);
     } else {
-        eprintln!("vim is not installed: skipped");
+        skipped("vim is not installed");
     }
 }
 

@@ -20,7 +20,9 @@ pub(crate) use pty::Session;
 pub(crate) use rlock::{Finished, Rlock, Running, rlock, rlock_words};
 pub(crate) use server::{LOADS_SLOWLY, Server};
 
-use std::sync::Once;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::{Mutex, Once};
 use std::time::Duration;
 
 use nix::sys::signal::{SigHandler, Signal};
@@ -40,8 +42,10 @@ fn unignore_signals() {
     });
 }
 
-/// Says why a test that passes has shown nothing.
-#[allow(clippy::print_stderr)]
+/// Says why tests that pass have shown nothing: once, and past the runner, which keeps to itself what they print.
 pub(crate) fn skipped(why: &str) {
-    eprintln!("skipped: {why}");
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if SAID.lock().expect("no panic").insert(why.to_owned()) {
+        writeln!(std::io::stderr(), "skipped: {why}").expect("stderr");
+    }
 }
