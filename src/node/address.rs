@@ -5,10 +5,10 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use url::Url;
+use url::{Host, Url};
 
 use crate::escape;
 
@@ -72,6 +72,9 @@ pub enum Endpoint {
     Unix(PathBuf),
 }
 
+/// Other parts of an address begin with these, or other addresses: encoded in a host they would once be read as such.
+const IN_NO_HOST: &str = "/?#@%,\\[]<>^|";
+
 /// What an address may look like, for error messages.
 const FORMS: &str =
     "redis://[user:password@]host[:port][/db], rediss://…, redis+unix:///path[?db=N], local or local:/dir";
@@ -126,10 +129,18 @@ fn unix_socket(url: &Url) -> Result<Server, String> {
         }
     }
     let path = PathBuf::from(decoded(url.path())?);
+    // Another rlock, which is given this address, would go up first and miss what a link leads to.
+    if path.components().any(|part| part == Component::ParentDir) {
+        return Err("a path in an address cannot go up with ..".to_owned());
+    }
     Ok(Server { endpoint: Endpoint::Unix(path), user: None, password: None, db })
 }
 
 fn tcp(url: &Url, tls: bool) -> Result<Server, String> {
+    // Said before anything of it is shown: the rest of a password.
+    if url.path().contains('@') || url.query().is_some_and(|query| query.contains('@')) {
+        return Err("a / or ? in a password must be written %2F or %3F".to_owned());
+    }
     if let Some((name, _)) = url.query_pairs().next() {
         return Err(format!("unknown option {}; the database number is written /N", escape::text(&name)));
     }
@@ -137,7 +148,11 @@ fn tcp(url: &Url, tls: bool) -> Result<Server, String> {
         None | Some("") => return Err("the host is missing".to_owned()),
         Some(host) => decoded(host.trim_start_matches('[').trim_end_matches(']'))?,
     };
-    if host.chars().any(|c| c.is_control() || c.is_whitespace()) {
+    let has_port_inside = host.contains(':') && !matches!(url.host(), Some(Host::Ipv6(_)));
+    if has_port_inside
+        || host.contains(|c: char| c.is_whitespace() || IN_NO_HOST.contains(c))
+        || escape::text(&host) != host
+    {
         return Err("the host has characters that no host has".to_owned());
     }
     let db = match url.path().trim_start_matches('/') {
@@ -164,13 +179,20 @@ fn decoded(text: &str) -> Result<String, String> {
 /// `raw` with all that could be a password cut out, however malformed it is. What follows the last `@` is the host.
 pub fn without_password(raw: &str) -> String {
     let (scheme, rest) = raw.split_once("://").unwrap_or(("", raw));
+    let scheme = if scheme.contains(['@', ':']) { "" } else { scheme };
     let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
-    let shown = if scheme.is_empty() { rest.to_owned() } else { format!("{scheme}://{rest}") };
+    // An option of another client's may be one too; and where a password has a comma, its address ends before the @.
+    let rest = rest.split_once('?').map_or(rest, |(before, _)| before);
+    let (host, port) = rest.split_once(':').filter(|_| !rest.starts_with('[')).unwrap_or((rest, ""));
+    let is_port = port.split('/').next().is_none_or(|port| port.bytes().all(|byte| byte.is_ascii_digit()));
+    let is_safe = is_port || raw.starts_with("local:");
+    let rest = if is_safe { rest.to_owned() } else { format!("{host}:…") };
+    let shown = if scheme.is_empty() { rest } else { format!("{scheme}://{rest}") };
     escape::text(&shown)
 }
 
-/// Must be encoded in a path, beside control characters and what is not ASCII.
-const IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#');
+/// Must be encoded in a path, beside control characters and what is not ASCII; a comma would end the address.
+const IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b',');
 
 /// The name by which messages know the node: its address without user and password.
 impl fmt::Display for Address {
@@ -254,11 +276,19 @@ mod tests {
             ("redis://u:hunter2@h/0?protocol=3", "unknown option protocol"),
             ("redis://u:hunt#er2@h", "%23"),
             ("redis://u:hunter2@extra@h/-1", "-1 is no database"),
+            ("redis://u:1/hunter2@h", "%2F"),
+            ("redis://u:1?hunter2@h", "%3F"),
+            ("redis://u:hunter2", "port"),
+            ("redis://a%2Fb", "no host has"),
+            ("redis://a%3A1", "no host has"),
+            ("redis://u%40h", "no host has"),
+            ("redis://h%E2%80%8B", "no host has"),
+            ("redis+unix:///run/..%2Fx", ".."),
             ("redis+unix://h/x", "three slashes"),
             ("redis+unix:///x?pass=hunter2", "unknown option pass"),
         ] {
             let error = Address::parse(raw).expect_err(raw);
-            assert!(error.contains(why), "{raw}: {error}");
+            assert!(error.contains(why) && !error.contains("hunter2"), "{raw}: {error}");
         }
     }
 
@@ -266,6 +296,8 @@ mod tests {
     fn another_rlock_is_given_the_user_but_not_the_password() {
         let address = Address::parse("redis://us%3Aer:hunter2@h/2").unwrap();
         assert_eq!(address.without_secret(), "redis://us%3Aer@h:6379/2");
+        let address = Address::parse("redis+unix:///run/a%2Cb").unwrap();
+        assert_eq!(address.without_secret(), "redis+unix:///run/a%2Cb", "a comma would make it two");
     }
 
     proptest! {
