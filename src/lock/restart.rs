@@ -42,8 +42,8 @@ impl RestartGuard {
 ///
 /// One more than the span: INFO subtracts two times that are both cut to seconds.
 pub fn least_uptime(span: Duration) -> u64 {
-    let whole = span.as_secs() + u64::from(span.subsec_nanos() > 0);
-    if whole == 0 { 0 } else { whole + 1 }
+    let whole = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
+    if whole == 0 { 0 } else { whole.saturating_add(1) }
 }
 
 /// For a node that does not count yet: since when it is up, and when it will count.
@@ -84,5 +84,6 @@ mod tests {
         assert_eq!(least_uptime(Duration::from_secs(30)), 31);
         assert_eq!(least_uptime(Duration::from_millis(1500)), 3);
         assert_eq!(least_uptime(Duration::ZERO), 0);
+        assert_eq!(least_uptime(Duration::MAX), u64::MAX);
     }
 }
