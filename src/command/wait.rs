@@ -32,6 +32,10 @@ const UNREACHABLE: Duration = Duration::from_secs(10);
 /// After so many split attempts in a row a waiter gives up its place for another.
 const TIES: u32 = 3;
 
+/// So often in a row a waiter that is told to go and finds the lock held goes at once; then it takes its time: a server that
+/// says so without end would have it ask without end.
+const TRUSTED: u32 = 5;
+
 /// How often the line on a terminal is drawn.
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -95,6 +99,8 @@ struct Wait<'a> {
     silent: Vec<bool>,
     /// So many attempts in a row have ended in a tie.
     splits: u32,
+    /// So many times in a row it was said to be our turn and was not.
+    misled: u32,
     longest_ttl: Duration,
     /// Who we are to those who wait, from the first ticket on: the connections listen for this name.
     waiter: Option<Waiter>,
@@ -122,6 +128,7 @@ impl<'a> Wait<'a> {
             answered: false,
             silent: Vec::new(),
             splits: 0,
+            misled: 0,
             longest_ttl: lock.schedule.ttl(),
             waiter: None,
             ticket: None,
@@ -283,7 +290,8 @@ impl<'a> Wait<'a> {
         // Whoever watches looks when the first would.
         let rank = if self.watches { Some(0) } else { self.rank };
         let until = stop.min(now + last.pause(rank, heard, self.splits, self.lock));
-        let mut line = Line::new(self.nodes, until, self.lock.schedule.retry());
+        let retry = self.lock.schedule.retry();
+        let mut line = Line::new(self.nodes, until, retry, if self.misled < TRUSTED { Duration::ZERO } else { retry });
         loop {
             let (rank, begin) = (self.rank, self.begin);
             self.status.draw(|| last.status(rank, begin, self.lock));
@@ -292,6 +300,7 @@ impl<'a> Wait<'a> {
                 caught = terminating(signals) => return Some(caught),
                 over = line.stand(&mut self.alarm, self.status.due()) => if over {
                     self.watches |= line.watches();
+                    self.misled = if line.has_turn() { self.misled.saturating_add(1) } else { 0 };
                     return None;
                 },
             }

@@ -29,11 +29,14 @@ pub struct Line {
     retry: Duration,
     /// Whether a node has said that we are to see to it that whoever's turn it is goes.
     watches: bool,
+    /// The pause once it is our turn.
+    doubt: Duration,
 }
 
 impl Line {
     /// To try again at `until`, or sooner if a node says so, or at most `retry` after a connection to one is lost.
-    pub fn new(nodes: &Nodes, until: Instant, retry: Duration) -> Self {
+    /// `doubt`: how long not to believe it that it is our turn.
+    pub fn new(nodes: &Nodes, until: Instant, retry: Duration, doubt: Duration) -> Self {
         Self {
             wakes: nodes.iter().map(|node| node.wake()).collect(),
             // A node that was lost already has just been tried, and may be gone for a day; the others will tell.
@@ -43,7 +46,13 @@ impl Line {
             until,
             retry,
             watches: false,
+            doubt,
         }
+    }
+
+    /// Whether a node has said that it is our turn.
+    pub fn has_turn(&self) -> bool {
+        self.gone.contains(&true)
     }
 
     /// Whether a majority will tell when the lock is free.
@@ -101,7 +110,7 @@ impl Line {
             Wake::Go => {
                 self.gone[node] = true;
                 let enough = self.gone.iter().filter(|gone| **gone).count() >= Quorum::of(self.nodes.len()).needed();
-                self.sooner(if enough { Duration::ZERO } else { SETTLING });
+                self.sooner(if enough { self.doubt } else { self.doubt.max(SETTLING) });
             }
         }
     }
