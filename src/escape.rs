@@ -25,6 +25,13 @@ pub fn text(raw: &str) -> String {
     out
 }
 
+/// The same for what may be as long as whoever wrote it likes: its first 200 characters.
+pub fn short(raw: &str) -> String {
+    let shown: String = raw.chars().take(200).collect();
+    let more = if shown.len() < raw.len() { "…" } else { "" };
+    text(&shown) + more
+}
+
 /// Bytes, of which those that are no UTF-8 are written as `\xff`.
 pub fn bytes(raw: &[u8]) -> String {
     raw.utf8_chunks().fold(String::new(), |mut out, chunk| {

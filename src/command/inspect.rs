@@ -30,6 +30,9 @@ const AT_ONCE: usize = 32;
 /// So many of those who wait for a lock are shown.
 const CROWD: usize = 1000;
 
+/// So many of them are asked for while it is looked at several locks at once.
+const FEW: usize = 32;
+
 /// How often the progress is drawn.
 const DRAWN: Duration = Duration::from_millis(100);
 
@@ -107,10 +110,14 @@ impl View {
         let away = locks.first().map(|(_, looks)| looks.away()).unwrap_or_default();
         let (nodes_of_all, away) = (&nodes, &away);
         let others = rest.map(async |key| {
-            let seen = look_closely(nodes_of_all, &key, reach.limit, CROWD, away, |_| false).await;
+            let seen = look_closely(nodes_of_all, &key, reach.limit, FEW, away, |_| false).await;
             (key, seen)
         });
         locks.extend(stream::iter(others).buffered(AT_ONCE).collect::<Vec<_>>().await);
+        // Where more wait, one after the other: what was read of several at once has a limit.
+        for (key, looks) in locks.iter_mut().skip(1).filter(|(_, looks)| looks.census().has_more_waiters()) {
+            *looks = look_closely(&nodes, key, reach.limit, CROWD, away, |_| false).await;
+        }
         // Of what was found by itself only locks that are held are of interest.
         locks.retain(|(key, looks)| wanted.is_named(key) || looks.census().holder().is_some());
         Ok(Self { nodes, locks })

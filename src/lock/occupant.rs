@@ -126,7 +126,7 @@ impl Occupant {
                 by + &note + &broken.unwrap_or_default()
             }
             Who::Waiter(waiter) => {
-                format!("free, but next in line is {}, pid {}", escape::text(&waiter.host), waiter.pid)
+                format!("free, but next in line is {}, pid {}", escape::short(&waiter.host), waiter.pid)
             }
             Who::Unnamed => "held by a process that has not said who it is".to_owned(),
             Who::Foreign(what) => format!("held by a client that is not rlock: {what}"),
@@ -171,6 +171,12 @@ mod tests {
     fn a_foreign_key_without_a_ttl_is_said_to_stay() {
         let text = Occupant::from(sighting(b"\x1b]0;owned\x07")).to_string();
         assert!(text.contains("\\x1b]0;owned\\x07") && text.contains("never go away"), "{text}");
+    }
+
+    #[test]
+    fn a_waiter_whose_name_has_no_end_does_not_fill_the_screen() {
+        let waiter = format!("{} {} 7 8", Token::fresh(), "x".repeat(60_000)).parse().unwrap();
+        assert!(Occupant { who: Who::Waiter(waiter), ttl: None }.to_string().len() < 300);
     }
 
     proptest! {

@@ -89,7 +89,7 @@ impl Exam {
         let (round_trip, ahead) = trips(&console).await?;
         let info = console.say(&["INFO"]).await.ok().and_then(text).map(|text| fields(&text)).unwrap_or_default();
         let fsync = match console.say(&["CONFIG", "GET", "appendfsync"]).await {
-            Ok(Value::Array(pair)) => pair.into_iter().nth(1).and_then(text),
+            Ok(Value::Array(pair)) => pair.into_iter().nth(1).and_then(text).map(|word| crate::escape::short(&word)),
             _ => None,
         };
         Ok(Self { round_trip, ahead, info, fsync, lacking, closed, deaf })
@@ -160,6 +160,6 @@ fn text(value: Value) -> Option<String> {
 
 fn fields(info: &str) -> HashMap<String, String> {
     let field =
-        |line: &str| line.split_once(':').map(|(name, value)| (name.to_owned(), crate::escape::text(value.trim())));
+        |line: &str| line.split_once(':').map(|(name, value)| (name.to_owned(), crate::escape::short(value.trim())));
     info.lines().filter_map(field).collect()
 }

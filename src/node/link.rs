@@ -15,15 +15,19 @@ use redis::{AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, RedisCo
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::Sender;
 
 use super::address::{Endpoint, Secret, Server};
 use super::tls::Trust;
-use super::{Fault, FaultKind};
+use super::{Fault, FaultKind, Wake, reply};
 use crate::escape;
 
 /// The most that may be read between two requests, for all that a lock needs.
 pub const REPLY_LIMIT: usize = 64 * 1024;
+
+/// So many bytes is each line counted for, beside its own: there is a value in it, which takes some hundred when it is read.
+/// Else a reply of nothing but empty values would cost twenty times its length.
+const LINE: usize = 32;
 
 /// How to get in: what the address says, completed with what the environment or a file says.
 #[derive(Clone)]
@@ -101,34 +105,28 @@ pub async fn wait_for(changed: &Notify, seen: impl Fn() -> bool) {
 
 impl Link {
     /// Connects and authenticates. The caller limits the time; `limit` is the most that may be read between two requests.
-    /// `told`: speak RESP3, and pass on what the server tells of its own accord.
-    pub async fn open(access: &Access, limit: usize, told: Option<UnboundedSender<PushInfo>>) -> Result<Self, Fault> {
+    /// `told`: speak RESP3, and pass on the words to one who waits.
+    pub async fn open(access: &Access, limit: usize, told: Option<Sender<Wake>>) -> Result<Self, Fault> {
         match &access.server.endpoint {
             Endpoint::Unix(path) => {
                 let stream = UnixStream::connect(path).await.map_err(|error| cannot_connect(&error))?;
-                Self::set_up(access, stream, limit, told).await
+                Self::over(access, stream, limit, told).await
             }
             Endpoint::Tcp { host, port, tls } => {
                 let stream =
                     TcpStream::connect((host.as_str(), *port)).await.map_err(|error| cannot_connect(&error))?;
                 stream.set_nodelay(true).map_err(|error| cannot_connect(&error))?;
                 match (&access.trust, tls) {
-                    (Some(trust), true) => {
-                        Self::set_up(access, trust.handshake(host, stream).await?, limit, told).await
-                    }
+                    (Some(trust), true) => Self::over(access, trust.handshake(host, stream).await?, limit, told).await,
                     (None, true) => Err(Fault::new(FaultKind::Unfit, "no issuer is trusted for rediss://")),
-                    (_, false) => Self::set_up(access, stream, limit, told).await,
+                    (_, false) => Self::over(access, stream, limit, told).await,
                 }
             }
         }
     }
 
-    async fn set_up<S>(
-        access: &Access,
-        stream: S,
-        limit: usize,
-        told: Option<UnboundedSender<PushInfo>>,
-    ) -> Result<Self, Fault>
+    /// The same over `stream`, wherever that leads.
+    pub async fn over<S>(access: &Access, stream: S, limit: usize, told: Option<Sender<Wake>>) -> Result<Self, Fault>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -146,7 +144,10 @@ impl Link {
         let mut config = AsyncConnectionConfig::new().set_response_timeout(None);
         if let Some(told) = told {
             info = info.set_protocol(ProtocolVersion::RESP3);
-            config = config.set_push_sender(told);
+            config = config.set_push_sender(move |push: PushInfo| {
+                // Where as many are kept unread as there is room for, one more would say nothing new.
+                reply::wake(&push).map_or(Ok(()), |wake| told.try_send(wake))
+            });
         }
         let opened = MultiplexedConnection::new_with_config(&info, metered, config).await;
         let (connection, driver) = opened.map_err(|error| match error.kind() {
@@ -332,11 +333,7 @@ fn told(error: &RedisError) -> String {
         (None, Some(detail)) => detail.to_owned(),
         _ => error.to_string(),
     };
-    let mut shown: String = words.chars().take(200).collect();
-    if shown.len() < words.len() {
-        shown.push('…');
-    }
-    escape::text(&shown)
+    escape::short(&words)
 }
 
 /// Has the processor say what it can do, which whoever reads the reply will ask. In a virtual machine that takes some
@@ -359,12 +356,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
-        let count = buffer.filled().len() - before;
-        let Some(left) = self.allowance.checked_sub(count) else {
+        let new = &buffer.filled()[before..];
+        let count = new.len();
+        let lines = new.split(|byte| *byte == b'\n').count() - 1;
+        let cost = count + lines * LINE;
+        let Some(left) = self.allowance.checked_sub(cost) else {
             self.traffic.break_off();
             return Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("a reply of over {} KiB", self.limit / 1024),
+                format!("a reply of over {} KiB, or of very many values", self.limit / 1024),
             )));
         };
         self.allowance = left;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use redis::{Cmd, PushInfo, PushKind, Value};
+use redis::{Cmd, Value};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::link::{Access, Link, REPLY_LIMIT, wait_for};
@@ -31,12 +31,18 @@ const FENCE_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How long a queue is kept after a waiter last looked. Waiters look every minute.
 const QUEUE_LIFE: Duration = Duration::from_secs(600);
 
-/// So many bytes of those who wait are told for a look, at most.
-const CROWD_LIMIT: usize = 128 * 1024;
+/// So many bytes of those who wait are told for a look, at most, for each who is asked for.
+const WAITER_ROOM: usize = 128;
+
+/// What there is to read of a look: a value of a KiB, whatever it is, and some who wait.
+const LOOK_ROOM: usize = 40 * 1024;
 
 /// Connections without an answer that are kept for their late replies; the oldest beyond that is closed, or a node that
 /// accepts connections and never answers would use up our descriptors.
 const KEPT_LINKS: usize = 4;
+
+/// Words to one who waits that are kept until they are heeded: each is followed by a look, which the rest would only repeat.
+const KEPT_WAKES: usize = 16;
 
 /// The files of `scripts/`, one after the other, without what only people read.
 macro_rules! script {
@@ -63,8 +69,8 @@ pub struct RedisNode {
     limit: Duration,
     requests: mpsc::UnboundedSender<Request>,
     links: Arc<Links>,
-    /// What the server tells of its own accord.
-    pushes: Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<PushInfo>>>,
+    /// Word for one who waits.
+    wakes: Arc<tokio::sync::Mutex<mpsc::Receiver<Wake>>>,
 }
 
 /// The connections that the node's task has, newest last.
@@ -123,18 +129,18 @@ impl RedisNode {
         Self::with_room(access, limit, REPLY_LIMIT)
     }
 
-    /// The same, for `looks` at once at locks and at those who wait for them.
+    /// The same, for `looks` at once at locks and at few who wait for them, or one at many.
     pub fn for_looks(access: Access, limit: Duration, looks: usize) -> Self {
-        Self::with_room(access, limit, looks * (CROWD_LIMIT * 2 + REPLY_LIMIT / 32))
+        Self::with_room(access, limit, looks * LOOK_ROOM)
     }
 
     fn with_room(access: Access, limit: Duration, room: usize) -> Self {
         let (requests, inbox) = mpsc::unbounded_channel();
         let links = Arc::new(Links::default());
         let name = access.server.to_string();
-        let (told, pushes) = mpsc::unbounded_channel();
+        let (told, wakes) = mpsc::channel(KEPT_WAKES);
         tokio::spawn(Worker { access, limit, room, links: Arc::clone(&links), told }.work(inbox));
-        Self { name, limit, requests, links, pushes: Arc::new(tokio::sync::Mutex::new(pushes)) }
+        Self { name, limit, requests, links, wakes: Arc::new(tokio::sync::Mutex::new(wakes)) }
     }
 
     fn ask(&self, command: Cmd, route: Route, sets: bool) -> oneshot::Receiver<Reply> {
@@ -182,7 +188,7 @@ struct Worker {
     /// The most that may be read between two requests.
     room: usize,
     links: Arc<Links>,
-    told: mpsc::UnboundedSender<PushInfo>,
+    told: mpsc::Sender<Wake>,
 }
 
 impl Worker {
@@ -283,7 +289,7 @@ impl Worker {
         open.last().filter(|_| full).cloned()
     }
 
-    async fn open(&self, told: Option<mpsc::UnboundedSender<PushInfo>>, ends: Instant) -> Result<Link, Fault> {
+    async fn open(&self, told: Option<mpsc::Sender<Wake>>, ends: Instant) -> Result<Link, Fault> {
         // Boxed: opening is rare and its state large, and would be part of every future above it.
         // Nothing was sent yet, so a connection that is slow to open leaves nothing unknown behind.
         let slow = || Err(Fault { kind: FaultKind::Unavailable, ..Fault::timeout(self.limit) });
@@ -351,7 +357,7 @@ impl Node for RedisNode {
 
     fn look(&self, key: &Key, crowd: usize) -> Pending<Result<Sight, Fault>> {
         let mut command = eval(LOOK, &[key.stored(), &key.derived("fence"), &key.derived("queue")]);
-        command.arg(crowd).arg(CROWD_LIMIT);
+        command.arg(crowd).arg(crowd * WAITER_ROOM);
         let reply = self.ask(command, Route::Usual, false);
         Box::pin(async move {
             let Reply { sent, result } = received(reply).await;
@@ -404,15 +410,12 @@ impl Node for RedisNode {
     }
 
     fn wake(&self) -> Pending<Wake> {
-        let pushes = Arc::clone(&self.pushes);
+        let wakes = Arc::clone(&self.wakes);
         Box::pin(async move {
-            let mut pushes = pushes.lock().await;
-            while let Some(push) = pushes.recv().await {
-                if let (PushKind::Message, Some(Value::BulkString(word))) = (push.kind, push.data.get(1)) {
-                    return if word == b"watch" { Wake::Watch } else { Wake::Go };
-                }
+            match wakes.lock().await.recv().await {
+                Some(wake) => wake,
+                None => std::future::pending().await,
             }
-            std::future::pending().await
         })
     }
 

@@ -2,11 +2,14 @@
 //!
 //! A reply that no script of ours gives is a fault, and an unknown one: the command may have run.
 
+use std::fmt::{self, Write};
 use std::time::Duration;
 
-use redis::Value;
+use redis::{PushInfo, PushKind, Value};
 
-use super::{Answer, Fault, FaultKind, Inquiry, Renewal, Vote};
+use super::{Answer, Fault, FaultKind, Inquiry, Renewal, Vote, Wake};
+use crate::escape;
+use crate::lock::details::LARGEST_VALUE;
 use crate::lock::fence::Fence;
 use crate::lock::identity::Identity;
 use crate::lock::instant::Instant;
@@ -14,6 +17,9 @@ use crate::lock::lease::Struck;
 use crate::lock::occupant::{Occupant, Sighting, Who};
 use crate::lock::queue::{Place, Ticket};
 use crate::lock::sight::Sight;
+
+/// No type of Redis' or of a module's has a longer name, in bytes.
+const LONGEST_TYPE: usize = 64;
 
 /// What a script answered to an acquire; a grant lasts until `until`.
 pub fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
@@ -46,7 +52,7 @@ fn inquiry(about: &Value) -> Option<Inquiry> {
     let told = |index: usize| word(index).map(str::to_owned);
     match items.len() {
         0 => Some(Inquiry::None),
-        2 if word(0)? == "forbidden" => Some(Inquiry::Forbidden(crate::escape::text(word(1)?))),
+        2 if word(0)? == "forbidden" => Some(Inquiry::Forbidden(escape::short(word(1)?))),
         3 => {
             Some(Inquiry::Told(Identity { uptime: word(0)?.parse().ok()?, run_id: told(1)?, replication_id: told(2)? }))
         }
@@ -59,7 +65,7 @@ fn placed(place: &Value) -> Option<Place> {
     let [Value::Int(rank), now, refused] = items.as_slice() else { return None };
     let now = std::str::from_utf8(bulk(now)?).ok()?.parse().ok()?;
     let refused = String::from_utf8_lossy(bulk(refused)?);
-    let refused = (!refused.is_empty()).then(|| crate::escape::text(&refused));
+    let refused = (!refused.is_empty()).then(|| escape::short(&refused));
     Some(Place { rank: u32::try_from(*rank).ok(), now, refused })
 }
 
@@ -77,7 +83,7 @@ pub fn renewal(value: &Value, until: Instant, keeps: bool) -> Renewal {
         Some([Some("healed"), _]) => Renewal::Healed(until),
         Some([Some("broken"), _]) => {
             let by = sighting(value).map(Occupant::from).and_then(|seen| seen.holder()?.1.broken.clone());
-            Renewal::Broken(keeps.then_some(until), crate::escape::text(&by.unwrap_or_default()))
+            Renewal::Broken(keeps.then_some(until), escape::text(&by.unwrap_or_default()))
         }
         _ => match standing(value, "renewed") {
             Ok(None) => Renewal::Renewed(until),
@@ -97,6 +103,12 @@ pub fn standing(value: &Value, good: &str) -> Result<Option<Struck>, Fault> {
     }
 }
 
+/// What the server tells of its own accord, if it is word for one who waits.
+pub fn wake(push: &PushInfo) -> Option<Wake> {
+    let (PushKind::Message, Some(Value::BulkString(word))) = (&push.kind, push.data.get(1)) else { return None };
+    Some(if word == b"watch" { Wake::Watch } else { Wake::Go })
+}
+
 /// The first two words of an array reply.
 fn parts(value: &Value) -> Option<[Option<&str>; 2]> {
     let Value::Array(items) = value else { return None };
@@ -111,6 +123,10 @@ fn bulk(value: &Value) -> Option<&[u8]> {
 fn sighting(value: &Value) -> Option<Sighting> {
     let Value::Array(items) = value else { return None };
     let [_, kind, Value::Int(length), head, Value::Int(ttl)] = items.as_slice() else { return None };
+    // No script of ours sends more of either, and what is sent is shown.
+    if bulk(kind)?.len() > LONGEST_TYPE || bulk(head)?.len() > LARGEST_VALUE {
+        return None;
+    }
     Some(Sighting {
         kind: String::from_utf8_lossy(bulk(kind)?).into_owned(),
         length: u64::try_from(*length).ok()?,
@@ -148,6 +164,49 @@ fn ticket(pair: &[Value]) -> Option<Ticket> {
 
 /// A reply that no script of ours gives: not a server we know, or a proxy's own words. It may have run.
 fn garbled(value: &Value) -> Fault {
-    let shown: String = format!("{value:?}").chars().take(80).collect();
-    Fault::new(FaultKind::Unknown, format!("an answer that makes no sense: {}", crate::escape::text(&shown)))
+    let mut shown = First { text: String::new(), left: 80 };
+    let _ = write!(shown, "{value:?}");
+    Fault::new(FaultKind::Unknown, format!("an answer that makes no sense: {}", escape::text(&shown.text)))
+}
+
+/// The first characters of something long, of which no more is written than they.
+struct First {
+    text: String,
+    left: usize,
+}
+
+impl fmt::Write for First {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for c in text.chars() {
+            self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;
+            self.text.push(c);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<Value> {
+        words.iter().map(|word| Value::BulkString(word.as_bytes().to_vec())).collect()
+    }
+
+    fn held(kind: &str, head: &str) -> Value {
+        let mut items = words(&["held", kind]);
+        items.extend([Value::Int(0)].into_iter().chain(words(&[head])).chain([Value::Int(9)]));
+        let place = [vec![Value::Int(0)], words(&["1", ""])].concat();
+        Value::Array(vec![Value::Array(items), Value::Array(Vec::new()), Value::Array(place)])
+    }
+
+    #[test]
+    fn what_is_longer_than_any_script_sends_is_no_answer() {
+        let now = Instant::from_nanos(0);
+        assert!(matches!(answer(&held("hash", ""), now), Ok(Answer { vote: Vote::Held(_), .. })));
+        for long in [held(&"y".repeat(65), ""), held("string", &"y".repeat(LARGEST_VALUE + 1))] {
+            let fault = answer(&long, now).unwrap_err();
+            assert!(fault.kind == FaultKind::Unknown && fault.why.len() < 200, "{fault}");
+        }
+    }
 }

@@ -17,8 +17,8 @@ const COUNTERS: &str = "rlock:fence:{*";
 /// So many keys are looked at in one request: some tenths of a millisecond of the server's time.
 const STEP: usize = 1000;
 
-/// One step's keys, if all of them should be locks with the longest names, thrice: SCAN may return more than it was asked.
-const REPLY_LIMIT: usize = 3 * STEP * 2200;
+/// One step's keys, if all of them should be locks with the longest names; SCAN may return some more than it was asked.
+const REPLY_LIMIT: usize = STEP * 2400;
 
 /// A walk through one server's keys.
 pub struct Survey {
@@ -33,11 +33,12 @@ impl Survey {
         Ok(Self { console: Console::open(access, limit, REPLY_LIMIT).await?, cursor: Some("0".to_owned()) })
     }
 
-    /// How many keys there are in all, if the server says so.
-    pub async fn size(&self) -> Option<u64> {
+    /// How many keys there are in all, if the server says so. An error if it says nothing: then it will not to more either.
+    pub async fn size(&self) -> Result<Option<u64>, Fault> {
         match self.console.say(&["DBSIZE"]).await {
-            Ok(Value::Int(size)) => u64::try_from(size).ok(),
-            _ => None,
+            Ok(Value::Int(size)) => Ok(u64::try_from(size).ok()),
+            Err(fault) if fault.kind == FaultKind::Unknown => Err(fault),
+            Ok(_) | Err(_) => Ok(None),
         }
     }
 
@@ -59,7 +60,7 @@ impl Survey {
 }
 
 /// The next cursor, and the names that are text: a lock's is.
-fn page(value: Value) -> Option<(String, Vec<String>)> {
+pub fn page(value: Value) -> Option<(String, Vec<String>)> {
     let Value::Array(parts) = value else { return None };
     let [Value::BulkString(cursor), Value::Array(names)] = <[Value; 2]>::try_from(parts).ok()? else { return None };
     let cursor = String::from_utf8(cursor).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?;

@@ -30,7 +30,7 @@ pub async fn survey(
     let (seen, of) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
     let walk = async |access: &Access| -> Result<Vec<Key>, Fault> {
         let mut survey = Survey::begin(access, limit).await?;
-        of.set(of.get() + survey.size().await.unwrap_or_default());
+        of.set(of.get() + survey.size().await?.unwrap_or_default());
         let mut keys = Vec::new();
         while let Some(names) = survey.step().await? {
             keys.extend(names.iter().filter_map(|name| Key::of_derived("fence", name, prefix)).filter(&wanted));

@@ -263,6 +263,23 @@ fn a_queue_is_not_trusted_and_not_told_to_its_end() {
 }
 
 #[test]
+fn all_who_wait_for_each_of_several_locks_are_told() {
+    let server = Server::start();
+    let crowd = "for i = 1, ARGV[1] do
+                   redis.call('ZADD', KEYS[1], i, string.format('5ae7c1be-3e1a-4a44-8c5a-%012x web1 7 8', i))
+                 end";
+    let numbers = [40, 1000, 500, 3];
+    let names: Vec<String> = numbers.iter().map(|number| format!("job{number}")).collect();
+    for (name, number) in names.iter().zip(numbers) {
+        server.cli(&["EVAL", crowd, "1", &format!("rlock:queue:{{{name}}}:{name}"), &number.to_string()]);
+    }
+    let words: Vec<&str> = names.iter().map(String::as_str).collect();
+    let told = seen(&server.url(), &words, 0);
+    let told: Vec<usize> = told.iter().map(|lock| lock["waiters"].as_array().map_or(0, Vec::len)).collect();
+    assert_eq!(told, numbers);
+}
+
+#[test]
 fn a_local_lock_can_be_inspected_by_its_name() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = format!("local:{}", dir.path().display());

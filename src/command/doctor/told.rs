@@ -111,7 +111,7 @@ fn row(name: &str, exam: &Result<Exam, Fault>) -> Vec<String> {
         exam.number("uptime_in_seconds")
             .map_or_else(|| "?".to_owned(), |up| duration::show_rounded(Duration::from_secs(up))),
         match (exam.field("aof_enabled"), &exam.fsync) {
-            (Some("1"), Some(fsync)) => format!("aof {}", escape::text(fsync)),
+            (Some("1"), Some(fsync)) => format!("aof {fsync}"),
             (Some("1"), None) => "aof".to_owned(),
             (Some(_), _) => "none".to_owned(),
             (None, _) => "?".to_owned(),

@@ -152,7 +152,7 @@ fn waiters(key: &Key, census: &Census, alone: bool) -> Vec<String> {
     let now = clock::unix_millis(SystemTime::now());
     let one = |(place, ticket): (usize, &&Ticket)| {
         let Waiter { host, pid, since, .. } = &ticket.waiter;
-        format!("  {}. {}, pid {pid}, for {}", place + 1, escape::text(host), ago(*since, now))
+        format!("  {}. {}, pid {pid}, for {}", place + 1, escape::short(host), ago(*since, now))
     };
     let named = queue.iter().enumerate().map(one).filter(|_| alone);
     std::iter::once(format!("{key}: {number}{more} {wait}")).chain(named).collect()
