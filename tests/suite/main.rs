@@ -5,6 +5,8 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
+#[path = "../properties/mod.rs"]
+mod properties;
 mod support;
 
 mod access;
@@ -13,9 +15,11 @@ mod busy;
 mod child;
 mod doctor;
 mod fences;
+mod fuzzed;
 mod generated;
 mod guarded;
 mod handover;
+mod hostile;
 mod independence;
 mod inspect;
 mod interop;

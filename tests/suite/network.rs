@@ -1,27 +1,10 @@
-//! Nodes that are away, slow, hostile, or out of order for a while.
+//! Nodes that are away, slow, or out of order for a while.
 
-use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::support::{Server, eventually, rlock, rlock_words};
-
-/// A peer that answers whatever is written to it in its own way.
-fn peer(answer: impl Fn(&mut std::net::TcpStream) + Send + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let url = format!("redis://{}", listener.local_addr().expect("its address"));
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { return };
-            let mut request = [0; 4096];
-            if stream.read(&mut request).is_ok() {
-                answer(&mut stream);
-            }
-        }
-    });
-    url
-}
+use crate::support::{Server, eventually, rlock};
 
 #[test]
 fn connections_that_are_killed_do_not_disturb_the_command() {
@@ -136,66 +119,6 @@ fn a_server_out_of_memory_still_renews_and_releases() {
     drop(job.stdin.take());
     job.finish().code(0).silent();
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
-}
-
-#[test]
-fn a_hostile_peer_costs_one_timeout_and_nothing_raw_on_the_terminal() {
-    let answers: [(&str, &'static [u8], i32); 8] = [
-        ("ESC in an error", b"-ERR \x1b[31mred\x1b[0m \xe2\x80\xae\r\n", 78),
-        ("a negative length", b"$-7\r\n", 69),
-        ("a huge bulk", b"$1073741824\r\nxxxxxxxxx", 69),
-        ("a huge array", b"*1073741824\r\n", 69),
-        ("no such type", b"HTTP/1.1 400 Bad Request\r\n\r\n", 69),
-        ("a word that no script says", b"*1\r\n$5\r\nmaybe\r\n", 69),
-        ("a fence that is none", b"*2\r\n$7\r\ngranted\r\n$2\r\n-1\r\n", 69),
-        ("closing in the middle", b"*2\r\n$7\r\ngra", 69),
-    ];
-    for (what, answer, code) in answers {
-        let url = peer(move |stream| {
-            let _ = stream.write_all(answer);
-            if !answer.ends_with(b"gra") {
-                let _ = stream.read(&mut [0; 4096]);
-            }
-        });
-        let finished = rlock("job").node(&url).args(["-n"]).sh("echo ran").code(code).printed(&[]);
-        assert!(finished.took < Duration::from_secs(3), "{what}: {:?}", finished.took);
-        assert!(!finished.stderr.contains(['\x1b', '\u{202e}']), "{what}: {:?}", finished.stderr);
-        assert_eq!(finished.stderr.lines().count(), 1, "{what}: {:?}", finished.stderr);
-    }
-}
-
-#[test]
-fn an_endless_reply_and_a_drip_cost_no_memory_and_one_timeout() {
-    let deep = peer(|stream| {
-        let _ = stream.write_all(&b"*1\r\n".repeat(10_000));
-    });
-    let endless = peer(|stream| while stream.write_all(&[b'+'; 4096]).is_ok() {});
-    let drip = peer(|stream| {
-        for _ in 0..1000 {
-            if stream.write_all(b"+").is_err() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    });
-    for url in [deep, endless, drip] {
-        let words = ["run", "--key", "job", "--node", &url, "-n", "true"];
-        let limited = rlock_words(words).with(|command| {
-            use std::os::unix::process::CommandExt;
-            // SAFETY: one async-signal-safe call. 20 MB of data beyond what an idle rlock maps would not fit.
-            unsafe {
-                command.pre_exec(|| {
-                    let limit = libc::rlimit { rlim_cur: 24 << 20, rlim_max: 24 << 20 };
-                    if libc::setrlimit(libc::RLIMIT_DATA, &raw const limit) == 0 {
-                        Ok(())
-                    } else {
-                        Err(std::io::Error::last_os_error())
-                    }
-                })
-            };
-        });
-        limited.finish().code(69).within(Duration::from_secs(3));
-    }
 }
 
 #[test]

@@ -1,0 +1,211 @@
+//! What a server says, through a stream in memory: a connection is set up over it, asked, and every kind of answer looked for
+//! in what comes back.
+//!
+//! The server says its next piece whenever something was written to it, and closes at the end. Time is virtual: where nothing
+//! more would ever happen, it jumps to the end of the exchange.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use redis::Value;
+use rlock::lock::instant::Instant;
+use rlock::lock::occupant::{Occupant, Who};
+use rlock::lock::sight::Sight;
+use rlock::node::address::{Endpoint, Server};
+use rlock::node::link::{Access, Link, REPLY_LIMIT};
+use rlock::node::survey::page;
+use rlock::node::{Answer, Fault, Inquiry, Renewal, Vote, reply};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::mpsc;
+
+use super::is_fit_to_be_shown;
+
+/// Between what is said before the first request and before the second, and so on. No byte of UTF-8.
+const PAUSE: u8 = 0xff;
+
+/// What an exchange may take.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// So many words to a waiter are kept.
+const WAKES: usize = 16;
+
+/// No message about a server is longer.
+const LONGEST_MESSAGE: usize = 3000;
+
+/// No line about a lock is: its value has a KiB, of which each byte may be shown as several.
+const LONGEST_OCCUPANT: usize = 12_000;
+
+/// The first byte of the input says how the server is met: with RESP3 or not, and how many bytes it sends at a time.
+pub(crate) fn hold(input: &[u8]) {
+    let Some((how, said)) = input.split_first() else { return };
+    let resp3 = how & 1 == 1;
+    let step = usize::from(how >> 1 & 0x1f) * 7 + 1;
+    let said = said.split(|byte| *byte == PAUSE).map(|piece| piece.to_vec().into()).collect();
+    let server = Hostile { said, asked: usize::from(how & 0x80 != 0), written: false, step, waker: None };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+    runtime.block_on(conversation(server, resp3));
+}
+
+async fn conversation(server: Hostile, resp3: bool) {
+    let endpoint = Endpoint::Tcp { host: "h".to_owned(), port: 1, tls: false };
+    let server_meant = Server { endpoint, user: None, password: None, db: 0 };
+    let access = Access { server: server_meant, password: None, trust: None };
+    let (told, mut wakes) = mpsc::channel(WAKES);
+    let link = match in_time(Link::over(&access, server, REPLY_LIMIT, resp3.then_some(told))).await {
+        Ok(link) => link,
+        Err(fault) => return a_fault(&fault),
+    };
+    if resp3 {
+        link.subscribe("rlock:wake:x").await;
+    }
+    let mut command = redis::cmd("EVAL");
+    command.arg("return 1").arg(0);
+    // Two at once and then one after the other, as requests overlap and follow each other.
+    let ask = || in_time(link.send(&command, false));
+    let (first, second) = futures_util::future::join(in_time(link.send(&command, true)), ask()).await;
+    let has_answered = first.as_ref().is_ok_and(|value| !matches!(value, Value::ServerError(_)));
+    assert!(!(has_answered && link.may_still_set()), "it has been answered whether the key is set");
+    for answer in [first, second, ask().await, ask().await] {
+        match answer {
+            Ok(value) => understood(&value),
+            Err(fault) => a_fault(&fault),
+        }
+    }
+    let mut heard = 0;
+    while wakes.try_recv().is_ok() {
+        heard += 1;
+    }
+    assert!(heard <= WAKES && (resp3 || heard == 0));
+}
+
+async fn in_time<T>(exchange: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    tokio::time::timeout(LIMIT, exchange).await.unwrap_or_else(|_| Err(Fault::timeout(LIMIT)))
+}
+
+/// Whatever it is, it is no more than an answer to each of our questions.
+fn understood(value: &Value) {
+    let now = Instant::from_nanos(1 << 50);
+    match reply::answer(value, now) {
+        Ok(Answer { vote, server, place }) => {
+            match vote {
+                Vote::Granted { until, .. } => assert_eq!(until, now),
+                Vote::Held(occupant) => {
+                    is_fit_to_be_shown(&occupant.to_string(), LONGEST_OCCUPANT);
+                    is_fit_to_be_shown(&occupant.named(), LONGEST_OCCUPANT);
+                }
+                Vote::Restarted => {}
+                Vote::Failed(fault) => a_fault(&fault),
+            }
+            if let Inquiry::Forbidden(why) = server {
+                is_fit_to_be_shown(&why, LONGEST_MESSAGE);
+            }
+            if let Some(why) = place.and_then(|place| place.refused) {
+                is_fit_to_be_shown(&why, LONGEST_MESSAGE);
+            }
+        }
+        Err(fault) => a_fault(&fault),
+    }
+    for keeps in [false, true] {
+        match reply::renewal(value, now, keeps) {
+            Renewal::Renewed(until) | Renewal::Healed(until) => assert_eq!(until, now),
+            Renewal::Broken(until, by) => {
+                assert_eq!(until, keeps.then_some(now));
+                is_fit_to_be_shown(&by, LONGEST_OCCUPANT);
+            }
+            Renewal::Lost(_) => {}
+            Renewal::Failed(fault) => a_fault(&fault),
+        }
+    }
+    for good in ["released", "forced"] {
+        if let Err(fault) = reply::standing(value, good) {
+            a_fault(&fault);
+        }
+    }
+    match reply::sight(value, now) {
+        Ok(sight) => a_sight(&sight),
+        Err(fault) => a_fault(&fault),
+    }
+    if let Some((cursor, _)) = page(value.clone()) {
+        assert!(cursor.bytes().all(|byte| byte.is_ascii_digit()));
+        is_fit_to_be_shown(&cursor, 20);
+    }
+}
+
+fn a_sight(sight: &Sight) {
+    let Sight { occupant, foreign, queue, asked, .. } = sight;
+    if let Some(occupant) = occupant {
+        is_fit_to_be_shown(&occupant.to_string(), LONGEST_OCCUPANT);
+        assert_eq!(occupant.holder().is_none(), foreign.is_some(), "a lock of ours is never cleared as a foreign one");
+    }
+    for ticket in queue {
+        let next = Occupant { who: Who::Waiter(ticket.waiter.clone()), ttl: None };
+        is_fit_to_be_shown(&next.to_string(), LONGEST_MESSAGE);
+    }
+    for drift in [0.0, 0.01, 0.5] {
+        assert!(sight.stands_until(drift) >= *asked);
+    }
+}
+
+fn a_fault(fault: &Fault) {
+    is_fit_to_be_shown(&fault.to_string(), LONGEST_MESSAGE);
+}
+
+/// The server.
+struct Hostile {
+    /// What it has still to say.
+    said: VecDeque<VecDeque<u8>>,
+    /// So many of its pieces were asked for and are not said yet.
+    asked: usize,
+    /// Something was written since the last flush.
+    written: bool,
+    /// So many bytes at a time.
+    step: usize,
+    waker: Option<Waker>,
+}
+
+impl AsyncRead for Hostile {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        while self.asked > 0 {
+            let step = self.step.min(buffer.remaining());
+            // Nothing is left to be said: it closes.
+            let Some(piece) = self.said.front_mut() else { return Poll::Ready(Ok(())) };
+            let count = step.min(piece.len());
+            if count > 0 {
+                buffer.put_slice(&piece.drain(..count).collect::<Vec<_>>());
+                return Poll::Ready(Ok(()));
+            }
+            self.said.pop_front();
+            // The last piece is followed by the end, whether or not anybody asks for it.
+            if !self.said.is_empty() {
+                self.asked -= 1;
+            }
+        }
+        self.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl AsyncWrite for Hostile {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.written = true;
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if std::mem::take(&mut self.written) {
+            self.asked += 1;
+            if let Some(waker) = self.waker.take() {
+                waker.wake();
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

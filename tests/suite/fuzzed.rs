@@ -1,0 +1,85 @@
+//! What the fuzzers of `fuzz/` look for, tried on what they begin with, and on that with some bytes changed.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use crate::properties::{addresses, config, durations, replies, values};
+
+/// All that a fuzzer of this name begins with.
+fn seeds(target: &str) -> Vec<Vec<u8>> {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
+    let files = std::fs::read_dir(&corpus).expect("its corpus").map(|file| file.expect("a file of it").path());
+    let mut files: Vec<_> = files.collect();
+    files.sort();
+    assert!(files.len() > 10, "{} is nearly empty", corpus.display());
+    files.iter().map(|file| std::fs::read(file).expect("a seed")).collect()
+}
+
+/// A seed in which some stretches were replaced: by others' bytes, or by none.
+fn changed(target: &str) -> impl Strategy<Value = Vec<u8>> + use<> {
+    let piece = select(seeds(target)).prop_flat_map(|seed| {
+        let all = seed.len();
+        (Just(seed), 0..=all, 0..=all).prop_map(|(seed, from, to)| seed[from.min(to)..from.max(to)].to_vec())
+    });
+    let bytes = prop_oneof![Just(Vec::new()), proptest::collection::vec(any::<u8>(), 1..4), piece];
+    let changes = proptest::collection::vec((any::<Index>(), 0usize..6, bytes), 0..4);
+    (select(seeds(target)), changes).prop_map(|(mut seed, changes)| {
+        for (at, length, bytes) in changes {
+            let from = at.index(seed.len() + 1);
+            let to = seed.len().min(from + length);
+            seed.splice(from..to, bytes);
+        }
+        seed
+    })
+}
+
+#[test]
+fn what_the_fuzzers_begin_with_holds() {
+    for seed in seeds("addresses") {
+        addresses::hold(&seed);
+    }
+    for seed in seeds("config") {
+        config::hold(&seed);
+    }
+    for seed in seeds("durations") {
+        durations::hold(&seed);
+    }
+    for seed in seeds("replies") {
+        replies::hold(&seed);
+    }
+    for seed in seeds("values") {
+        values::hold(&seed);
+    }
+}
+
+proptest! {
+    // A case that fails becomes a file of the corpus.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_address_shows_its_password_or_leads_elsewhere_when_read_again(input in changed("addresses")) {
+        addresses::hold(&input);
+    }
+
+    #[test]
+    fn no_configuration_is_understood_by_halves(input in changed("config")) {
+        config::hold(&input);
+    }
+
+    #[test]
+    fn no_duration_is_misread_or_makes_a_schedule_that_does_not_fit(input in changed("durations")) {
+        durations::hold(&input);
+    }
+
+    #[test]
+    fn no_server_says_anything_that_rlock_cannot_stand(input in changed("replies")) {
+        replies::hold(&input);
+    }
+
+    #[test]
+    fn no_stored_value_reaches_a_terminal_raw_or_is_taken_for_what_it_is_not(input in changed("values")) {
+        values::hold(&input);
+    }
+}

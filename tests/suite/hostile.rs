@@ -1,0 +1,257 @@
+//! Servers that mean no good, or are none: whatever they say costs rlock one node timeout and some memory, shows nothing raw on
+//! a terminal, and starts no command.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::{Finished, Rlock, rlock, rlock_words};
+
+const TOKEN: &str = "6b29fc40-ca47-4067-b31d-00dd010662da";
+
+/// What rlock may map, in bytes: some 20 MB more than when it does nothing.
+const MEMORY: u64 = 24 << 20;
+
+/// So many rlocks run at once: most of them only wait for their timeouts.
+const AT_ONCE: usize = 8;
+
+/// A server that answers each request in its own way, on any number of connections, until it fails to.
+fn server(answer: impl Fn(&[u8], &mut TcpStream) -> io::Result<()> + Send + Sync + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("redis://{}", listener.local_addr().expect("its address"));
+    let answer = Arc::new(answer);
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let answer = Arc::clone(&answer);
+            std::thread::spawn(move || {
+                let mut request = vec![0; 1 << 16];
+                while let Ok(length @ 1..) = stream.read(&mut request) {
+                    if answer(&request[..length], &mut stream).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    url
+}
+
+/// A way to answer everything.
+#[derive(Clone, Copy)]
+enum Says {
+    /// This, and then it is silent.
+    Once(&'static str),
+    /// This, and then it closes.
+    Last(&'static str),
+    /// The first, and then the second until nobody reads it.
+    Forever(&'static str, &'static str),
+    /// One byte after the other.
+    Drip,
+}
+
+impl Says {
+    fn to(self, stream: &mut TcpStream) -> io::Result<()> {
+        match self {
+            Self::Once(text) => stream.write_all(text.as_bytes()),
+            Self::Last(text) => stream.write_all(text.as_bytes()).and(Err(io::ErrorKind::ConnectionReset.into())),
+            Self::Forever(first, then) => {
+                stream.write_all(first.as_bytes())?;
+                let many = then.repeat(8192 / then.len());
+                loop {
+                    stream.write_all(many.as_bytes())?;
+                }
+            }
+            Self::Drip => loop {
+                stream.write_all(b"+")?;
+                std::thread::sleep(Duration::from_millis(20));
+            },
+        }
+    }
+}
+
+/// What it says, and what `run` exits with then.
+const FLOODS: [(&str, Says, i32); 9] = [
+    ("ESC in an error", Says::Once("-ERR \x1b[31mred\x1b[0m \u{202e}\r\n"), 78),
+    ("a bulk of 1 GB", Says::Forever("$1073741824\r\n", "x"), 69),
+    ("a line without end", Says::Forever("+", "y"), 69),
+    ("many empty values", Says::Forever("*100000000\r\n", "_\r\n"), 69),
+    ("many small arrays", Says::Forever("*100000000\r\n", "*1\r\n:1\r\n"), 69),
+    ("arrays in arrays", Says::Forever("*1\r\n", "*1\r\n"), 69),
+    ("replies to nobody", Says::Forever("+OK\r\n", "+OK\r\n"), 69),
+    ("pushes that nobody asked for", Says::Forever(">2\r\n+message\r\n+x\r\n", ">2\r\n+message\r\n+x\r\n"), 69),
+    ("a drip", Says::Drip, 69),
+];
+
+const MALFORMED: [(&str, Says, i32); 17] = [
+    ("a negative length", Says::Once("$-7\r\n"), 69),
+    ("a negative array", Says::Once("*-7\r\n"), 69),
+    ("a negative map", Says::Once("%-7\r\n"), 69),
+    ("a negative error", Says::Once("!-7\r\n"), 69),
+    ("a negative text", Says::Once("=-7\r\n"), 69),
+    ("a length that is none", Says::Once("$x\r\n"), 69),
+    ("a length beyond all", Says::Once("$99999999999999999999\r\n"), 69),
+    ("a huge bulk that does not come", Says::Once("$9223372036854775807\r\nx"), 69),
+    ("a huge array", Says::Once("*9223372036854775807\r\n"), 69),
+    ("a huge attribute", Says::Once("|9223372036854775807\r\n"), 69),
+    ("an attribute of an error", Says::Once("|1\r\n+a\r\n+b\r\n-ERR \x1b[2J\r\n"), 69),
+    ("no such type", Says::Once("HTTP/1.1 400 Bad Request\r\n\r\n"), 69),
+    ("a push that says nothing", Says::Once(">0\r\n>1\r\n:1\r\n"), 69),
+    ("a word that no script says", Says::Once("*1\r\n$5\r\nmaybe\r\n"), 69),
+    ("a fence that is none", Says::Once("*2\r\n$7\r\ngranted\r\n$2\r\n-1\r\n"), 69),
+    ("closing in the middle", Says::Last("*2\r\n$7\r\ngra"), 69),
+    ("closing at once", Says::Last(""), 69),
+];
+
+/// Every command that asks a node, beside `run`.
+const OTHERS: [&[&str]; 8] = [
+    &["acquire", "--key", "job", "-n"],
+    &["renew", "--key", "job", "--token", TOKEN],
+    &["release", "--key", "job", "--token", TOKEN],
+    &["check", "--key", "job", "--token", TOKEN],
+    &["inspect", "job"],
+    &["inspect"],
+    &["break", "job", "--yes"],
+    &["doctor", "--key", "job"],
+];
+
+/// This rlock, which fails if it maps more than [`MEMORY`].
+fn frugal(rlock: Rlock) -> Rlock {
+    rlock.with(|command| {
+        let limit = libc::rlimit { rlim_cur: MEMORY, rlim_max: MEMORY };
+        let set = move || {
+            // SAFETY: reads what it is given.
+            if unsafe { libc::setrlimit(libc::RLIMIT_DATA, &raw const limit) } == 0 {
+                Ok(())
+            } else {
+                Err(io::Error::last_os_error())
+            }
+        };
+        // SAFETY: one async-signal-safe call.
+        unsafe { command.pre_exec(set) };
+    })
+}
+
+/// Nothing that a terminal acts on, and nothing too long to be read.
+fn is_clean(what: &str, finished: &Finished) {
+    for line in finished.stderr.lines().chain(finished.stdout.iter().map(String::as_str)) {
+        assert!(!line.contains(|c: char| c.is_control() || c == '\u{202e}'), "{what}: {line:?}");
+        assert!(line.len() < 3000, "{what}: {} bytes", line.len());
+    }
+}
+
+/// Meets each of these servers with `words`.
+fn meet(words: &'static [&'static str], servers: &[(&'static str, Says, i32)]) {
+    for some in servers.chunks(AT_ONCE) {
+        let met = some.iter().map(|&(what, says, code)| {
+            std::thread::spawn(move || {
+                let url = server(move |_, stream| says.to(stream));
+                let started = frugal(rlock_words(words[..1].iter().chain(&["--node", &url]).chain(&words[1..])));
+                let finished = started.finish();
+                let what = format!("{what}, {}", words[0]);
+                assert!(finished.exited_with(code), "{what}: {:?} {:?}", finished.stdout, finished.stderr);
+                is_clean(&what, &finished);
+                // A second is the node timeout; a second one would not go unnoticed.
+                assert!(finished.took < Duration::from_millis(1900), "{what}: {:?}", finished.took);
+                assert!(words[0] != "run" || finished.stdout.is_empty(), "{what}: the command ran");
+            })
+        });
+        for one in met.collect::<Vec<_>>() {
+            one.join().expect("what was asserted");
+        }
+    }
+}
+
+#[test]
+fn whatever_a_server_says_costs_a_run_one_timeout_and_starts_no_command() {
+    let words = &["run", "--key", "job", "-n", "--", "echo", "ran"];
+    meet(words, &FLOODS);
+    meet(words, &MALFORMED);
+}
+
+#[test]
+fn whatever_a_server_says_costs_the_other_commands_no_more() {
+    for words in OTHERS {
+        meet(words, &FLOODS);
+    }
+}
+
+/// A server that says that somebody else has the lock, and `more` to that.
+fn busy(more: impl Fn(&mut TcpStream) -> io::Result<()> + Send + Sync + 'static) -> (String, Arc<AtomicUsize>) {
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&attempts);
+    let url = server(move |request, stream| {
+        let is_said = |word: &[u8]| request.windows(word.len()).any(|window| window == word);
+        if is_said(b"HELLO") {
+            stream.write_all(b"%1\r\n+server\r\n+redis\r\n")?;
+        }
+        if is_said(b"SUBSCRIBE") {
+            stream.write_all(b">3\r\n+subscribe\r\n$1\r\nx\r\n:1\r\n")?;
+        }
+        if is_said(b"EVAL") {
+            counted.fetch_add(1, Ordering::Relaxed);
+            stream.write_all(
+                b"*3\r\n*5\r\n$4\r\nheld\r\n$6\r\nstring\r\n:1\r\n$1\r\nx\r\n:100000\r\n*0\r\n\
+                  *3\r\n:0\r\n$16\r\n1700000000000000\r\n$0\r\n\r\n",
+            )?;
+            more(stream)?;
+        }
+        Ok(())
+    });
+    (url, attempts)
+}
+
+const GO: &str = ">3\r\n+message\r\n$1\r\nx\r\n$2\r\ngo\r\n";
+
+#[test]
+fn a_waiter_that_is_told_to_go_without_end_does_not_try_without_end() {
+    let told: [fn(&mut TcpStream) -> io::Result<()>; 2] =
+        [|stream| stream.write_all(GO.as_bytes()), |stream| Says::Forever(GO, GO).to(stream)];
+    for more in told {
+        let (url, attempts) = busy(more);
+        let finished =
+            frugal(rlock("job").node(&url).args(["--wait", "2"])).command(["echo", "ran"]).code(75).printed(&[]);
+        is_clean("go", &finished);
+        // Each attempt is a request to acquire and one to release.
+        let attempts = attempts.load(Ordering::Relaxed);
+        assert!(attempts < 100, "{attempts} requests in 2 s");
+    }
+}
+
+#[test]
+fn a_waiter_stands_what_is_said_on_the_connection_on_which_it_listens() {
+    for (what, says, _) in FLOODS {
+        let (url, _) = busy(move |stream| says.to(stream));
+        let begin = Instant::now();
+        let waits = frugal(rlock("job").node(&url).args(["--wait", "1.5"]));
+        let finished = waits.command(["echo", "ran"]).printed(&[]);
+        assert!(finished.exited_with(75) || finished.exited_with(69), "{what}: {:?}", finished.stderr);
+        is_clean(what, &finished);
+        assert!(begin.elapsed() < Duration::from_millis(2900), "{what}: {:?}", begin.elapsed());
+    }
+}
+
+#[test]
+fn what_is_said_instead_of_a_greeting_costs_a_waiter_no_more() {
+    for (what, says, _) in FLOODS {
+        let (url, _) = busy(|_| Ok(()));
+        let behind = url.trim_start_matches("redis://").to_owned();
+        let front = server(move |request, stream| {
+            if request.windows(5).any(|window| window == b"HELLO") {
+                return says.to(stream);
+            }
+            // The first attempt, which listens to nothing, is answered.
+            let mut to = TcpStream::connect(&behind)?;
+            to.write_all(request)?;
+            let mut reply = [0; 4096];
+            let length = to.read(&mut reply)?;
+            stream.write_all(&reply[..length])
+        });
+        let waits = frugal(rlock("job").node(&front).args(["--wait", "1.5"]));
+        let finished = waits.command(["echo", "ran"]).printed(&[]).within(Duration::from_millis(2900));
+        assert!(finished.exited_with(75) || finished.exited_with(69), "{what}: {:?}", finished.stderr);
+        is_clean(what, &finished);
+    }
+}
