@@ -26,6 +26,7 @@ fn server(answer: impl Fn(&[u8], &mut TcpStream) -> io::Result<()> + Send + Sync
     std::thread::spawn(move || {
         while let Ok((mut stream, _)) = listener.accept() {
             let answer = Arc::clone(&answer);
+            stream.set_nodelay(true).expect("an option");
             std::thread::spawn(move || {
                 let mut request = vec![0; 1 << 16];
                 while let Ok(length @ 1..) = stream.read(&mut request) {
