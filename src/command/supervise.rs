@@ -14,6 +14,7 @@ use crate::exit::{Failure, Outcome};
 use crate::job::group::{Family, LOOKS};
 use crate::job::guard::Guard;
 use crate::job::policy::{Action, Event, Measure, Policy};
+use crate::job::scheduling::interrupt_nobody;
 use crate::job::seen::Caught;
 use crate::job::signals::Signals;
 use crate::job::spawn::Leader;
@@ -60,11 +61,9 @@ impl Job {
         }
         self.terminal.take_back(self.family.group());
         // The command is dead, or has ended by itself and what it left is free to go on, whatever becomes of rlock now.
-        match holding.descriptor() {
-            None => self.guard.stand_down(),
-            // It has the lock open as well.
-            Some(_) => self.guard.dismiss(),
-        }
+        self.guard.dismiss();
+        // The server's answer to us must not take its processor away: it has the next one to tell yet.
+        interrupt_nobody();
         lock.report.step("ended", "the command has ended; giving the lock back");
         let freed = holding.release().await;
         self.guard.bury();

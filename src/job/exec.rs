@@ -17,6 +17,7 @@ use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
 
 use super::found::Found;
+use super::scheduling::let_others_go_first;
 
 /// Where commands are looked for without a PATH (execvp(3)).
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
@@ -99,6 +100,8 @@ impl Image {
         before.thread_set_mask()?;
         let pid = started?;
         if failure == 0 {
+            // The command is being loaded still, perhaps by this very processor: it goes first.
+            let_others_go_first();
             return Ok(pid);
         }
         let _ = nix::sys::wait::waitpid(pid, None);

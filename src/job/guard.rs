@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::socket::{
@@ -24,6 +23,7 @@ use nix::unistd::{ForkResult, Pid, fork, setsid};
 use uuid::Uuid;
 
 use super::group::{Contain, Family, GUARD_NAME};
+use super::scheduling::have_run_here;
 use crate::clock;
 use crate::lock::instant::Instant;
 
@@ -170,23 +170,14 @@ impl Guard {
         Ok(())
     }
 
-    /// The command is dead, or free to go on: whatever becomes of rlock, the guard does nothing more. Cheaper than its end,
-    /// which would be in the way of the server on which somebody waits for the release.
-    pub fn stand_down(&mut self) {
-        (self.order.group, self.order.kill_at) = (NOBODY, Instant::NEVER);
-        if self.send().is_err() {
-            self.dismiss();
-        }
-    }
-
     /// Ends the guard, which does nothing more: the command is dead, or free to go on. Its zombie waits for
     /// [`Guard::bury`].
     pub fn dismiss(&mut self) {
         self.order.group = NOBODY;
-        // On this processor, which is awake, and free as soon as we wait for somebody. To wake another takes longer than
-        // the guard needs to end.
-        let mut here = CpuSet::new();
-        let _ = sched_getcpu().and_then(|cpu| here.set(cpu)).and_then(|()| sched_setaffinity(self.pid, &here));
+        if self.lock.is_some() {
+            // We shall wait for its end at once, with no server to hear from meanwhile.
+            have_run_here(self.pid);
+        }
         // SIGKILL also reaches a guard that was stopped, and from then on it runs no instruction more: that the socket is
         // closed behind it is seen by nobody.
         let _ = kill(self.pid, Signal::SIGKILL);

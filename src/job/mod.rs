@@ -7,6 +7,7 @@ pub mod found;
 pub mod group;
 pub mod guard;
 pub mod policy;
+pub mod scheduling;
 pub mod seen;
 pub mod signals;
 pub mod spawn;

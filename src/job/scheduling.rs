@@ -1,0 +1,28 @@
+//! Who goes first where processors are few: what others wait for, then what only we wait for.
+
+use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity, sched_yield};
+use nix::unistd::Pid;
+
+/// Lets whoever else is ready on this processor run before us, once.
+pub fn let_others_go_first() {
+    let _ = sched_yield();
+}
+
+/// From now on nobody is interrupted for us, as `SCHED_BATCH` has it (sched(7)); we still get our share. Whoever was started
+/// with a policy of its own keeps it.
+pub fn interrupt_nobody() {
+    let priority = libc::sched_param { sched_priority: 0 };
+    // The system calls themselves: musl's functions of these names do nothing.
+    // SAFETY: it asks for a number.
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    if policy == libc::c_long::from(libc::SCHED_OTHER) {
+        // SAFETY: the kernel reads one number, which outlives the call.
+        let _ = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_BATCH, &raw const priority) };
+    }
+}
+
+/// Has `process` run on this processor, which is awake: to end there takes it less time than another takes to wake up.
+pub fn have_run_here(process: Pid) {
+    let mut here = CpuSet::new();
+    let _ = sched_getcpu().and_then(|cpu| here.set(cpu)).and_then(|()| sched_setaffinity(process, &here));
+}
