@@ -197,7 +197,8 @@ impl Link {
         command.arg(channel);
         let link = self.clone();
         let mut exchange = Box::pin(async move {
-            if link.send(&command, false).await.is_err() {
+            // A connection that broke says nothing of what the server lets us do.
+            if link.send(&command, false).await.is_err_and(|fault| fault.kind != FaultKind::Unknown) {
                 let _ = link.deaf();
             }
         });

@@ -315,11 +315,25 @@ fn waiters_whose_connections_are_cut_keep_their_places() {
     let servers = servers(1);
     let holder = hold(&servers);
     let waiters: Vec<Running> = ["a", "b", "c"].iter().map(|name| queued(&servers, &[], name)).collect();
-    servers[0].cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    // The holder's first: one that comes back to listen is a normal client until it does.
     servers[0].cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    servers[0].cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     eventually("all listen again", || servers[0].cli(&["PUBSUB", "CHANNELS", "rlock:wake:*"]).lines().count() == 3);
     all_run(holder, waiters);
     assert_eq!(ran(&servers), ["a", "b", "c"]);
+}
+
+#[test]
+fn a_connection_that_breaks_while_we_ask_to_listen_is_not_taken_for_a_refusal() {
+    let servers = servers(1);
+    let holder = hold(&servers);
+    let waiter = queued(&servers, &["-v"], "waiter");
+    for _ in 0..100 {
+        servers[0].cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        servers[0].cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    }
+    holder.finish().code(0);
+    waiter.finish().code(0).never_said("may not listen");
 }
 
 #[test]

@@ -297,6 +297,12 @@ impl Finished {
     }
 
     #[track_caller]
+    pub(crate) fn never_said(self, words: &str) -> Self {
+        assert!(!self.stderr.contains(words), "{:?}", self.stderr);
+        self
+    }
+
+    #[track_caller]
     pub(crate) fn within(self, limit: Duration) -> Self {
         assert!(self.took <= limit, "took {:?}, stderr {}", self.took, self.stderr);
         self
