@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::batch::{Batch, Place};
-use crate::locker::Rlock;
+use crate::support::batch::{Batch, Place};
+use crate::support::commands;
 use crate::support::contender::Times;
+use crate::support::locker::Rlock;
 use crate::support::machine::{megabytes, memory};
 use crate::support::server::Server;
 use crate::support::table::{aligned, millis};
@@ -19,36 +20,18 @@ const IDLE: Duration = Duration::from_secs(30);
 /// How long each keeps the lock, in µs.
 const STAY: &str = "1000";
 
-/// What only clients send. INFO counts what scripts call beside what clients do; of these no script here calls any.
-const BY_CLIENTS: [&str; 14] = [
-    "auth",
-    "client|setinfo",
-    "client|setname",
-    "eval",
-    "eval_ro",
-    "evalsha",
-    "hello",
-    "ping",
-    "quit",
-    "select",
-    "subscribe",
-    "unsubscribe",
-    "wait",
-    "waitaof",
-];
-
 /// The section of the report.
 #[expect(clippy::cast_precision_loss, reason = "nothing here is near 2^52")]
 pub(crate) fn report(place: Place) -> Result<()> {
     println!("\n{WAITERS} who wait on one node, and {} s in which nothing happens:\n", IDLE.as_secs());
     let server = Server::start(place.dir)?;
     let mut info = server.connect()?;
-    let before = commands(&mut info)?;
+    let before = commands::sent(&mut info, &[])?;
     let batch = Batch::form(&mut Rlock::on(std::slice::from_ref(&server))?, place, WAITERS, STAY)?;
 
-    let (stood, begin) = (commands(&mut info)?, Instant::now());
+    let (stood, begin) = (commands::sent(&mut info, &[])?, Instant::now());
     std::thread::sleep(IDLE);
-    let (idle, span) = (commands(&mut info)?, begin.elapsed());
+    let (idle, span) = (commands::sent(&mut info, &[])?, begin.elapsed());
     let largest = |field: &str| -> Result<String> {
         let all: Vec<u64> = batch.waiters().map(|waiter| memory(waiter, field)).collect::<Result<_>>()?;
         Ok(format!("{:.2} MB", megabytes(*all.iter().max().context("nobody waits")?)))
@@ -56,7 +39,7 @@ pub(crate) fn report(place: Place) -> Result<()> {
     let (peak, own) = (largest("VmHWM")?, largest("RssAnon")?);
 
     let log = batch.run()?;
-    let after = commands(&mut info)?;
+    let after = commands::sent(&mut info, &[])?;
     let in_order = log.stays().iter().enumerate().filter(|(place, stay)| *place > 0 && stay.label == *place).count();
     let gaps = Times::new("gap", log.hand_overs().collect());
     let each = |count: u64| count as f64 / WAITERS as f64;
@@ -76,15 +59,4 @@ pub(crate) fn report(place: Place) -> Result<()> {
         ])
     );
     Ok(())
-}
-
-/// How many commands clients have sent so far, ours not counted.
-fn commands(server: &mut redis::Connection) -> Result<u64> {
-    let text: String = redis::cmd("INFO").arg("commandstats").query(server)?;
-    let calls = |line: &str| {
-        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        BY_CLIENTS.contains(&name).then_some(())?;
-        rest.split(',').next()?.parse::<u64>().ok()
-    };
-    Ok(text.lines().filter_map(calls).sum())
 }

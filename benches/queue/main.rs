@@ -4,9 +4,7 @@
 
 #![expect(clippy::print_stdout, reason = "the report is what a bench is for")]
 
-mod batch;
 mod crowd;
-mod locker;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -14,9 +12,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use batch::{Batch, Place};
-use locker::{Etcdctl, Locker, Rlock};
+use support::batch::{Batch, Place};
 use support::contender::Times;
+use support::locker::{self, Etcdctl, Locker, Rlock};
 use support::machine;
 use support::program::RLOCK;
 use support::server::Server;

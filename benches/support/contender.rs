@@ -1,6 +1,7 @@
 //! A command line whose wall time is measured, and the times it took.
 
-use std::process::Stdio;
+use std::ffi::OsStr;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -17,6 +18,13 @@ impl Contender {
     /// `argv` has at least one word.
     pub(crate) fn new(name: &'static str, argv: Vec<String>) -> Self {
         Self { name, argv }
+    }
+
+    /// `command` with more words, and with the environment of all.
+    pub(crate) fn running(name: &'static str, command: &Command, words: &[&str]) -> Self {
+        let own = std::iter::once(command.get_program()).chain(command.get_args());
+        let words = own.chain(words.iter().map(OsStr::new));
+        Self::new(name, words.map(|word| word.to_string_lossy().into_owned()).collect())
     }
 
     /// As it is called in the table.

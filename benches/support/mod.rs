@@ -2,8 +2,11 @@
 
 #![allow(dead_code, reason = "no bench needs all of it")]
 
+pub(crate) mod batch;
+pub(crate) mod commands;
 pub(crate) mod contender;
 pub(crate) mod line;
+pub(crate) mod locker;
 pub(crate) mod machine;
 pub(crate) mod program;
 pub(crate) mod server;

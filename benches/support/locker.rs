@@ -7,12 +7,12 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use rlock::lock::key::Key;
 
-use crate::support::program::{RLOCK, clean, first_line};
-use crate::support::server::Server;
-use crate::support::until;
+use super::program::{RLOCK, clean, first_line};
+use super::server::Server;
+use super::until;
 
 /// The lock.
-const KEY: &str = "queue";
+pub(crate) const KEY: &str = "queue";
 
 pub(crate) trait Locker {
     fn name(&self) -> &'static str;
@@ -20,8 +20,8 @@ pub(crate) trait Locker {
     /// All but the command that it is to run.
     fn command(&self) -> Command;
 
-    /// How many stand in line, the holder not among them.
-    fn standing(&mut self) -> Result<usize>;
+    /// Whether the last one started stands in line: it is the `number`th of those who wait, and has this pid.
+    fn stands(&mut self, number: usize, pid: u32) -> Result<bool>;
 }
 
 /// `rlock run` on some nodes.
@@ -51,10 +51,10 @@ impl Locker for Rlock {
         command
     }
 
-    fn standing(&mut self) -> Result<usize> {
+    fn stands(&mut self, number: usize, _: u32) -> Result<bool> {
         let cards = self.connections.iter_mut().map(|node| redis::cmd("ZCARD").arg(&self.queue).query::<usize>(node));
         let cards: Vec<usize> = cards.collect::<Result<_, _>>()?;
-        cards.into_iter().min().context("no node")
+        Ok(cards.into_iter().min().context("no node")? >= number)
     }
 }
 
@@ -91,7 +91,7 @@ impl Etcdctl {
         etcd.args(["--initial-advertise-peer-urls", &peer, "--initial-cluster", &format!("default={peer}")]);
         let etcd = etcd.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let etcd = Self { name, etcd, endpoint, _data: data };
-        until("etcd", || Ok(etcd.waiting().ok()))?;
+        until("etcd", || Ok(etcd.keys().ok()))?;
         Ok(etcd)
     }
 
@@ -102,7 +102,7 @@ impl Etcdctl {
     }
 
     /// A key each for the holder and for all who wait.
-    fn waiting(&self) -> Result<usize> {
+    fn keys(&self) -> Result<usize> {
         let output = self.etcdctl().args(["get", "--prefix", KEY, "--keys-only"]).stderr(Stdio::null()).output()?;
         ensure!(output.status.success(), "etcdctl get: {}", output.status);
         Ok(String::from_utf8_lossy(&output.stdout).lines().filter(|line| !line.is_empty()).count())
@@ -120,8 +120,8 @@ impl Locker for Etcdctl {
         command
     }
 
-    fn standing(&mut self) -> Result<usize> {
-        Ok(self.waiting()?.saturating_sub(1))
+    fn stands(&mut self, number: usize, _: u32) -> Result<bool> {
+        Ok(self.keys()? > number)
     }
 }
 

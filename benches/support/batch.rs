@@ -10,9 +10,9 @@ use anyhow::{Result, ensure};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-use crate::locker::Locker;
-use crate::support::until;
-use crate::support::witness::Log;
+use super::locker::Locker;
+use super::until;
+use super::witness::Log;
 
 /// Where batches put their files, and what they run.
 #[derive(Clone, Copy)]
@@ -61,10 +61,17 @@ impl Batch {
         })?;
         let mut batch = Self { holder, waiters: Vec::with_capacity(waiters), gate, log: log.clone() };
         for label in 1..=waiters {
-            batch.waiters.push(start(locker, label, stay)?);
-            until("one who waits", || Ok((locker.standing()? >= label).then_some(())))?;
+            let waiter = start(locker, label, stay)?;
+            let pid = waiter.0.id();
+            batch.waiters.push(waiter);
+            until("one who waits", || Ok(locker.stands(label, pid)?.then_some(())))?;
         }
         Ok(batch)
+    }
+
+    /// The process that holds the lock.
+    pub(crate) fn holder(&self) -> u32 {
+        self.holder.0.id()
     }
 
     /// The processes of those who wait.

@@ -1,0 +1,32 @@
+//! What clients have sent to a server.
+
+use anyhow::Result;
+
+/// What only clients send. INFO counts what scripts call beside what clients do; of these no script here calls any.
+const BY_CLIENTS: [&str; 14] = [
+    "auth",
+    "client|setinfo",
+    "client|setname",
+    "eval",
+    "eval_ro",
+    "evalsha",
+    "hello",
+    "ping",
+    "quit",
+    "select",
+    "subscribe",
+    "unsubscribe",
+    "wait",
+    "waitaof",
+];
+
+/// How many commands clients have sent so far, ours not counted. `also` are those that no script of theirs calls.
+pub(crate) fn sent(server: &mut redis::Connection, also: &[&str]) -> Result<u64> {
+    let text: String = redis::cmd("INFO").arg("commandstats").query(server)?;
+    let calls = |line: &str| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        (BY_CLIENTS.contains(&name) || also.contains(&name)).then_some(())?;
+        rest.split(',').next()?.parse::<u64>().ok()
+    };
+    Ok(text.lines().filter_map(calls).sum())
+}
