@@ -1,0 +1,97 @@
+//! Nobody else wants the lock: from the start of the program to its end, on one server, on this machine, on five servers
+//! and on five of which one hangs; and what memory it takes to hold it.
+
+use anyhow::Result;
+
+use crate::figures::{Row, Section, Unit};
+use crate::process;
+use crate::support::batch::{Batch, Place};
+use crate::support::contender::{Contender, Times, measure};
+use crate::support::locker::Locker;
+use crate::support::machine::megabytes;
+use crate::support::server::Server;
+use crate::who::{ON_SERVERS, ON_THIS_MACHINE, Who, World};
+
+const WARM_UP: usize = 5;
+const ROUNDS: usize = 60;
+const ROUNDS_ON_FIVE: usize = 60;
+
+pub(crate) const START: &str = "Start to end, one server";
+pub(crate) const START_LOCAL: &str = "Start to end, this machine";
+pub(crate) const FIVE: &str = "Start to end, five servers";
+pub(crate) const HUNG: &str = "Start to end, five servers of which one hangs";
+pub(crate) const MEMORY: &str = "Memory of one that holds";
+
+/// `true` under a lock, on one server and on this machine.
+pub(crate) fn start(world: &World) -> Result<Vec<Section>> {
+    let lockers = |all: &[Who]| world.present(all).map(|who| who.locker(world)).collect::<Result<Vec<_>>>();
+    let (on_servers, on_this_machine) = (lockers(&ON_SERVERS)?, lockers(&ON_THIS_MACHINE)?);
+    let run = |lockers: &[Box<dyn Locker>]| -> Vec<Contender> {
+        lockers.iter().map(|locker| Contender::running(locker.name(), &locker.command(), &["true"])).collect()
+    };
+    let mut contenders = run(&on_servers);
+    contenders.extend(world.present(&ON_SERVERS).filter_map(Who::idle).map(|(name, argv)| Contender::new(name, argv)));
+    let split = contenders.len();
+    contenders.extend(run(&on_this_machine));
+
+    let times = measure(&contenders, WARM_UP, ROUNDS, |_, _| Ok(()))?;
+    let about = format!(
+        "Wall time of `true` under a lock that nobody else wants, from spawn to exit, {ROUNDS} times by turns after \
+         {WARM_UP} to warm up."
+    );
+    Ok(vec![
+        Section::of_times(START, about.clone(), &times[..split], Who::Rlock.name()),
+        Section::of_times(START_LOCAL, about, &times[split..], Who::RlockLocal.name()),
+    ])
+}
+
+/// The same on five servers, of which at last one hangs, another one each round.
+pub(crate) fn five(world: &World) -> Result<Vec<Section>> {
+    let present: Vec<Who> = world.present(&[Who::Rlock, Who::NodeRedlock]).collect();
+    // A key each: what one has released need not have reached every server when the next begins.
+    let contender = |who: &Who, key: &str| {
+        let argv = who.on(&world.servers, &format!("{key}-{}", who.name()));
+        Contender::new(who.name(), [argv, vec!["true".to_owned()]].concat())
+    };
+    let healthy = present.iter().map(|who| contender(who, "five"));
+    let contenders: Vec<Contender> = healthy.chain(present.iter().map(|who| contender(who, "hung"))).collect();
+    let mut servers = world.servers.iter().map(Server::connect).collect::<Result<Vec<_>>>()?;
+    let times = measure(&contenders, WARM_UP, ROUNDS_ON_FIVE, |round, turn| {
+        world.servers.iter().try_for_each(Server::wake)?;
+        // What the server that hung has of the run before would be in the way for 30 s.
+        servers.iter_mut().try_for_each(|server| redis::cmd("FLUSHALL").exec(server))?;
+        if turn < present.len() { Ok(()) } else { world.servers[round % world.servers.len()].hang() }
+    });
+    world.servers.iter().try_for_each(Server::wake)?;
+    let times = times?;
+    let about = |what: &str| {
+        format!("As above, on five servers{what}; {ROUNDS_ON_FIVE} times by turns after {WARM_UP} to warm up.")
+    };
+    let section = |title, what, times: &[Times]| Section::of_times(title, about(what), times, Who::Rlock.name());
+    Ok(vec![
+        section(FIVE, "", &times[..present.len()]),
+        section(HUNG, " of which one is stopped (SIGSTOP), another one each round", &times[present.len()..]),
+    ])
+}
+
+/// All processes of one that holds a lock, without its command.
+pub(crate) fn memory(world: &World) -> Result<Vec<Section>> {
+    let place = Place { dir: &world.dir, witness: &world.witness };
+    let mut rows = Vec::new();
+    for who in world.present(&[&ON_SERVERS[..], &ON_THIS_MACHINE[..]].concat()) {
+        if who == Who::EtcdctlInMemory {
+            continue;
+        }
+        let mut locker = who.locker(world)?;
+        let batch = Batch::form(&mut *locker, place, 0, "0")?;
+        let taken = megabytes(process::memory(batch.holder(), "witness"));
+        batch.run()?;
+        rows.push(Row { name: who.name(), figures: vec![Some(taken)] });
+    }
+    let about =
+        "All processes of one that holds a lock, without its command: each page divided by the number of processes \
+                 that have it (PSS). chpst becomes the command."
+            .to_owned();
+    let columns = vec![("memory", Unit::Megabytes)];
+    Ok(vec![Section { title: MEMORY, about, columns, rows }.against(Who::Rlock.name())])
+}

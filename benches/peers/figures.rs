@@ -1,0 +1,115 @@
+//! What was measured, as tables in Markdown.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::support::contender::Times;
+
+/// A table of its own.
+pub(crate) struct Section {
+    pub(crate) title: &'static str,
+    /// What the figures are of.
+    pub(crate) about: String,
+    pub(crate) columns: Vec<(&'static str, Unit)>,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// Who takes part, and a figure for each column, if there is one.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) figures: Vec<Option<f64>>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Unit {
+    Millis,
+    Megabytes,
+    Count,
+    /// Of the figure of the named one in the first column.
+    Ratio,
+}
+
+impl Unit {
+    /// With about three digits that count.
+    pub(crate) fn written(self, figure: f64) -> String {
+        let digits = match figure {
+            _ if self == Self::Count && figure.fract() == 0.0 => 0,
+            100.0.. => 0,
+            10.0.. => 1,
+            _ => 2,
+        };
+        match self {
+            Self::Millis => format!("{figure:.digits$} ms"),
+            Self::Megabytes => format!("{figure:.digits$} MB"),
+            Self::Count | Self::Ratio => format!("{figure:.digits$}"),
+        }
+    }
+}
+
+impl Section {
+    /// Times by their median, p10 and p90, and ratios to those of `base`.
+    pub(crate) fn of_times(title: &'static str, about: String, times: &[Times], base: &str) -> Self {
+        let row = |times: &Times| Row {
+            name: times.name,
+            figures: [50, 10, 90].map(|percent| Some(millis(times.percentile(percent)))).to_vec(),
+        };
+        let columns = vec![("median", Unit::Millis), ("p10", Unit::Millis), ("p90", Unit::Millis)];
+        Self { title, about, columns, rows: times.iter().map(row).collect() }.against(base)
+    }
+
+    /// With a second column, in which the first is divided by that of `base`.
+    pub(crate) fn against(mut self, base: &str) -> Self {
+        let Some(base) = self.row(base).and_then(|row| row.figures[0]) else { return self };
+        for row in &mut self.rows {
+            row.figures.insert(1, row.figures[0].map(|figure| figure / base));
+        }
+        self.columns.insert(1, ("of rlock's", Unit::Ratio));
+        self
+    }
+
+    /// Without the columns in which nobody has a figure.
+    pub(crate) fn without_empty_columns(mut self) -> Self {
+        for column in (0..self.columns.len()).rev() {
+            if self.rows.iter().all(|row| row.figures[column].is_none()) {
+                self.columns.remove(column);
+                for row in &mut self.rows {
+                    row.figures.remove(column);
+                }
+            }
+        }
+        self
+    }
+
+    pub(crate) fn row(&self, name: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.name == name)
+    }
+
+    /// Heading, text and table.
+    pub(crate) fn markdown(&self) -> String {
+        let heads: Vec<String> = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let rows = self.rows.iter().map(|row| {
+            let cells = row.figures.iter().zip(&self.columns);
+            (row.name, cells.map(|(figure, (_, unit))| cell(*figure, *unit)).collect())
+        });
+        format!("## {}\n\n{}\n\n{}", self.title, self.about, table(&heads, rows))
+    }
+}
+
+/// A figure, or a dash for one that does not exist.
+pub(crate) fn cell(figure: Option<f64>, unit: Unit) -> String {
+    figure.map_or("–".to_owned(), |figure| unit.written(figure))
+}
+
+/// Names to the left, figures to the right.
+pub(crate) fn table<'a>(heads: &[String], rows: impl Iterator<Item = (&'a str, Vec<String>)>) -> String {
+    let mut text = format!("| | {} |\n|---|{}\n", heads.join(" | "), "---:|".repeat(heads.len()));
+    for (name, cells) in rows {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "| {name} | {} |", cells.join(" | "));
+    }
+    text
+}
+
+pub(crate) fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

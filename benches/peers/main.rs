@@ -1,0 +1,69 @@
+//! `rlock run` beside the programs and libraries that people use in its place. `benches/run` installs them and runs this.
+//!
+//! Who takes part does so by turns, so that a machine that gets slower meanwhile slows all of them. With no argument all is
+//! measured, and what README and `benches/` show is written; with the names of measures only these are, and nothing is written.
+//! `benches/README.md` says how to read it.
+
+#![expect(clippy::print_stdout, reason = "the report is what a bench is for")]
+
+mod alone;
+mod figures;
+mod plot;
+mod process;
+mod report;
+#[path = "../support/mod.rs"]
+mod support;
+mod waiting;
+mod who;
+
+use anyhow::{Result, ensure};
+
+use figures::Section;
+use support::program::compile;
+use support::server::Server;
+use support::witness;
+use who::World;
+
+const SERVERS: usize = 5;
+
+type Measure = fn(&World) -> Result<Vec<Section>>;
+
+const MEASURES: [(&str, Measure); 5] = [
+    ("start", alone::start),
+    ("hand-over", waiting::hand_over),
+    ("five", alone::five),
+    ("crowd", waiting::crowd),
+    ("memory", alone::memory),
+];
+
+fn main() -> Result<()> {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    for name in &wanted {
+        let names = MEASURES.map(|(name, _)| name);
+        ensure!(names.contains(&name.as_str()), "{name}: none of {}", names.join(", "));
+    }
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let mut world = World {
+        dir: dir.path().to_owned(),
+        witness: witness::build(dir.path())?,
+        floor: compile("floor", &[], dir.path())?,
+        servers: (0..SERVERS).map(|_| Server::start(dir.path())).collect::<Result<_>>()?,
+        absent: Vec::new(),
+    };
+    let head = report::head(&mut world.absent)?;
+    println!("{head}");
+
+    let mut sections = Vec::new();
+    for (name, measure) in MEASURES {
+        if wanted.is_empty() || wanted.iter().any(|one| one == name) {
+            for section in measure(&world)? {
+                println!("{}", section.markdown());
+                sections.push(section);
+            }
+        }
+    }
+    if wanted.is_empty() {
+        report::write(&head, &sections)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! What is written: `benches/results.md`, `benches/results.svg`, and the table in README.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::alone::{FIVE, HUNG, MEMORY, START, START_LOCAL};
+use crate::figures::{Section, cell, table};
+use crate::plot::{self, Panel};
+use crate::support::machine;
+use crate::waiting::{CROWD, CROWD_LOCAL, HAND_OVER, HAND_OVER_LOCAL};
+use crate::who::{ON_SERVERS, ON_THIS_MACHINE, Who};
+
+/// Between these lines of README.
+const BEGIN: &str = "<!-- benches/run writes this -->\n";
+const END: &str = "<!-- to here -->\n";
+
+/// The columns of README's table: the head, and the tables one of which has the first figure.
+const IN_README: [(&str, [&str; 2]); 6] = [
+    ("start to end", [START, START_LOCAL]),
+    ("hand-over", [HAND_OVER, HAND_OVER_LOCAL]),
+    ("five servers", [FIVE, ""]),
+    ("one of five hangs", [HUNG, ""]),
+    ("memory, holding", [MEMORY, ""]),
+    ("one of 200 waiting", [CROWD, CROWD_LOCAL]),
+];
+
+/// The panels of the plot, by table and column.
+const PLOTTED: [(&str, &str); 10] = [
+    (START, "median"),
+    (START_LOCAL, "median"),
+    (HAND_OVER, "median"),
+    (HAND_OVER_LOCAL, "median"),
+    (FIVE, "median"),
+    (HUNG, "median"),
+    (CROWD, "commands a second, idle"),
+    (CROWD, "commands per hand-over"),
+    (CROWD, "memory of one"),
+    (CROWD_LOCAL, "memory of one"),
+];
+
+/// Above all figures: the machine, all versions, and who is not there and so `absent`.
+pub(crate) fn head(absent: &mut Vec<Who>) -> Result<String> {
+    let mut lines = machine()?;
+    for who in [&ON_SERVERS[..], &ON_THIS_MACHINE[..]].concat() {
+        let line = who.version().unwrap_or_else(|error| {
+            absent.push(who);
+            format!("**skipped** {error:#}")
+        });
+        // Some are one program.
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    Ok(lines.into_iter().fold(String::new(), |text, line| text + "* " + &line + "\n"))
+}
+
+/// The machine, and what is on it in any case.
+fn machine() -> Result<Vec<String>> {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo")?;
+    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, model)| model);
+    let lines = machine::described(&["redis-server"])?;
+    let mut head: Vec<String> = lines.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    head.extend(model.map(|model| format!("processor: {model}")));
+    Ok(head)
+}
+
+/// All of it.
+pub(crate) fn write(head: &str, sections: &[Section]) -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let put = |name: &str, text: &str| std::fs::write(root.join(name), text).with_context(|| name.to_owned());
+    put("benches/results.md", &results(head, sections))?;
+    put("benches/results.svg", &plot::drawn(&panels(sections)))?;
+    let readme = std::fs::read_to_string(root.join("README.md"))?;
+    let parts = readme.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let (before, after) = parts.context("README.md has no place for the table")?;
+    put("README.md", &format!("{before}{BEGIN}{}{END}{after}", summary(sections)))
+}
+
+fn results(head: &str, sections: &[Section]) -> String {
+    let heads = ["waits", "renews", "a command whose lock is lost", "fence"].map(str::to_owned);
+    let all = ON_SERVERS.iter().chain(&ON_THIS_MACHINE).filter(|who| **who != Who::EtcdctlInMemory);
+    let does = table(&heads, all.map(|who| (who.name(), who.does().map(str::to_owned).to_vec())));
+    let tables: Vec<String> = sections.iter().map(Section::markdown).collect();
+    format!(
+        "# rlock and its peers\n\n`benches/run` has written this; `README.md` beside it says how to read it.\n\n\
+         ![The medians](results.svg)\n\n{head}\n## What each of them does\n\n{does}\n{}",
+        tables.join("\n")
+    )
+}
+
+fn panels(sections: &[Section]) -> Vec<Panel> {
+    let panel = |(title, column): (&'static str, &'static str)| {
+        let section = sections.iter().find(|section| section.title == title)?;
+        let (column, unit) =
+            section.columns.iter().zip(0..).find_map(|((name, unit), at)| (*name == column).then_some((at, *unit)))?;
+        let bars = section.rows.iter().filter(|row| !row.name.starts_with("of it"));
+        let bars = bars.filter_map(|row| Some((row.name, row.figures[column]?))).collect();
+        Some(Panel { title, what: section.columns[column].0, unit, bars })
+    };
+    PLOTTED.into_iter().filter_map(panel).collect()
+}
+
+fn summary(sections: &[Section]) -> String {
+    let figure = |who: &Who, titles: [&str; 2]| {
+        let mut found = sections.iter().filter(|section| titles.contains(&section.title));
+        let of = |section: &Section| Some(cell(section.row(who.name())?.figures[0], section.columns[0].1));
+        found.find_map(of).unwrap_or_else(|| cell(None, crate::figures::Unit::Count))
+    };
+    let heads = IN_README.map(|(head, _)| head.to_owned());
+    let row = |who: &Who| (who.name(), IN_README.map(|(_, titles)| figure(who, titles)).to_vec());
+    table(&heads, ON_SERVERS.iter().chain(&ON_THIS_MACHINE).map(row))
+}

@@ -1,0 +1,266 @@
+//! Who takes part, and how each is told to run a command under a lock.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::process;
+use crate::support::locker::{Etcdctl, KEY, Locker, Rlock};
+use crate::support::program::{RLOCK, clean, first_line};
+use crate::support::server::Server;
+
+/// Where `tests/interop/install` puts the libraries.
+const INSTALLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/.installed");
+
+/// Where the wrappers are.
+const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers");
+
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Who {
+    Floor,
+    Rlock,
+    Shell,
+    RedisPy,
+    NodeRedlock,
+    Etcdctl,
+    EtcdctlInMemory,
+    Flock,
+    Chpst,
+    RlockLocal,
+}
+
+/// Those whose lock others can see from another machine.
+pub(crate) const ON_SERVERS: [Who; 7] =
+    [Who::Floor, Who::Rlock, Who::Shell, Who::RedisPy, Who::NodeRedlock, Who::Etcdctl, Who::EtcdctlInMemory];
+
+/// Those whose lock is one of this machine's kernel.
+pub(crate) const ON_THIS_MACHINE: [Who; 3] = [Who::Flock, Who::Chpst, Who::RlockLocal];
+
+/// What those need who take part.
+pub(crate) struct World {
+    pub(crate) dir: PathBuf,
+    pub(crate) witness: PathBuf,
+    pub(crate) floor: PathBuf,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) absent: Vec<Who>,
+}
+
+impl World {
+    /// Those of `all` that are there.
+    pub(crate) fn present(&self, all: &[Who]) -> impl Iterator<Item = Who> {
+        all.iter().copied().filter(|who| !self.absent.contains(who))
+    }
+
+    /// Those of `all` that are there and can wait, ready to run something.
+    pub(crate) fn waiting(&self, all: &[Who]) -> Result<Vec<Box<dyn Locker>>> {
+        self.present(all).filter(|who| *who != Who::Floor).map(|who| who.locker(self)).collect()
+    }
+}
+
+impl Who {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Floor => "floor.c",
+            Self::Rlock => "rlock run",
+            Self::Shell => "sh and redis-cli",
+            Self::RedisPy => "redis-py Lock",
+            Self::NodeRedlock => "node-redlock",
+            Self::Etcdctl => "etcdctl lock",
+            Self::EtcdctlInMemory => "etcdctl lock, in /dev/shm",
+            Self::Flock => "flock",
+            Self::Chpst => "chpst -l",
+            Self::RlockLocal => "rlock run, local",
+        }
+    }
+
+    /// What it does beside running a command: how it waits, whether it renews, what becomes of a command whose lock is
+    /// lost, and whether it counts its holders.
+    pub(crate) fn does(self) -> [&'static str; 4] {
+        match self {
+            Self::Floor => ["does not", "no", "goes on", "no"],
+            Self::Rlock => {
+                ["queue, told by the release", "every 10 s", "killed before the lease ends", "`RLOCK_FENCE`"]
+            }
+            Self::Shell => ["asks every 0.1 s", "no: lease of 10 min", "goes on", "no"],
+            Self::RedisPy => ["asks every 0.1 s (its default)", "no: lease of 10 min", "goes on", "no"],
+            Self::NodeRedlock => [
+                "asks every 0.1 to 0.3 s (its default), without its limit of 10 tries",
+                "0.5 s before the end (its default)",
+                "gets TERM after the lease",
+                "no",
+            ],
+            Self::Etcdctl | Self::EtcdctlInMemory => {
+                ["queue, told by the release", "yes", "goes on", "`ETCD_LOCK_REV`"]
+            }
+            Self::Flock | Self::Chpst => ["in the kernel", "needs none", "–", "no"],
+            Self::RlockLocal => ["looks every 0.1 to 0.25 s", "looks after its file", "killed", "`RLOCK_FENCE`"],
+        }
+    }
+
+    /// Its version, and that of all it needs beside rlock and redis-server. An error: it is not there.
+    pub(crate) fn version(self) -> Result<String> {
+        let said = |program: &str, flag: &str| first_line(program, flag);
+        match self {
+            Self::Floor => said("cc", "--version"),
+            Self::Rlock | Self::RlockLocal => said(RLOCK, "--version"),
+            Self::Shell => Ok(format!("{}, sh: {}", said("redis-cli", "--version")?, package("dash"))),
+            Self::RedisPy => {
+                let versions = "import platform, redis; \
+                                print(f'redis-py {redis.__version__}, Python {platform.python_version()}')";
+                line_of(&python(), &["-c", versions]).context("tests/interop/install python")
+            }
+            Self::NodeRedlock => {
+                let of = |name: &str| {
+                    format!("{name} ${{require('{INSTALLED}/node/node_modules/{name}/package.json').version}}")
+                };
+                let versions = format!("`node-{}, {}, node ${{process.version}}`", of("redlock"), of("ioredis"));
+                line_of("node", &["-p", &versions]).context("tests/interop/install node")
+            }
+            Self::Etcdctl | Self::EtcdctlInMemory => {
+                Ok(format!("{}, {}", said("etcd", "--version")?, said("etcdctl", "version")?))
+            }
+            Self::Flock => said("flock", "--version"),
+            // It has no way to tell its version.
+            Self::Chpst => line_of("chpst", &["echo", "chpst"]).map(|name| format!("{name}: {}", package("runit"))),
+        }
+        .with_context(|| self.name())
+    }
+
+    /// Ready to run something, on one server where it needs any.
+    pub(crate) fn locker(self, world: &World) -> Result<Box<dyn Locker>> {
+        let one = &world.servers[..1];
+        let port = one[0].port().to_string();
+        let file = world.dir.join(format!("{}.lock", self.name())).to_string_lossy().into_owned();
+        let (argv, line) = match self {
+            Self::Rlock => return Ok(Box::new(Rlock::on(one)?)),
+            Self::Etcdctl => return Ok(Box::new(Etcdctl::on_disk()?)),
+            Self::EtcdctlInMemory => return Ok(Box::new(Etcdctl::in_memory()?)),
+            Self::Floor => (
+                vec![world.floor.to_string_lossy().into_owned(), "127.0.0.1".to_owned(), port, KEY.to_owned()],
+                Line::None,
+            ),
+            Self::Shell => (self.on(one, KEY), Line::Sleeps),
+            Self::RedisPy | Self::NodeRedlock => (self.on(one, KEY), Line::Asks(one[0].connect()?)),
+            Self::Flock => (vec!["flock".to_owned(), file.clone()], Line::Blocks(file.into())),
+            Self::Chpst => (["chpst", "-l", &file].map(str::to_owned).to_vec(), Line::Blocks(file.into())),
+            Self::RlockLocal => {
+                let node = format!("local:{}", world.dir.join("local").display());
+                let argv = [RLOCK, "run", "--key", KEY, "--node", &node, "--"].map(str::to_owned).to_vec();
+                (argv, Line::Says(world.dir.join("said"), Cell::default()))
+            }
+        };
+        Ok(Box::new(Program { name: self.name(), argv, line }))
+    }
+
+    /// What runs a command, which is to follow, under `key` on some servers: the way of those who can have several.
+    pub(crate) fn on(self, servers: &[Server], key: &str) -> Vec<String> {
+        let urls = servers.iter().map(Server::url).collect::<Vec<_>>().join(",");
+        let wrapper = |name: &str| format!("{HERE}/{name}");
+        match self {
+            Self::Shell => vec![wrapper("shell.sh"), urls, key.to_owned()],
+            Self::RedisPy => vec![python(), wrapper("redis_py.py"), urls, key.to_owned()],
+            Self::NodeRedlock => vec!["node".to_owned(), wrapper("node_redlock.mjs"), urls, key.to_owned()],
+            _ => [RLOCK, "run", "--key", key, "--restart-guard", "off", "--node", &urls, "--"]
+                .map(str::to_owned)
+                .to_vec(),
+        }
+    }
+
+    /// Its interpreter with its libraries and nothing else, if it has one.
+    pub(crate) fn idle(self) -> Option<(&'static str, Vec<String>)> {
+        let require = format!(
+            "require('{INSTALLED}/node/node_modules/ioredis'); require('{INSTALLED}/node/node_modules/redlock')"
+        );
+        match self {
+            Self::RedisPy => {
+                Some(("of it Python and redis-py", vec![python(), "-c".to_owned(), "import redis".to_owned()]))
+            }
+            Self::NodeRedlock => {
+                Some(("of it node and its libraries", vec!["node".to_owned(), "-e".to_owned(), require]))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// One that is started as a program, and how to see that it waits.
+struct Program {
+    name: &'static str,
+    argv: Vec<String>,
+    line: Line,
+}
+
+enum Line {
+    /// It does not wait.
+    None,
+    /// It has asked this server.
+    Asks(redis::Connection),
+    /// It runs sleep(1).
+    Sleeps,
+    /// The kernel has it wait for this file.
+    Blocks(PathBuf),
+    /// It says so on stderr, for which each has a file beside this one, numbered.
+    Says(PathBuf, Cell<usize>),
+}
+
+impl Locker for Program {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn command(&self) -> Command {
+        let mut command = clean(&self.argv[0]);
+        command.args(&self.argv[1..]);
+        if let Line::Says(file, started) = &self.line {
+            started.update(|number| number + 1);
+            if let Ok(file) = File::create(file.with_extension(started.get().to_string())) {
+                command.env("RLOCK_VERBOSE", "1").stderr(file);
+            }
+        }
+        command
+    }
+
+    fn stands(&mut self, number: usize, pid: u32) -> Result<bool> {
+        let lines = |text: &str, has: &dyn Fn(&str) -> bool| text.lines().filter(|line| has(line)).count();
+        Ok(match &mut self.line {
+            Line::None => false,
+            Line::Asks(server) => {
+                let clients: String = redis::cmd("CLIENT").arg("LIST").query(server)?;
+                let asked =
+                    |line: &str| ["set", "eval", "evalsha"].iter().any(|name| line.contains(&format!(" cmd={name} ")));
+                // The holder has asked too.
+                lines(&clients, &asked) > number
+            }
+            Line::Sleeps => process::children(pid).iter().any(|child| process::name(*child) == "sleep"),
+            Line::Blocks(file) => {
+                let inode = format!(":{} ", std::fs::metadata(file)?.ino());
+                lines(&std::fs::read_to_string("/proc/locks")?, &|line| line.contains("->") && line.contains(&inode))
+                    >= number
+            }
+            Line::Says(file, started) => {
+                std::fs::read_to_string(file.with_extension(started.get().to_string()))?.contains(": waiting: ")
+            }
+        })
+    }
+}
+
+fn python() -> String {
+    format!("{INSTALLED}/python/bin/python")
+}
+
+/// The first line that it prints.
+fn line_of(program: &str, args: &[&str]) -> Result<String> {
+    let output = clean(program).args(args).output().with_context(|| format!("{program} is needed"))?;
+    ensure!(output.status.success(), "{program}: {}", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned())
+}
+
+/// A Debian package's name and version.
+fn package(name: &str) -> String {
+    line_of("dpkg-query", &["-W", "-f", "${Package} ${Version}", name])
+        .unwrap_or_else(|_| "of unknown version".to_owned())
+}
