@@ -13,8 +13,9 @@ const [urls, key, command, ...args] = process.argv.slice(2);
 const servers = urls.split(",").map((url) => new Redis(url));
 const locks = new Redlock(servers);
 
-// By default it gives up waiting after some two seconds.
-const code = await locks.using([key], 30_000, { retryCount: -1 }, (signal) => new Promise((resolve, reject) => {
+// By default it gives up waiting after some two seconds. The lease counts from the first try, so one that is shorter than the
+// wait is over when it is granted.
+const code = await locks.using([key], 600_000, { retryCount: -1 }, (signal) => new Promise((resolve, reject) => {
   spawn(command, args, { stdio: "inherit", signal }).on("error", reject).on("exit", (code) => resolve(code ?? 1));
 }));
 // Not `quit` or `disconnect`, which take seconds where a server hangs.
