@@ -13,8 +13,7 @@ use crate::support::server::Server;
 use crate::who::{ON_SERVERS, ON_THIS_MACHINE, Who, World};
 
 const WARM_UP: usize = 5;
-const ROUNDS: usize = 60;
-const ROUNDS_ON_FIVE: usize = 60;
+const ROUNDS: usize = 50;
 
 pub(crate) const START: &str = "Start to end, one server";
 pub(crate) const START_LOCAL: &str = "Start to end, this machine";
@@ -56,7 +55,7 @@ pub(crate) fn five(world: &World) -> Result<Vec<Section>> {
     let healthy = present.iter().map(|who| contender(who, "five"));
     let contenders: Vec<Contender> = healthy.chain(present.iter().map(|who| contender(who, "hung"))).collect();
     let mut servers = world.servers.iter().map(Server::connect).collect::<Result<Vec<_>>>()?;
-    let times = measure(&contenders, WARM_UP, ROUNDS_ON_FIVE, |round, turn| {
+    let times = measure(&contenders, WARM_UP, ROUNDS, |round, turn| {
         world.servers.iter().try_for_each(Server::wake)?;
         // What the server that hung has of the run before would be in the way for 30 s.
         servers.iter_mut().try_for_each(|server| redis::cmd("FLUSHALL").exec(server))?;
@@ -64,9 +63,8 @@ pub(crate) fn five(world: &World) -> Result<Vec<Section>> {
     });
     world.servers.iter().try_for_each(Server::wake)?;
     let times = times?;
-    let about = |what: &str| {
-        format!("As above, on five servers{what}; {ROUNDS_ON_FIVE} times by turns after {WARM_UP} to warm up.")
-    };
+    let about =
+        |what: &str| format!("As above, on five servers{what}; {ROUNDS} times by turns after {WARM_UP} to warm up.");
     let section = |title, what, times: &[Times]| Section::of_times(title, about(what), times, Who::Rlock.name());
     Ok(vec![
         section(FIVE, "", &times[..present.len()]),

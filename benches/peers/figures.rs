@@ -91,7 +91,7 @@ impl Section {
             let cells = row.figures.iter().zip(&self.columns);
             (row.name, cells.map(|(figure, (_, unit))| cell(*figure, *unit)).collect())
         });
-        format!("## {}\n\n{}\n\n{}", self.title, self.about, table(&heads, rows))
+        format!("## {}\n\n{}\n\n{}", self.title, self.about, table(&heads, "---:", rows))
     }
 }
 
@@ -100,9 +100,9 @@ pub(crate) fn cell(figure: Option<f64>, unit: Unit) -> String {
     figure.map_or("–".to_owned(), |figure| unit.written(figure))
 }
 
-/// Names to the left, figures to the right.
-pub(crate) fn table<'a>(heads: &[String], rows: impl Iterator<Item = (&'a str, Vec<String>)>) -> String {
-    let mut text = format!("| | {} |\n|---|{}\n", heads.join(" | "), "---:|".repeat(heads.len()));
+/// Below dashes such as `---:`, which puts the cells to the right.
+pub(crate) fn table<'a>(heads: &[String], dashes: &str, rows: impl Iterator<Item = (&'a str, Vec<String>)>) -> String {
+    let mut text = format!("| | {} |\n|---|{}\n", heads.join(" | "), format!("{dashes}|").repeat(heads.len()));
     for (name, cells) in rows {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "| {name} | {} |", cells.join(" | "));

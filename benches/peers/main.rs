@@ -30,8 +30,8 @@ type Measure = fn(&World) -> Result<Vec<Section>>;
 
 const MEASURES: [(&str, Measure); 5] = [
     ("start", alone::start),
-    ("hand-over", waiting::hand_over),
     ("five", alone::five),
+    ("hand-over", waiting::hand_over),
     ("crowd", waiting::crowd),
     ("memory", alone::memory),
 ];

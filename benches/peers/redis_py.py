@@ -1,4 +1,4 @@
-"""A command under redis-py's Lock, which asks every 0.1 s by default and is not renewed, so that the lease has to outlast it.
+"""A command under redis-py's Lock, which by default asks every 0.1 s and has no lease: it stays until it is released.
 
 redis_py.py URL KEY CMD [ARGS...]
 """
@@ -9,6 +9,6 @@ import sys
 import redis
 
 url, key, *command = sys.argv[1:]
-with redis.Redis.from_url(url).lock(key, timeout=600):
+with redis.Redis.from_url(url).lock(key):
     code = subprocess.run(command).returncode
 sys.exit(code)

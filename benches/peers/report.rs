@@ -8,7 +8,7 @@ use crate::alone::{FIVE, HUNG, MEMORY, START, START_LOCAL};
 use crate::figures::{Section, cell, table};
 use crate::plot::{self, Panel};
 use crate::support::machine;
-use crate::waiting::{CROWD, CROWD_LOCAL, HAND_OVER, HAND_OVER_LOCAL};
+use crate::waiting::{FEW, HAND_OVER, HAND_OVER_LOCAL, MANY_LOCAL};
 use crate::who::{ON_SERVERS, ON_THIS_MACHINE, Who};
 
 /// Between these lines of README.
@@ -22,7 +22,7 @@ const IN_README: [(&str, [&str; 2]); 6] = [
     ("five servers", [FIVE, ""]),
     ("one of five hangs", [HUNG, ""]),
     ("memory, holding", [MEMORY, ""]),
-    ("one of 200 waiting", [CROWD, CROWD_LOCAL]),
+    ("memory, waiting", [FEW, MANY_LOCAL]),
 ];
 
 /// The panels of the plot, by table and column.
@@ -33,10 +33,10 @@ const PLOTTED: [(&str, &str); 10] = [
     (HAND_OVER_LOCAL, "median"),
     (FIVE, "median"),
     (HUNG, "median"),
-    (CROWD, "commands a second, idle"),
-    (CROWD, "commands per hand-over"),
-    (CROWD, "memory of one"),
-    (CROWD_LOCAL, "memory of one"),
+    (FEW, "commands a second, idle"),
+    (FEW, "commands per hand-over"),
+    (FEW, "memory of one"),
+    (MEMORY, "memory"),
 ];
 
 /// Above all figures: the machine, all versions, and who is not there and so `absent`.
@@ -45,7 +45,8 @@ pub(crate) fn head(absent: &mut Vec<Who>) -> Result<String> {
     for who in [&ON_SERVERS[..], &ON_THIS_MACHINE[..]].concat() {
         let line = who.version().unwrap_or_else(|error| {
             absent.push(who);
-            format!("**skipped** {error:#}")
+            // Not its causes: they have paths of this machine.
+            format!("**{} is skipped**: {error}", who.name())
         });
         // Some are one program.
         if !lines.contains(&line) {
@@ -80,7 +81,7 @@ pub(crate) fn write(head: &str, sections: &[Section]) -> Result<()> {
 fn results(head: &str, sections: &[Section]) -> String {
     let heads = ["waits", "renews", "a command whose lock is lost", "fence"].map(str::to_owned);
     let all = ON_SERVERS.iter().chain(&ON_THIS_MACHINE).filter(|who| **who != Who::EtcdctlInMemory);
-    let does = table(&heads, all.map(|who| (who.name(), who.does().map(str::to_owned).to_vec())));
+    let does = table(&heads, "---", all.map(|who| (who.name(), who.does().map(str::to_owned).to_vec())));
     let tables: Vec<String> = sections.iter().map(Section::markdown).collect();
     format!(
         "# rlock and its peers\n\n`benches/run` has written this; `README.md` beside it says how to read it.\n\n\
@@ -109,5 +110,5 @@ fn summary(sections: &[Section]) -> String {
     };
     let heads = IN_README.map(|(head, _)| head.to_owned());
     let row = |who: &Who| (who.name(), IN_README.map(|(_, titles)| figure(who, titles)).to_vec());
-    table(&heads, ON_SERVERS.iter().chain(&ON_THIS_MACHINE).map(row))
+    table(&heads, "---:", ON_SERVERS.iter().chain(&ON_THIS_MACHINE).map(row))
 }

@@ -86,7 +86,7 @@ impl Who {
                 ["queue, told by the release", "every 10 s", "killed before the lease ends", "`RLOCK_FENCE`"]
             }
             Self::Shell => ["asks every 0.1 s", "no: lease of 10 min", "goes on", "no"],
-            Self::RedisPy => ["asks every 0.1 s (its default)", "no: lease of 10 min", "goes on", "no"],
+            Self::RedisPy => ["asks every 0.1 s (its default)", "no: no lease (its default)", "goes on", "no"],
             Self::NodeRedlock => [
                 "asks every 0.1 to 0.3 s (its default), without its limit of 10 tries",
                 "0.5 s before the end (its default)",
@@ -111,14 +111,14 @@ impl Who {
             Self::RedisPy => {
                 let versions = "import platform, redis; \
                                 print(f'redis-py {redis.__version__}, Python {platform.python_version()}')";
-                line_of(&python(), &["-c", versions]).context("tests/interop/install python")
+                line_of(&python(), &["-c", versions]).context("tests/interop/install python gets it")
             }
             Self::NodeRedlock => {
                 let of = |name: &str| {
                     format!("{name} ${{require('{INSTALLED}/node/node_modules/{name}/package.json').version}}")
                 };
                 let versions = format!("`node-{}, {}, node ${{process.version}}`", of("redlock"), of("ioredis"));
-                line_of("node", &["-p", &versions]).context("tests/interop/install node")
+                line_of("node", &["-p", &versions]).context("tests/interop/install node gets it")
             }
             Self::Etcdctl | Self::EtcdctlInMemory => {
                 Ok(format!("{}, {}", said("etcd", "--version")?, said("etcdctl", "version")?))
@@ -127,7 +127,6 @@ impl Who {
             // It has no way to tell its version.
             Self::Chpst => line_of("chpst", &["echo", "chpst"]).map(|name| format!("{name}: {}", package("runit"))),
         }
-        .with_context(|| self.name())
     }
 
     /// Ready to run something, on one server where it needs any.
