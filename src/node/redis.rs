@@ -171,6 +171,16 @@ impl Links {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The connections on which a release must be written besides the one that it will take; and whether that is yet to be
+    /// opened though there is one that works, which does not `serve` since it does not listen. Nothing of ours was asked on
+    /// that then but what has its release already, and a place given to us there would be a turn that we do not hear of.
+    fn behind(&self, serves: impl Fn(&Link) -> bool) -> (Vec<Link>, bool) {
+        let open = self.lock();
+        let is_to_be_opened = open.last().is_some_and(|link| !link.is_broken() && !serves(link));
+        let behind = |link: &&Link| link.owes_a_release() || link.may_still_set() && serves(link);
+        (open.iter().rev().skip(usize::from(!is_to_be_opened)).filter(behind).cloned().collect(), is_to_be_opened)
+    }
+
     /// Comes true when request `number` must set nothing any more.
     async fn voided(&self, number: usize) {
         wait_for(&self.changed, || number < self.void.load(Ordering::Relaxed)).await;
@@ -203,9 +213,11 @@ impl Worker {
     async fn serve(&self, request: Request) {
         let Request { number, command, route, sets, channel, answer } = request;
         let command = Arc::new(command);
+        let serves = |link: &Link| !link.is_broken() && (channel.is_none() || link.is_for_waiting());
+        let mut is_for_the_place = false;
         if route == Route::Behind {
-            let behind =
-                self.links.lock().iter().rev().skip(1).filter(|link| link.may_still_set()).cloned().collect::<Vec<_>>();
+            let behind;
+            (behind, is_for_the_place) = self.links.behind(serves);
             for link in behind {
                 send(link.clone(), Arc::clone(&command), false, None).await;
                 link.released();
@@ -220,12 +232,19 @@ impl Worker {
         };
         let link = tokio::select! {
             biased;
-            () = self.links.voided(number), if sets => {
+            () = self.links.voided(number), if sets || is_for_the_place => {
                 Err(Fault::new(FaultKind::Unavailable, "it was not yet asked when the lock was given up"))
             }
             link = link => link,
         };
         let refused = match link {
+            // It hangs, and the release that is behind what it was asked last keeps our place too: of a pile of them it would
+            // not read the last one, by which we leave (see `settled`).
+            Ok(link)
+                if route == Route::Behind && channel.is_some() && link.may_still_set() && !link.owes_a_release() =>
+            {
+                Fault::timeout(self.limit)
+            }
             Ok(link) => {
                 self.links.has_set.fetch_or(sets, Ordering::Relaxed);
                 send(link.clone(), command, sets, Some(answer)).await;
@@ -399,7 +418,8 @@ impl Node for RedisNode {
         };
         self.links.void.store(self.links.accepted.load(Ordering::Relaxed), Ordering::Relaxed);
         self.links.changed.notify_waiters();
-        let reply = self.ask(command, Route::Behind, false);
+        let channel = if let Queued::Stays(ticket) = queued { Some(ticket.waiter.channel()) } else { None };
+        let reply = self.ask_listening(command, Route::Behind, false, channel);
         Box::pin(async move {
             match received(reply).await.result.and_then(|value| reply::standing(&value, "released")) {
                 Ok(None) => Freed::Released,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Rlock, Running, Server, Session, eventually, rlock};
+use crate::support::{Rlock, Running, Server, Session, eventually, rlock, slow};
 
 const QUEUE: &str = "rlock:queue:{job}:job";
 
@@ -399,6 +399,21 @@ fn the_order_is_kept_with_a_node_that_hangs_and_with_one_that_is_gone() {
     servers[3].thaw();
     eventually("the one that hung is clean", || servers[3].cli(&["EXISTS", "job"]) == "0");
     servers.truncate(3);
+    nothing_is_left(&servers);
+}
+
+#[test]
+fn nobody_stands_in_line_where_it_does_not_listen() {
+    let servers = [Server::start(), Server::start(), Server::tcp(&[])];
+    let urls = [servers[0].url(), servers[1].url(), slow(&servers[2], Duration::from_millis(100))].join(",");
+    let job = || rlock("job").node(&urls).args(["--restart-guard", "off"]);
+    let holder = job().hold("echo ready; read line; true");
+    // It learns that it must wait before a connection to the third is open.
+    let waiter = job().args(["--", "true"]).spawn();
+    eventually("it stands in line", || servers[2].cli(&["ZCARD", QUEUE]) == "1");
+    assert_eq!(servers[2].cli(&["PUBSUB", "CHANNELS", "rlock:wake:*"]).lines().count(), 1);
+    holder.finish().code(0);
+    waiter.finish().code(0).silent();
     nothing_is_left(&servers);
 }
 
