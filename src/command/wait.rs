@@ -29,7 +29,7 @@ use crate::settings::{LockSettings, file_name};
 /// How long nodes that have never answered are tried.
 const UNREACHABLE: Duration = Duration::from_secs(10);
 
-/// After so many split attempts in a row a waiter gives up its place for another.
+/// After so many ties without any other attempt between a waiter gives up its place for another.
 const TIES: u32 = 3;
 
 /// So often in a row a waiter that is told to go and finds the lock held goes at once; then it takes its time: a server that
@@ -97,8 +97,10 @@ struct Wait<'a> {
     answered: bool,
     /// The nodes that gave the last attempt no answer in time.
     silent: Vec<bool>,
-    /// So many attempts in a row have ended in a tie.
+    /// So many attempts in a row have come to nothing because votes were split.
     splits: u32,
+    /// So many of these were ties of ours: we kept a node from the others, as they kept others from us.
+    ties: u32,
     /// So many times in a row it was said to be our turn and was not.
     misled: u32,
     longest_ttl: Duration,
@@ -128,6 +130,7 @@ impl<'a> Wait<'a> {
             answered: false,
             silent: Vec::new(),
             splits: 0,
+            ties: 0,
             misled: 0,
             longest_ttl: lock.schedule.ttl(),
             waiter: None,
@@ -187,10 +190,10 @@ impl<'a> Wait<'a> {
                 continue;
             }
             self.tell(last);
-            if self.splits >= TIES {
+            if self.ties >= TIES {
                 // Our place is perhaps what blocks the others: another comes first then, and we behind it.
                 self.leave().await;
-                self.splits = 0;
+                (self.splits, self.ties) = (0, 0);
             }
             if let Some(caught) = self.stand(last, patience, signals).await {
                 return Ok(Waited::Over(ended_by(caught)));
@@ -225,7 +228,8 @@ impl<'a> Wait<'a> {
         // If too few nodes count, who wants the rest is no matter: it is no tie, and no other order would mend it.
         let spare = Quorum::of(self.nodes.len()).spare();
         let tied = matches!(found, Last::Split(_, faults) if faults.len() <= spare);
-        self.splits = if tied { self.splits + 1 } else { 0 };
+        let taken = u32::from(attempt.has_taken_any());
+        (self.splits, self.ties) = if tied { (self.splits + 1, self.ties + taken) } else { (0, 0) };
         self.answered |= !matches!(found, Last::Unreachable(..));
         self.silent = attempt.silent();
         self.longest_ttl = self.longest_ttl.max(attempt.longest_ttl());

@@ -370,6 +370,11 @@ impl Attempt {
         Holding::new(self.nodes, self.claim, fence, self.ballot.into_lease(), self.alarm, &asked, late)
     }
 
+    /// Whether a node has granted, and so nobody else got it.
+    pub fn has_taken_any(&self) -> bool {
+        self.said.iter().any(|said| matches!(said, Some(Said::Granted)))
+    }
+
     /// The nodes that have not answered in time.
     pub fn silent(&self) -> Vec<bool> {
         self.said.iter().map(|said| said.is_none() && self.waited_in_vain()).collect()

@@ -417,6 +417,24 @@ fn nobody_stands_in_line_where_it_does_not_listen() {
     nothing_is_left(&servers);
 }
 
+#[test]
+fn who_keeps_no_node_from_others_keeps_its_place_whatever_they_do() {
+    let servers = servers(3);
+    for (server, value) in servers.iter().zip(["one", "another", "a third"]) {
+        server.cli(&["SET", "job", value]);
+    }
+    let waiter = job(&servers).args(["--", "true"]).spawn();
+    let ticket = || servers[2].cli(&["ZRANGE", QUEUE, "0", "0", "WITHSCORES"]);
+    eventually("it has a ticket", || !ticket().is_empty());
+    let (first, before) = (ticket(), servers[2].asked());
+    eventually("it has tried again and again", || servers[2].asked() >= before + 8);
+    assert_eq!(ticket(), first);
+    for server in &servers {
+        server.cli(&["DEL", "job"]);
+    }
+    waiter.finish().code(0).silent();
+}
+
 /// A server reads so much at a time (Redis 6.2: 16 KiB), and no more from one who has gone once it failed to answer him: a
 /// release that lies further behind the SET than that is never executed.
 #[test]
