@@ -146,14 +146,18 @@ impl<'a> Wait<'a> {
         let mut last = None;
         loop {
             let mut attempt = self.attempt()?;
-            let (tally, complete) = tokio::select! {
-                biased;
-                caught = terminating(signals) => {
-                    self.give_up(attempt, true).await;
-                    return Ok(Waited::Over(ended_by(caught)));
+            let mut line = self.line();
+            let (tally, complete) = loop {
+                tokio::select! {
+                    biased;
+                    caught = terminating(signals) => {
+                        self.give_up(attempt, true).await;
+                        return Ok(Waited::Over(ended_by(caught)));
+                    }
+                    tally = attempt.tally() => break (tally, true),
+                    node = line.called() => attempt.called(node),
+                    () = self.alarm.reached(self.gives_up.max(self.at_least)) => break (attempt.found_so_far(), false),
                 }
-                tally = attempt.tally() => (tally, true),
-                () = self.alarm.reached(self.gives_up.max(self.at_least)) => (attempt.found_so_far(), false),
             };
             if let Some((node, why)) = attempt.unguarded() {
                 let text = format_args!("{node}: INFO is refused, so a restart of it cannot be seen: {why}");
@@ -195,7 +199,7 @@ impl<'a> Wait<'a> {
                 self.leave().await;
                 (self.splits, self.ties) = (0, 0);
             }
-            if let Some(caught) = self.stand(last, patience, signals).await {
+            if let Some(caught) = self.stand(line, last, patience, signals).await {
                 return Ok(Waited::Over(ended_by(caught)));
             }
             if clock::now() >= patience {
@@ -212,6 +216,11 @@ impl<'a> Wait<'a> {
             *token = claim.token;
         }
         Attempt::start(self.nodes, claim, self.lock.restart_guard, &self.silent)
+    }
+
+    fn line(&self) -> Line {
+        let retry = self.lock.schedule.retry();
+        Line::new(self.nodes, retry, if self.misled < TRUSTED { Duration::ZERO } else { retry })
     }
 
     /// What is to be remembered of an attempt that did not win, and what is to be said of it once.
@@ -285,7 +294,7 @@ impl<'a> Wait<'a> {
     }
 
     /// Waits until it is time for another attempt. The signal that ends the wait, if one comes.
-    async fn stand(&mut self, last: &Last, patience: Instant, signals: &mut Signals) -> Option<Caught> {
+    async fn stand(&mut self, mut line: Line, last: &Last, patience: Instant, signals: &mut Signals) -> Option<Caught> {
         let heard = self.ticket.is_some() && Line::is_heard(self.nodes);
         let now = clock::now();
         let last_look = patience.before(LAST_LOOK);
@@ -294,8 +303,7 @@ impl<'a> Wait<'a> {
         // Whoever watches looks when the first would.
         let rank = if self.watches { Some(0) } else { self.rank };
         let until = stop.min(now + last.pause(rank, heard, self.splits, self.lock));
-        let retry = self.lock.schedule.retry();
-        let mut line = Line::new(self.nodes, until, retry, if self.misled < TRUSTED { Duration::ZERO } else { retry });
+        line.begin(until);
         loop {
             let (rank, begin) = (self.rank, self.begin);
             self.status.draw(|| last.status(rank, begin, self.lock));

@@ -32,6 +32,8 @@ pub struct Attempt {
     replies: FuturesUnordered<Pending<(usize, Reply)>>,
     /// What each node has said so far.
     said: Vec<Option<Said>>,
+    /// The nodes that have told us to go since they were asked.
+    called: Vec<bool>,
     servers: Vec<Inquiry>,
     places: Vec<Option<Place>>,
     begun: Instant,
@@ -99,6 +101,7 @@ impl Attempt {
             nodes: nodes.clone(),
             replies: (0..nodes.len()).map(ask).collect(),
             said: nodes.iter().map(|_| None).collect(),
+            called: vec![false; nodes.len()],
             servers: nodes.iter().map(|_| Inquiry::None).collect(),
             places: nodes.iter().map(|_| None).collect(),
             ballot: Ballot::new(quorum),
@@ -133,6 +136,7 @@ impl Attempt {
     /// Until when more is waited for; `None` if the outcome is certain.
     fn waits_until(&mut self) -> Option<Instant> {
         match (self.ballot.verdict(), self.phase) {
+            (Verdict::Open, _) if self.is_called_back() => None,
             (Verdict::Open, _) | (Verdict::Unconfirmed(_), Phase::Confirming) => Some(self.ends),
             (Verdict::Lost, Phase::Voting | Phase::Settling(_)) if self.replies.is_empty() || self.is_clear() => None,
             (Verdict::Won(_) | Verdict::Unconfirmed(_) | Verdict::Lost, Phase::Voting) => {
@@ -370,6 +374,17 @@ impl Attempt {
         Holding::new(self.nodes, self.claim, fence, self.ballot.into_lease(), self.alarm, &asked, late)
     }
 
+    /// Node `node` has told us to go.
+    pub fn called(&mut self, node: usize) {
+        self.called[node] = true;
+    }
+
+    /// Whether a node that somebody had would grant now. While the votes of others that may hang are waited for, which takes a
+    /// node timeout, whoever is behind us would be let pass.
+    fn is_called_back(&self) -> bool {
+        self.said.iter().zip(&self.called).any(|(said, called)| *called && matches!(said, Some(Said::Held(_))))
+    }
+
     /// Whether a node has granted, and so nobody else got it.
     pub fn has_taken_any(&self) -> bool {
         self.said.iter().any(|said| matches!(said, Some(Said::Granted)))
@@ -382,7 +397,7 @@ impl Attempt {
 
     /// Whether the votes that are missing were waited for: a node that was not needed to lose is not called silent.
     fn waited_in_vain(&self) -> bool {
-        self.ballot.verdict() != Verdict::Lost
+        self.ballot.verdict() != Verdict::Lost && !self.is_called_back()
     }
 
     /// The time that the nodes told, unix time in µs: the median, of two the earlier, so that a minority whose clocks are wrong

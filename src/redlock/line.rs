@@ -1,7 +1,7 @@
 //! Standing in line: what the nodes tell one who waits, until it is time to try again.
 
 use std::future::pending;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::Nodes;
@@ -34,16 +34,15 @@ pub struct Line {
 }
 
 impl Line {
-    /// To try again at `until`, or sooner if a node says so, or at most `retry` after a connection to one is lost.
-    /// `doubt`: how long not to believe it that it is our turn.
-    pub fn new(nodes: &Nodes, until: Instant, retry: Duration, doubt: Duration) -> Self {
+    /// Listens from now on. `retry`: the longest pause once a connection is lost, `doubt`: how long not to believe it that it
+    /// is our turn.
+    pub fn new(nodes: &Nodes, retry: Duration, doubt: Duration) -> Self {
         Self {
             wakes: nodes.iter().map(|node| node.wake()).collect(),
-            // A node that was lost already has just been tried, and may be gone for a day; the others will tell.
-            broken: nodes.iter().map(|n| if n.listens() { n.broken() } else { Box::pin(pending()) }).collect(),
+            broken: nodes.iter().map(|_| -> Pending<()> { Box::pin(pending()) }).collect(),
             gone: vec![false; nodes.len()],
             nodes: nodes.clone(),
-            until,
+            until: Instant::NEVER,
             retry,
             watches: false,
             doubt,
@@ -60,24 +59,40 @@ impl Line {
         nodes.iter().filter(|node| node.listens()).count() >= Quorum::of(nodes.len()).needed()
     }
 
+    /// The next node that says "go" while an attempt is under way. May be dropped and called again.
+    pub async fn called(&mut self) -> usize {
+        loop {
+            let (node, wake) = std::future::poll_fn(|cx| self.poll_wakes(cx)).await;
+            let is_called = matches!(wake, Wake::Go);
+            self.woken(node, wake);
+            if is_called {
+                return node;
+            }
+        }
+    }
+
+    /// The attempt is over, and the next is due at `until`, unless a node says or has said that it is sooner, or a connection
+    /// is lost.
+    pub fn begin(&mut self, until: Instant) {
+        self.until = self.until.min(until);
+        // A node that was lost already has just been tried, and may be gone for a day; the others will tell.
+        self.broken = self.nodes.iter().map(|n| if n.listens() { n.broken() } else { Box::pin(pending()) }).collect();
+    }
+
     /// Waits, but not beyond `stop`. True if it is time to try again. May be dropped and called again.
     pub async fn stand(&mut self, alarm: &mut Alarm, stop: Instant) -> bool {
         loop {
             if clock::now() >= self.until.min(stop) {
                 return clock::now() >= self.until;
             }
-            let news = std::future::poll_fn(|cx| {
-                for node in 0..self.nodes.len() {
-                    if let Poll::Ready(wake) = self.wakes[node].as_mut().poll(cx) {
-                        return Poll::Ready((node, Some(wake)));
-                    }
-                    if self.broken[node].as_mut().poll(cx).is_ready() {
-                        return Poll::Ready((node, None));
-                    }
-                }
-                Poll::Pending
-            });
             let until = self.until.min(stop);
+            let news = std::future::poll_fn(|cx| {
+                if let Poll::Ready((node, wake)) = self.poll_wakes(cx) {
+                    return Poll::Ready((node, Some(wake)));
+                }
+                let lost = (0..self.nodes.len()).find(|&node| self.broken[node].as_mut().poll(cx).is_ready());
+                lost.map_or(Poll::Pending, |node| Poll::Ready((node, None)))
+            });
             let news = tokio::select! {
                 biased;
                 news = news => Some(news),
@@ -97,6 +112,15 @@ impl Line {
     /// Whether to look again as long as it is the turn of somebody else who does not go.
     pub fn watches(&self) -> bool {
         self.watches
+    }
+
+    fn poll_wakes(&mut self, cx: &mut Context<'_>) -> Poll<(usize, Wake)> {
+        for (node, wake) in self.wakes.iter_mut().enumerate() {
+            if let Poll::Ready(wake) = wake.as_mut().poll(cx) {
+                return Poll::Ready((node, wake));
+            }
+        }
+        Poll::Pending
     }
 
     fn woken(&mut self, node: usize, wake: Wake) {

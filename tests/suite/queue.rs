@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Rlock, Running, Server, Session, eventually, rlock, slow};
+use crate::support::{Rlock, Running, Server, Session, eventually, far, rlock, slow};
 
 const QUEUE: &str = "rlock:queue:{job}:job";
 
@@ -415,6 +415,27 @@ fn nobody_stands_in_line_where_it_does_not_listen() {
     holder.finish().code(0);
     waiter.finish().code(0).silent();
     nothing_is_left(&servers);
+}
+
+#[test]
+fn a_node_that_says_go_is_asked_again_at_once_though_another_hangs() {
+    let servers = [Server::start(), Server::tcp(&[]), Server::start()];
+    let job = |second: &str| {
+        let urls = [&servers[0].url(), second, &servers[2].url()].join(",");
+        rlock("job").node(&urls).args(["--restart-guard", "off", "--ttl", "2m", "--node-timeout", "10s"])
+    };
+    // What the holder gives back reaches the second later than the first.
+    let holder = job(&far(&servers[1], Duration::from_millis(200))).hold("echo ready; read line; true");
+    eventually("it has the second too", || servers[1].cli(&["EXISTS", "job"]) == "1");
+    let waiter = job(&servers[1].tcp_url()).args(["--", "true"]).spawn();
+    for server in &servers {
+        eventually("it stands in the queue", || server.cli(&["ZCARD", QUEUE]) == "1");
+    }
+    servers[2].freeze();
+    let begin = Instant::now();
+    holder.finish().code(0);
+    waiter.finish().code(0).silent();
+    assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
 }
 
 #[test]
