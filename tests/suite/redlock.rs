@@ -42,7 +42,9 @@ fn of_those_who_do_not_wait_one_wins() {
         let nodes = Nodes::tcp(count);
         let views = both_views(&nodes);
         let words = ["--restart-guard", "off", "-n", "-c", "echo won; read line"];
-        let start = |view: &String| rlock("job").node(view).args(words).stdin(Stdio::piped()).spawn();
+        // Ties are tried again for a node timeout, of which a busy machine may leave none of them its share.
+        let time = ["--ttl", "2m", "--node-timeout", "10s"];
+        let start = |view: &String| rlock("job").node(view).args(time).args(words).stdin(Stdio::piped()).spawn();
         let mut all: Vec<Running> = views.iter().cycle().take(8).map(start).collect();
         // A winner stays until its stdin is closed, which `finish` does.
         eventually("all others have ended", || all.iter_mut().map(Running::is_running).filter(|is| *is).count() <= 1);
