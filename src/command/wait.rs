@@ -32,9 +32,11 @@ const UNREACHABLE: Duration = Duration::from_secs(10);
 /// After so many ties without any other attempt between a waiter gives up its place for another.
 const TIES: u32 = 3;
 
-/// So often in a row a waiter that is told to go and finds the lock held goes at once; then it takes its time: a server that
-/// says so without end would have it ask without end.
+/// So often in a row a waiter that is told to go and finds the lock held goes at once; then it takes its time, this long and
+/// twice as long after each further word: a server that says so without end would have it ask without end, while a lock that
+/// reaches several nodes by and by says so a few times too often.
 const TRUSTED: u32 = 5;
+const DOUBT: Duration = Duration::from_millis(20);
 
 /// How often the line on a terminal is drawn.
 const EVERY: Duration = Duration::from_secs(1);
@@ -220,7 +222,8 @@ impl<'a> Wait<'a> {
 
     fn line(&self) -> Line {
         let retry = self.lock.schedule.retry();
-        Line::new(self.nodes, retry, if self.misled < TRUSTED { Duration::ZERO } else { retry })
+        let doubt = self.misled.checked_sub(TRUSTED).map(|more| backoff::doubled(DOUBT, more, retry));
+        Line::new(self.nodes, retry, doubt.unwrap_or_default())
     }
 
     /// What is to be remembered of an attempt that did not win, and what is to be said of it once.
