@@ -2,7 +2,7 @@
 -- KEYS[1] the lock, KEYS[2] its queue, KEYS[3] its open offer, KEYS[4] its watch
 -- ARGV[1] token, ARGV[2] waiter, or empty: it never waited, ARGV[3] its ticket if it goes on waiting, else empty
 -- {'released'} | {'absent'} | {'held', type, length, first KiB, PTTL}
-local waiter = ARGV[2]
+local waiter, is_new = ARGV[2], false
 local seen = peek(KEYS[1])
 local answer = seen or {'absent'}
 if ours(seen, ARGV[1]) or broken(seen, ARGV[1]) then
@@ -13,13 +13,14 @@ if waiter ~= '' then
   if ARGV[3] == '' then
     redis.pcall('ZREM', KEYS[2], waiter)
   else
-    redis.pcall('ZADD', KEYS[2], 'NX', ARGV[3], waiter)
+    is_new = redis.pcall('ZADD', KEYS[2], 'NX', ARGV[3], waiter) == 1
   end
 end
 if seen == nil and (answer[1] == 'released' or waiter ~= '') then
-  -- Who was first and goes on waiting knows that it is its turn; all others are told by somebody.
-  if ARGV[3] ~= '' and waiters(KEYS[2], 0, 0)[1] == waiter then
+  -- Who was first and goes on waiting knows that it is its turn, if it has been here before; all others are told by somebody.
+  if ARGV[3] ~= '' and not is_new and waiters(KEYS[2], 0, 0)[1] == waiter then
     redis.pcall('SET', KEYS[3], id(waiter) .. ' ' .. string.format('%.0f', milliseconds()), 'PX', 60000)
+    watch(KEYS[2], KEYS[4], waiter)
   else
     offer(KEYS[2], KEYS[3], KEYS[4])
   end
