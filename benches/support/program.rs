@@ -28,6 +28,14 @@ pub(crate) fn first_line(program: &str, flag: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned())
 }
 
+/// rlock as it lies in the page cache once it is installed. The linker writes it here and there, and what it leaves there is
+/// mapped in smaller pieces: a tenth more for a short run.
+pub(crate) fn installed(dir: &Path) -> Result<String> {
+    let program = dir.join("rlock");
+    std::fs::copy(RLOCK, &program)?;
+    Ok(program.to_string_lossy().into_owned())
+}
+
 /// Builds `benches/NAME.c` in `dir`.
 pub(crate) fn compile(name: &str, options: &[&str], dir: &Path) -> Result<PathBuf> {
     let source = format!("{}/benches/{name}.c", env!("CARGO_MANIFEST_DIR"));

@@ -18,7 +18,7 @@ use anyhow::Result;
 use rlock::job::guard::Guard;
 use support::contender::{Contender, measure};
 use support::machine::{self, megabytes};
-use support::program::{RLOCK, compile};
+use support::program::{RLOCK, compile, installed};
 use support::server::Server;
 use support::table::millis;
 
@@ -37,7 +37,7 @@ fn main() -> Result<()> {
     std::fs::create_dir(&local)?;
 
     println!("{}", machine::described(&[RLOCK, "redis-server", "flock"])?);
-    let contenders = contenders(&server, &floor, &local);
+    let contenders = contenders(&installed(dir.path())?, &server, &floor, &local);
     println!("{rounds} rounds after {WARM_UP} to warm up, wall time from spawn to exit:\n");
     print!("{}", table::of_times(&measure(&contenders, WARM_UP, rounds, |_, _| Ok(()))?));
 
@@ -53,8 +53,9 @@ fn main() -> Result<()> {
 }
 
 /// Each with its own way to the same end: `true` run under a lock.
-fn contenders(server: &Server, floor: &Path, local: &Path) -> [Contender; 4] {
-    let rlock = |node: String| [RLOCK, "run", "--key", KEY, "--node", &node, "--", "true"].map(str::to_owned).to_vec();
+fn contenders(program: &str, server: &Server, floor: &Path, local: &Path) -> [Contender; 4] {
+    let rlock =
+        |node: String| [program, "run", "--key", KEY, "--node", &node, "--", "true"].map(str::to_owned).to_vec();
     let port = server.port().to_string();
     let floor = [&floor.to_string_lossy(), "127.0.0.1", &port, KEY, "true"].map(str::to_owned).to_vec();
     let flock = ["flock", &local.join("flock.lock").to_string_lossy(), "true"].map(str::to_owned).to_vec();
