@@ -30,12 +30,12 @@ use nix::sys::signal::{SigHandler, Signal};
 /// No wait of a test that passes takes this long, however busy the machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// A job in the background of a shell without job control has SIGINT and SIGQUIT ignored, and passes that on. What the tests
-/// start is to find them as at a terminal, wherever the tests themselves run.
+/// A job in the background of a shell without job control has SIGINT and SIGQUIT ignored, one under nohup SIGHUP, and passes
+/// that on. What the tests start is to find them as at a terminal, wherever the tests themselves run.
 fn unignore_signals() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        for signal in [Signal::SIGINT, Signal::SIGQUIT] {
+        for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT] {
             // SAFETY: no handler is installed.
             unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) }.expect("a disposition");
         }
