@@ -345,7 +345,7 @@ impl Node for RedisNode {
     }
 
     fn acquire(&self, claim: &Claim, anew: bool) -> Pending<Answer> {
-        let [fence, queue, offer, watch] = ["fence", "queue", "offer", "watch"].map(|kind| claim.key.derived(kind));
+        let (fence, [queue, offer, watch]) = (claim.key.derived("fence"), line(&claim.key));
         let mut command = eval(ACQUIRE, &[claim.key.stored(), &fence, &queue, &offer, &watch]);
         command.arg(&claim.value).arg(millis(claim.schedule.ttl())).arg(claim.fence_hint).arg(fence_life(claim));
         command.arg(claim.inquiry.map_or_else(String::new, |span| restart::least_uptime(span).to_string()));
@@ -385,7 +385,7 @@ impl Node for RedisNode {
     }
 
     fn force(&self, key: &Key, force: Force) -> Pending<Result<Option<Struck>, Fault>> {
-        let [queue, offer, watch] = ["queue", "offer", "watch"].map(|kind| key.derived(kind));
+        let [queue, offer, watch] = line(key);
         let command = match force {
             Force::Entomb(token, tombstone) => {
                 let mut command = eval(ENTOMB, &[key.stored()]);
@@ -408,8 +408,8 @@ impl Node for RedisNode {
     }
 
     fn release(&self, key: &Key, token: Token, queued: Queued<'_>) -> Pending<Freed> {
-        let [line, offer, watch] = ["queue", "offer", "watch"].map(|kind| key.derived(kind));
-        let mut command = eval(RELEASE, &[key.stored(), &line, &offer, &watch]);
+        let [queue, offer, watch] = line(key);
+        let mut command = eval(RELEASE, &[key.stored(), &queue, &offer, &watch]);
         command.arg(token.to_string());
         match queued {
             Queued::No => command.arg("").arg(""),
@@ -473,6 +473,11 @@ impl Node for RedisNode {
             clock::until(clock::now() + limit, all_written).await;
         })
     }
+}
+
+/// Where those who wait for the lock stand, whose turn it is, and who sees to it that it goes.
+fn line(key: &Key) -> [String; 3] {
+    ["queue", "offer", "watch"].map(|kind| key.derived(kind))
 }
 
 fn eval(script: &'static str, keys: &[&str]) -> Cmd {

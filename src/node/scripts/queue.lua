@@ -42,11 +42,8 @@ local function watch(queue, watched, head)
     end
     if left >= 2 then return end
   end
-  local behind, told = waiters(queue, -8, -1), {}
-  for low = 1, math.floor(#behind / 2) do
-    local high = #behind + 1 - low
-    behind[low], behind[high] = behind[high], behind[low]
-  end
+  local last, behind, told = waiters(queue, -8, -1), {}, {}
+  for rank = #last, 1, -1 do table.insert(behind, last[rank]) end
   table.insert(behind, 2, waiters(queue, 1, 1)[1])
   for _, elsewhere in ipairs({true, false}) do
     for _, waiter in ipairs(behind) do
@@ -59,6 +56,12 @@ local function watch(queue, watched, head)
   redis.pcall('SET', watched, string.format('%.0f', now) .. '\n' .. table.concat(told, '\n'), 'PX', STALLED)
 end
 
+-- It is the turn of the head, which knows it; others see to it that it goes.
+local function grant_turn(queue, open, watched, head)
+  redis.pcall('SET', open, id(head) .. ' ' .. string.format('%.0f', milliseconds()), 'PX', 60000)
+  watch(queue, watched, head)
+end
+
 -- The lock is free: tells the first who is still there to go.
 local function offer(queue, open, watched)
   while true do
@@ -66,10 +69,7 @@ local function offer(queue, open, watched)
     if not head then return redis.pcall('DEL', open, watched) end
     local heard = tell(head, 'go')
     if heard == nil then return end
-    if heard > 0 then
-      redis.pcall('SET', open, id(head) .. ' ' .. string.format('%.0f', milliseconds()), 'PX', 60000)
-      return watch(queue, watched, head)
-    end
+    if heard > 0 then return grant_turn(queue, open, watched, head) end
     if not drop(queue, head) then return end
   end
 end

@@ -19,8 +19,7 @@ end
 if seen == nil and (answer[1] == 'released' or waiter ~= '') then
   -- Who was first and goes on waiting knows that it is its turn, if it has been here before; all others are told by somebody.
   if ARGV[3] ~= '' and not is_new and waiters(KEYS[2], 0, 0)[1] == waiter then
-    redis.pcall('SET', KEYS[3], id(waiter) .. ' ' .. string.format('%.0f', milliseconds()), 'PX', 60000)
-    watch(KEYS[2], KEYS[4], waiter)
+    grant_turn(KEYS[2], KEYS[3], KEYS[4], waiter)
   else
     offer(KEYS[2], KEYS[3], KEYS[4])
   end

@@ -298,22 +298,28 @@ fn a_node_on_which_a_later_fence_was_given_out_is_not_healed() {
     });
 }
 
+/// Five nodes were gone or silent until just before the lease ends. One renews in time. Two come back empty and slow: they are
+/// healed before the end, and heard after it. With the time of that end.
+async fn shortly_before_the_end() -> (Held, Instant) {
+    let mut held = hold(5, |_| ()).await;
+    held.changes_until(9.0).await;
+    let deadline = held.holding.deadline();
+    for (node, mood) in [Mood::Away, Mood::Silent, Mood::Silent, Mood::Away, Mood::Away].into_iter().enumerate() {
+        held.fake(node).mood = mood;
+    }
+    held.changes_until(28.9).await;
+    held.fake(0).mood = Mood::Well;
+    for node in [3, 4] {
+        held.forget(node);
+        held.fake(node).mood = Mood::Slow(Duration::from_millis(500));
+    }
+    (held, deadline)
+}
+
 #[test]
 fn healings_that_are_heard_after_the_lease_do_not_revive_it() {
     virtual_time::run(async {
-        let mut held = hold(5, |_| ()).await;
-        held.changes_until(9.0).await;
-        let deadline = held.holding.deadline();
-        for (node, mood) in [Mood::Away, Mood::Silent, Mood::Silent, Mood::Away, Mood::Away].into_iter().enumerate() {
-            held.fake(node).mood = mood;
-        }
-        held.changes_until(28.9).await;
-        // One renews in time. Two come back empty: they are healed before the lease ends, and heard after.
-        held.fake(0).mood = Mood::Well;
-        for node in [3, 4] {
-            held.forget(node);
-            held.fake(node).mood = Mood::Slow(Duration::from_millis(500));
-        }
+        let (mut held, deadline) = shortly_before_the_end().await;
         let changes = held.changes_until(31.0).await;
         for node in [3, 4] {
             assert_eq!(held.fake(node).healed, 1);
@@ -342,19 +348,8 @@ fn a_lock_that_was_broken_is_told_once_and_its_place_is_kept() {
 #[test]
 fn tombstones_that_are_heard_of_after_the_lease_do_not_revive_it() {
     virtual_time::run(async {
-        let mut held = hold(5, |_| ()).await;
-        held.changes_until(9.0).await;
-        let deadline = held.holding.deadline();
-        for (node, mood) in [Mood::Away, Mood::Silent, Mood::Silent, Mood::Away, Mood::Away].into_iter().enumerate() {
-            held.fake(node).mood = mood;
-        }
-        held.changes_until(28.9).await;
-        held.fake(0).mood = Mood::Well;
-        // Two come back empty, are healed before the lease ends and broken before they have said so.
-        for node in [3, 4] {
-            held.forget(node);
-            held.fake(node).mood = Mood::Slow(Duration::from_millis(500));
-        }
+        let (mut held, deadline) = shortly_before_the_end().await;
+        // They are healed before the lease ends and broken before they have said so.
         held.changes_until(29.65).await;
         for node in [3, 4] {
             assert_eq!(held.fake(node).healed, 1);
