@@ -51,17 +51,19 @@ async fn run_async(settings: &RunSettings, found: &Found, guard: Guard) -> anyho
         }
         Outer::Unkept => return Err(unkept(&settings.lock).into()),
     }
-    let holding =
-        match wait::for_lock(&nodes, &settings.lock, Purpose::Command(&settings.argv[0]), &mut signals).await? {
-            Waited::Won(holding) => *holding,
-            Waited::Over(outcome) => return Ok(outcome),
-        };
+    let waited = wait::for_lock(&nodes, &settings.lock, Purpose::Command(&settings.argv[0]), &mut signals);
+    // While the nodes are asked there is time for what else the command needs.
+    let (waited, image) = tokio::join!(biased; waited, image(settings));
+    let holding = match waited? {
+        Waited::Won(holding) => *holding,
+        Waited::Over(outcome) => return Ok(outcome),
+    };
     // What came between the wait and the command's start still means: do not run it.
     if let Some(caught) = signals.ended() {
         report_release(&settings.lock.report, &holding.release().await);
         return Ok(wait::ended_by(caught));
     }
-    match start(settings, found, &holding, signals, guard) {
+    match image.and_then(|image| start(image, settings, found, &holding, signals, guard)) {
         Ok(job) => job.supervise(&settings.lock, holding).await,
         Err(error) => {
             report_release(&settings.lock.report, &holding.release().await);
@@ -70,7 +72,16 @@ async fn run_async(settings: &RunSettings, found: &Found, guard: Guard) -> anyho
     }
 }
 
+/// The command, but for what only the lock can tell it.
+async fn image(settings: &RunSettings) -> io::Result<Image> {
+    tokio::task::yield_now().await;
+    let mut image = Image::new(&settings.argv)?;
+    settings.environment.iter().try_for_each(|(name, value)| image.set(name, value))?;
+    Ok(image)
+}
+
 fn start(
+    mut image: Image,
     settings: &RunSettings,
     found: &Found,
     holding: &Holding,
@@ -86,23 +97,11 @@ fn start(
     let before = if contain { group::own_children() } else { Vec::new() };
     let policy = Policy::new(settings.policy, holding.deadline(), crate::clock::now());
     let token = holding.token();
-    let mut environment = settings.environment.clone();
-    environment.push(("RLOCK_TOKEN", token.to_string().into()));
-    environment.push(("RLOCK_FENCE", holding.fence().to_string().into()));
-    let mut start = || {
-        // It may have been killed or stopped while we waited.
-        guard.ensure()?;
-        guard.prepare(contain.then(|| token.as_uuid()), holding.descriptor())?;
-        Leader::start(&settings.argv, &environment, found, &guard, policy.guard_kills_at())
-    };
-    let started = match start() {
-        // Or in this very moment.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => start(),
-        other => other,
-    };
-    match started {
+    image.set("RLOCK_TOKEN", token.to_string().as_ref())?;
+    image.set("RLOCK_FENCE", holding.fence().to_string().as_ref())?;
+    guard.prepare(contain.then(|| token.as_uuid()), holding.descriptor())?;
+    match Leader::start(image, found, &guard, policy.guard_kills_at()) {
         Ok(leader) => {
-            guard.announced(leader.group(), policy.guard_kills_at());
             let rlock = nix::unistd::getpid();
             let contain = if contain { Contain::Below { rlock, guard: guard.pid(), before } } else { Contain::No };
             Ok(Job::new(Family::new(leader.group(), contain), leader, guard, policy, signals))
@@ -153,7 +152,7 @@ fn become_the_command(settings: &RunSettings, found: &Found) -> Failure {
         return Failure::new(Outcome::Usage, message);
     }
     settings.lock.report.step("nested", "the rlock that runs us holds it; running under its lock");
-    let replaced = Image::new(&settings.argv, &[]).map(|image| image.replace_us(found));
+    let replaced = Image::new(&settings.argv).map(|image| image.replace_us(found));
     cannot_start(settings, &replaced.unwrap_or_else(|error| error), "")
 }
 

@@ -191,9 +191,7 @@ impl Job {
         if self.policy.is_over() {
             return Ok(());
         }
-        let told = self.guard.tell(self.family.group(), self.policy.guard_kills_at());
-        self.family.set_guard(self.guard.pid());
-        told.map_err(|error| unguarded(&error))
+        self.guard.tell(self.policy.guard_kills_at()).map_err(|error| unguarded(&error))
     }
 
     fn act(&mut self, action: Action, holding: &Holding, report: &Reporter) {

@@ -38,16 +38,26 @@ pub struct Image {
 
 /// Strings, and the pointers to them that C wants, the last one null.
 struct Vector {
-    _strings: Vec<CString>,
+    strings: Vec<CString>,
     pointers: Vec<*const c_char>,
 }
 
 impl Vector {
     fn new(words: impl IntoIterator<Item = OsString>) -> io::Result<Self> {
         let strings = words.into_iter().map(|word| c_string(&word)).collect::<io::Result<Vec<_>>>()?;
-        let pointers = strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect();
-        Ok(Self { _strings: strings, pointers })
+        Ok(Self { pointers: pointers(&strings), strings })
     }
+
+    /// Adds `string` in the place of all that begin as it does, for `prefix` bytes.
+    fn put(&mut self, string: CString, prefix: usize) {
+        self.strings.retain(|other| other.as_bytes().get(..prefix) != string.as_bytes().get(..prefix));
+        self.strings.push(string);
+        self.pointers = pointers(&self.strings);
+    }
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
 }
 
 fn c_string(text: &OsStr) -> io::Result<CString> {
@@ -55,12 +65,10 @@ fn c_string(text: &OsStr) -> io::Result<CString> {
 }
 
 impl Image {
-    /// `argv` with `added` to rlock's own environment.
-    pub fn new(argv: &[OsString], added: &[(&str, OsString)]) -> io::Result<Self> {
+    /// `argv` with rlock's own environment.
+    pub fn new(argv: &[OsString]) -> io::Result<Self> {
         let (program, arguments) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-        let kept = env::vars_os().filter(|(name, _)| !added.iter().any(|(other, _)| name == other));
-        let new = added.iter().map(|(name, value)| (OsString::from(name), value.clone()));
-        let environment = kept.chain(new).map(|(name, value)| [name, value].join(OsStr::new("=")));
+        let environment = env::vars_os().map(|(name, value)| [name, value].join(OsStr::new("=")));
         let script = ["/bin/sh", "the place"].into_iter().map(OsString::from).chain(arguments.iter().cloned());
         Ok(Self {
             places: places(program)?,
@@ -68,6 +76,13 @@ impl Image {
             environment: Vector::new(environment)?,
             script: Vector::new(script)?,
         })
+    }
+
+    /// Has it find `value` in the environment's variable `name`.
+    pub fn set(&mut self, name: &str, value: &OsStr) -> io::Result<()> {
+        let entry = [OsStr::new(name), value].join(OsStr::new("="));
+        self.environment.put(c_string(&entry)?, name.len() + 1);
+        Ok(())
     }
 
     /// Starts it in a new process, after `prepare` has run there. Returns once it has been exec'd, or could not be.

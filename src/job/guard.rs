@@ -1,12 +1,13 @@
 //! The guard: a small process that kills the command when rlock no longer can.
 //!
-//! It is a fork of rlock in a session of its own, made before rlock has much memory to copy, and holds one end of a
-//! socket. Each message says which group to kill and when at the latest. The end of the socket is the end of rlock
-//! (SIGKILL, OOM); a time that comes without a newer message means that rlock stalls (SIGSTOP). Either way the command's
-//! group is killed; a `local` lock, whose descriptor the guard is sent, lasts until the group is gone.
+//! It is a fork of rlock in a session of its own, made before rlock has much memory to copy. Its orders, which group to
+//! kill and when at the latest, stand in memory that it shares with rlock, and it sleeps until that time, or until the end
+//! of the socket between the two, which is the end of rlock (SIGKILL, OOM). A time that has come without a later one in its
+//! place means that rlock stalls (SIGSTOP). Either way the command's group is killed; a `local` lock, whose descriptor the
+//! guard is sent, lasts until the group is gone.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -23,63 +24,107 @@ use nix::unistd::{ForkResult, Pid, fork, setsid};
 use uuid::Uuid;
 
 use super::group::{Contain, Family, GUARD_NAME};
+use super::orders::Orders;
 use super::scheduling::have_run_here;
 use crate::clock;
 use crate::lock::instant::Instant;
 
-/// In the place of a group, while there is none.
-const NOBODY: Pid = Pid::from_raw(0);
-
-/// What a message carries.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Order {
-    /// The command's group, or [`NOBODY`].
-    group: Pid,
-    /// When it must be dead.
-    kill_at: Instant,
-    /// The token by which `--contain` finds what left the group, once rlock is gone.
-    contain: Option<Uuid>,
-}
-
-/// Group, time, token (nil for none).
-const ORDER: usize = 4 + 8 + 16;
-
-impl Order {
-    fn to_bytes(self) -> [u8; ORDER] {
-        let mut bytes = [0; ORDER];
-        bytes[..4].copy_from_slice(&self.group.as_raw().to_ne_bytes());
-        bytes[4..12].copy_from_slice(&self.kill_at.as_nanos().to_ne_bytes());
-        bytes[12..].copy_from_slice(self.contain.unwrap_or(Uuid::nil()).as_bytes());
-        bytes
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (group, rest) = bytes.split_first_chunk()?;
-        let (kill_at, token) = rest.split_first_chunk()?;
-        let token = Uuid::from_slice(token).ok()?;
-        Some(Self {
-            group: Pid::from_raw(i32::from_ne_bytes(*group)),
-            kill_at: Instant::from_nanos(u64::from_ne_bytes(*kill_at)),
-            contain: (!token.is_nil()).then_some(token),
-        })
-    }
-}
-
 /// A running guard, seen from rlock.
 #[derive(Debug)]
 pub struct Guard {
-    pid: Pid,
-    socket: OwnedFd,
-    order: Order,
+    process: Process,
+    orders: Orders,
     /// The lock itself, where it is a descriptor: the guard keeps it open.
     lock: Option<RawFd>,
+}
+
+/// The process that is the guard.
+#[derive(Debug)]
+struct Process {
+    pid: Pid,
+    /// What wakes it: one timer for both, which rlock sets for it.
+    timer: TimerFd,
+    socket: OwnedFd,
 }
 
 impl Guard {
     /// Starts a guard that knows of no command yet.
     pub fn start() -> io::Result<Self> {
+        let orders = Orders::new()?;
+        Ok(Self { process: Process::start(&orders)?, orders, lock: None })
+    }
+
+    /// The guard's process id.
+    pub fn pid(&self) -> Pid {
+        self.process.pid
+    }
+
+    /// A command is about to be started: what its guard will need of the lock. One that was killed or stopped meanwhile is
+    /// replaced.
+    pub fn prepare(&mut self, contain: Option<Uuid>, lock: Option<RawFd>) -> io::Result<()> {
+        self.orders.contain(contain);
+        self.lock = lock;
+        if self.ensure()? || self.process.send(lock).is_ok() { Ok(()) } else { self.replace() }
+    }
+
+    /// For the command's own process, before it execs: gives the guard the order to kill its group, at `kill_at` at the
+    /// latest, so that there is no moment in which the command runs and its guard does not know it. Allocates nothing.
+    pub fn announce(&self, kill_at: Instant) -> io::Result<()> {
+        self.orders.watch_over(nix::unistd::getpid(), kill_at);
+        wake_at(&self.process.timer, kill_at)
+    }
+
+    /// The command must be dead at `kill_at`, not when it was said last.
+    pub fn tell(&self, kill_at: Instant) -> io::Result<()> {
+        // A guard that is woken too early reads the later time.
+        if self.orders.kill_by(kill_at) > kill_at { wake_at(&self.process.timer, kill_at) } else { Ok(()) }
+    }
+
+    /// Sees to it that there is a guard that can act: one that died or was stopped is replaced. True if it was.
+    pub fn ensure(&mut self) -> io::Result<bool> {
+        // Its zombie stays until it is replaced: the number by which it is killed is nobody else's.
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        if matches!(waitid(Id::Pid(self.process.pid), flags), Ok(WaitStatus::StillAlive)) {
+            return Ok(false);
+        }
+        self.replace()?;
+        Ok(true)
+    }
+
+    /// Another guard in the place of this one, with the same orders.
+    fn replace(&mut self) -> io::Result<()> {
+        let next = Process::start(&self.orders)?;
+        next.send(self.lock)?;
+        std::mem::replace(&mut self.process, next).end();
+        Ok(())
+    }
+
+    /// Takes its orders away: the command is dead, or free to go on, whatever becomes of rlock.
+    pub fn dismiss(&self) {
+        self.orders.withdraw();
+    }
+
+    /// Ends the guard of a command that is dead or free to go on, and leaves no zombie.
+    pub fn bury(self) {
+        self.dismiss();
+    }
+}
+
+/// A guard that watches over nobody is ended and leaves no zombie, which not every first process of a container would bury.
+/// Any other one sees the end of the socket, and does its duty.
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.orders.group().is_none() {
+            self.process.end();
+        }
+    }
+}
+
+impl Process {
+    fn start(orders: &Orders) -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
+        let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?;
         // From its first moment the guard is deaf, also to what the terminal sends our group before its `setsid`: a Ctrl-Z
         // there would stop it, and us before we could notice.
         let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
@@ -91,135 +136,54 @@ impl Guard {
             mask.thread_set_mask()?;
         }
         match forked? {
-            ForkResult::Child => watch(&theirs),
-            ForkResult::Parent { child } => {
-                let order = Order { group: NOBODY, kill_at: Instant::NEVER, contain: None };
-                Ok(Self { pid: child, socket: ours, order, lock: None })
-            }
+            ForkResult::Child => watch(&theirs, &timer, orders),
+            ForkResult::Parent { child } => Ok(Self { pid: child, timer, socket: ours }),
         }
     }
 
-    /// The guard's process id.
-    pub fn pid(&self) -> Pid {
-        self.pid
-    }
-
-    /// A command is about to be started: what its guard will need of the lock.
-    pub fn prepare(&mut self, contain: Option<Uuid>, lock: Option<RawFd>) -> io::Result<()> {
-        self.order.contain = contain;
-        self.lock = lock;
-        if lock.is_some() { self.send() } else { Ok(()) }
-    }
-
-    /// The command's process has announced itself: what a guard in this one's place would have to be told.
-    pub fn announced(&mut self, group: Pid, kill_at: Instant) {
-        (self.order.group, self.order.kill_at) = (group, kill_at);
-    }
-
-    /// For the command's own process, before it execs: tells the guard which group it is, to be dead at `kill_at`, so that
-    /// there is no moment in which the command runs and its guard does not know it. Allocates nothing.
-    pub fn announce(&self, kill_at: Instant) -> io::Result<()> {
-        let order = Order { group: nix::unistd::getpid(), kill_at, ..self.order };
-        let bytes = order.to_bytes();
-        let sent = nix::sys::socket::send(self.socket.as_raw_fd(), &bytes, MsgFlags::MSG_NOSIGNAL)?;
-        if sent == ORDER { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EIO)) }
-    }
-
-    /// The command leads `group` and must be dead at `kill_at`. If the guard can't be told, another takes its place.
-    pub fn tell(&mut self, group: Pid, kill_at: Instant) -> io::Result<()> {
-        let order = Order { group, kill_at, ..self.order };
-        if self.order == order {
-            return Ok(());
-        }
-        self.order = order;
-        if self.send().is_ok() { Ok(()) } else { self.replace() }
-    }
-
-    fn send(&self) -> io::Result<()> {
-        let bytes = self.order.to_bytes();
-        let lock = self.lock.map(|fd| [fd]);
-        let rights = lock.as_ref().map(|fds| ControlMessage::ScmRights(fds));
-        // The lock is sent with each message: the guard keeps the first and closes the others, which are the same.
-        let sent = sendmsg::<UnixAddr>(
-            self.socket.as_raw_fd(),
-            &[IoSlice::new(&bytes)],
-            rights.as_slice(),
-            MsgFlags::MSG_NOSIGNAL,
-            None,
-        )?;
-        if sent == ORDER { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
-    }
-
-    /// Sees to it that there is a guard that can act: one that died or was stopped is replaced. True if it was.
-    pub fn ensure(&mut self) -> io::Result<bool> {
-        // Its zombie stays until it is replaced: the number by which it is killed is nobody else's.
-        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        if matches!(waitid(Id::Pid(self.pid), flags), Ok(WaitStatus::StillAlive)) {
-            return Ok(false);
-        }
-        self.replace()?;
-        Ok(true)
-    }
-
-    /// Another guard in the place of this one.
-    fn replace(&mut self) -> io::Result<()> {
-        let mut next = Self::start()?;
-        (next.order, next.lock) = (self.order, self.lock);
-        next.send()?;
-        std::mem::replace(self, next).bury();
+    /// Hands it the lock, where that can be held.
+    fn send(&self, lock: Option<RawFd>) -> io::Result<()> {
+        let Some(lock) = lock else { return Ok(()) };
+        let rights = [ControlMessage::ScmRights(&[lock])];
+        sendmsg::<UnixAddr>(self.socket.as_raw_fd(), &[IoSlice::new(&[0])], &rights, MsgFlags::MSG_NOSIGNAL, None)?;
         Ok(())
     }
 
-    /// Ends the guard, which does nothing more: the command is dead, or free to go on. Its zombie waits for
-    /// [`Guard::bury`].
-    pub fn dismiss(&mut self) {
-        self.order.group = NOBODY;
-        if self.lock.is_some() {
-            // We shall wait for its end at once, with no server to hear from meanwhile.
-            have_run_here(self.pid);
-        }
-        // SIGKILL also reaches a guard that was stopped, and from then on it runs no instruction more: that the socket is
-        // closed behind it is seen by nobody.
+    /// Ends it. SIGKILL also reaches a guard that was stopped, and from then on it runs no instruction more: that the socket
+    /// is closed behind it is seen by nobody.
+    fn end(&self) {
+        // We wait for it at once, and here the processor is awake.
+        have_run_here(self.pid);
         let _ = kill(self.pid, Signal::SIGKILL);
-    }
-
-    /// Ends the guard, and leaves no zombie.
-    pub fn bury(mut self) {
-        self.order.group = NOBODY;
-    }
-}
-
-/// A guard that watches over nobody is ended and leaves no zombie, which not every first process of a container would bury.
-/// Any other one sees the end of the socket, and does its duty.
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if self.order.group == NOBODY {
-            self.dismiss();
-            let _ = waitpid(self.pid, None);
-        }
+        let _ = waitpid(self.pid, None);
     }
 }
 
 /// The guard's life.
-fn watch(socket: &OwnedFd) -> ! {
+fn watch(socket: &OwnedFd, timer: &TimerFd, orders: &Orders) -> ! {
     let _ = setsid();
     let _ = prctl::set_name(GUARD_NAME);
     // A guard that was stopped is woken by rlock's death, on which it acts. The signal comes to nothing else.
     let _ = prctl::set_pdeathsig(Signal::SIGCONT);
     // All signals are blocked since before the fork, so that none but SIGKILL and SIGSTOP does anything, nor do the
     // handlers that were inherited from rlock.
-    close_all_but(socket.as_raw_fd());
-    let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC);
-    let mut state = State { family: None, kill_at: Instant::NEVER, lock: None };
+    close_all_but([socket.as_raw_fd(), timer.as_fd().as_raw_fd()]);
+    let mut lock = None;
+    // The time for which the command has been killed.
+    let mut done = Instant::NEVER;
     loop {
-        let cannot_wait = wait(socket.as_fd(), timer.as_ref().ok(), state.kill_at).is_err();
-        // The time is taken before the messages are read: one that comes between the two moves the time away, and is not
+        let cannot_wait = set(timer, orders, done).and_then(|()| wait(socket, timer)).is_err();
+        // The time is taken before the orders are read: one that comes between the two moves the time away, and is not
         // overruled by a clock that was looked at later.
         let now = clock::now();
-        let ended = !state.read(socket) || cannot_wait;
-        if ended || now >= state.kill_at {
-            state.kill_at = Instant::NEVER;
-            state.family.as_mut().map(Family::end);
+        let ended = !is_there(socket, &mut lock) || cannot_wait;
+        let kill_at = orders.kill_at();
+        if ended || now >= kill_at && kill_at != done {
+            done = kill_at;
+            if let Some(group) = orders.group() {
+                let contain = orders.contained().map_or(Contain::No, |token| Contain::Marked(token.to_string()));
+                Family::new(group, contain).end();
+            }
         }
         if ended {
             // SAFETY: ends the process at once; nothing of rlock's that was copied by the fork is to be run or flushed.
@@ -228,73 +192,67 @@ fn watch(socket: &OwnedFd) -> ! {
     }
 }
 
-/// What a guard knows.
-struct State {
-    family: Option<Family>,
-    kill_at: Instant,
-    /// Held, not used.
-    lock: Option<OwnedFd>,
-}
-
-impl State {
-    /// Reads all messages that are there; false if rlock has gone.
-    fn read(&mut self, socket: &OwnedFd) -> bool {
-        loop {
-            match receive(socket.as_raw_fd()) {
-                Ok(Some((order, lock))) => self.obey(order, lock),
-                Err(nix::Error::EAGAIN) => return true,
-                Err(nix::Error::EINTR) => {}
-                Ok(None) | Err(_) => return false,
-            }
-        }
-    }
-
-    fn obey(&mut self, order: Order, lock: Option<OwnedFd>) {
-        self.kill_at = order.kill_at;
-        self.lock = self.lock.take().or(lock);
-        let known = self.family.as_ref().is_some_and(|family| family.group() == order.group);
-        if order.group == NOBODY {
-            self.family = None;
-        } else if !known {
-            let contain = order.contain.map_or(Contain::No, |token| Contain::Marked(token.to_string()));
-            self.family = Some(Family::new(order.group, contain));
+/// Reads what rlock has sent, which is nothing but the lock; false if rlock has gone.
+fn is_there(socket: &OwnedFd, lock: &mut Option<OwnedFd>) -> bool {
+    loop {
+        match receive(socket.as_raw_fd()) {
+            Ok(Some(sent)) => *lock = lock.take().or(Some(sent)),
+            Err(nix::Error::EAGAIN) => return true,
+            Err(nix::Error::EINTR) => {}
+            Ok(None) | Err(_) => return false,
         }
     }
 }
 
-/// One message, and the descriptor that came with it; `None` if rlock has closed the socket.
-fn receive(socket: RawFd) -> nix::Result<Option<(Order, Option<OwnedFd>)>> {
-    let mut bytes = [0; ORDER];
+/// The descriptor that came; `None` if rlock has closed the socket.
+fn receive(socket: RawFd) -> nix::Result<Option<OwnedFd>> {
+    let mut bytes = [0];
     let mut space = nix::cmsg_space!(RawFd);
     let mut slices = [IoSliceMut::new(&mut bytes)];
     let message = recvmsg::<UnixAddr>(socket, &mut slices, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
-    let lock = message.cmsgs()?.find_map(|part| match part {
+    Ok(message.cmsgs()?.find_map(|part| match part {
         // SAFETY: the kernel made this descriptor for us with this very message; nobody else knows of it.
         ControlMessageOwned::ScmRights(fds) => fds.first().map(|fd| unsafe { OwnedFd::from_raw_fd(*fd) }),
         _ => None,
-    });
-    let count = message.bytes;
-    Ok(Order::from_bytes(&bytes[..count]).map(|order| (order, lock)))
+    }))
 }
 
-/// Returns when the socket has something to say or `at` has come.
-fn wait(socket: BorrowedFd<'_>, timer: Option<&TimerFd>, at: Instant) -> nix::Result<()> {
-    let mut fds = vec![PollFd::new(socket, PollFlags::POLLIN)];
-    if let Some(timer) = timer.filter(|_| at != Instant::NEVER) {
-        let since_boot = Duration::from_nanos(at.as_nanos().max(1));
-        timer.set(Expiration::OneShot(TimeSpec::from_duration(since_boot)), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
-        fds.push(PollFd::new(timer.as_fd(), PollFlags::POLLIN));
+/// Sets the timer for the time that the orders name, unless what is to be done then is done. Whoever gives an order writes it
+/// down before setting the timer, so that one which was not yet to be read here is set after this one.
+fn set(timer: &TimerFd, orders: &Orders, done: Instant) -> io::Result<()> {
+    loop {
+        let kill_at = orders.kill_at();
+        wake_at(timer, if kill_at == done { Instant::NEVER } else { kill_at })?;
+        if orders.kill_at() == kill_at {
+            return Ok(());
+        }
     }
+}
+
+/// Makes a system call, and allocates nothing.
+fn wake_at(timer: &TimerFd, at: Instant) -> io::Result<()> {
+    if at == Instant::NEVER {
+        return Ok(timer.unset()?);
+    }
+    let since_boot = Duration::from_nanos(at.as_nanos().max(1));
+    Ok(timer.set(Expiration::OneShot(TimeSpec::from_duration(since_boot)), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?)
+}
+
+/// Returns when the socket has something to say or the timer's time has come.
+fn wait(socket: &OwnedFd, timer: &TimerFd) -> io::Result<()> {
+    let mut fds = [socket.as_fd(), timer.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
     match poll(&mut fds, PollTimeout::NONE) {
         Ok(_) | Err(nix::Error::EINTR) => Ok(()),
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// Closes what belongs to rlock: its output, whose readers wait for the end of it, and its connections.
-fn close_all_but(socket: RawFd) {
-    close_range(0, socket - 1);
-    close_range(socket + 1, RawFd::MAX);
+fn close_all_but(mut kept: [RawFd; 2]) {
+    kept.sort_unstable();
+    close_range(0, kept[0] - 1);
+    close_range(kept[0] + 1, kept[1] - 1);
+    close_range(kept[1] + 1, RawFd::MAX);
 }
 
 fn close_range(first: RawFd, last: RawFd) {
@@ -309,20 +267,5 @@ fn close_range(first: RawFd, last: RawFd) {
             // SAFETY: as above.
             unsafe { libc::close(fd) };
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_order_is_read_back() {
-        for contain in [None, Some(Uuid::new_v4())] {
-            let order = Order { group: Pid::from_raw(4711), kill_at: Instant::from_nanos(1 << 60), contain };
-            assert_eq!(Order::from_bytes(&order.to_bytes()), Some(order));
-        }
-        assert_eq!(Order::from_bytes(&[0; ORDER - 1]), None);
-        assert_eq!(Order::from_bytes(&[]), None);
     }
 }

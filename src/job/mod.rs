@@ -6,6 +6,7 @@ pub mod exec;
 pub mod found;
 pub mod group;
 pub mod guard;
+mod orders;
 pub mod policy;
 pub mod scheduling;
 pub mod seen;

@@ -1,6 +1,5 @@
 //! Starting the command: exec'd directly, in a process group of its own, with everything as rlock found it.
 
-use std::ffi::OsString;
 use std::io;
 
 use nix::sys::prctl;
@@ -25,16 +24,8 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Starts `argv` with `environment` added to rlock's own, to be killed by `guard` at `kill_at` at the latest.
-    /// Returns once it has been exec'd, or could not be.
-    pub fn start(
-        argv: &[OsString],
-        environment: &[(&str, OsString)],
-        found: &Found,
-        guard: &Guard,
-        kill_at: Instant,
-    ) -> io::Result<Self> {
-        let image = Image::new(argv, environment)?;
+    /// Starts `image`, to be killed by `guard` at `kill_at` at the latest. Returns once it has been exec'd, or could not be.
+    pub fn start(image: Image, found: &Found, guard: &Guard, kill_at: Instant) -> io::Result<Self> {
         let rlock = nix::unistd::getpid();
         let prepare = || {
             setpgid(Pid::from_raw(0), Pid::from_raw(0))?;

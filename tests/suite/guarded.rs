@@ -143,6 +143,40 @@ fn rlock_stopped_past_its_lease_means_the_command_is_gone_by_its_end_and_79_late
 }
 
 #[test]
+fn the_guard_knows_of_renewals_and_so_does_one_in_its_place() {
+    let server = Server::start();
+    for is_replaced in [false, true] {
+        let witness = Witness::start(&server.url(), &["--ttl", "900ms"]);
+        let asked = server.asked();
+        eventually("the first lease would be over", || server.asked() >= asked + 4);
+        if is_replaced {
+            let old = witness.guard();
+            signal(old, Signal::SIGKILL);
+            eventually("there is another guard", || !alive(old) && guard_of(witness.rlock.pid()) != old);
+        }
+        assert!(!witness.is_dead());
+        let begin = Instant::now();
+        witness.rlock.signal(Signal::SIGSTOP);
+        witness.dies();
+        assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
+        witness.rlock.signal(Signal::SIGCONT);
+        witness.rlock.finish().code(79);
+    }
+}
+
+#[test]
+fn rlock_stopped_in_the_time_of_grace_does_not_lengthen_it() {
+    let server = Server::start();
+    let mut witness = Witness::start(&server.url(), &["--max-run", "0.3", "--kill-after", "0.5"]);
+    witness.rlock.wait_until_told("--max-run is over");
+    witness.rlock.signal(Signal::SIGSTOP);
+    let took = witness.dies();
+    assert!(took < Duration::from_millis(500) + MOMENT, "{took:?}");
+    witness.rlock.signal(Signal::SIGCONT);
+    witness.rlock.finish().code(124);
+}
+
+#[test]
 fn a_guard_that_is_killed_or_stopped_is_replaced_and_the_new_one_does_its_work() {
     let server = Server::start();
     let witness = Witness::start(&server.url(), &[]);
