@@ -97,7 +97,7 @@ impl Who {
                 ["queue, told by the release", "yes", "goes on", "`ETCD_LOCK_REV`"]
             }
             Self::Flock | Self::Chpst => ["in the kernel", "needs none", "–", "no"],
-            Self::RlockLocal => ["looks every 0.1 to 0.25 s", "looks after its file", "killed", "`RLOCK_FENCE`"],
+            Self::RlockLocal => ["told by the kernel", "looks after its file", "killed", "`RLOCK_FENCE`"],
         }
     }
 

@@ -18,7 +18,8 @@ use nix::unistd::Uid;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use uuid::Uuid;
 
-use super::{Answer, Claim, Fault, FaultKind, Force, Freed, Node, Pending, Queued, Renewal, Vote};
+use super::watch::{Watch, is_at};
+use super::{Answer, Claim, Fault, FaultKind, Force, Freed, Node, Pending, Queued, Renewal, Vote, Wake};
 use crate::clock;
 use crate::escape;
 use crate::lock::details::LARGEST_VALUE;
@@ -47,6 +48,9 @@ pub struct LocalNode {
     name: String,
     dir: PathBuf,
     held: Rc<RefCell<Option<Held>>>,
+    /// The file that was found locked, and its path.
+    busy: Rc<RefCell<Option<(File, PathBuf)>>>,
+    watch: Rc<Watch>,
 }
 
 struct Held {
@@ -62,7 +66,7 @@ impl LocalNode {
             None => ("local".to_owned(), own_directory()?),
             Some(dir) => (format!("local:{}", shown(dir)), made(dir)?),
         };
-        Ok(Self { name, dir, held: Rc::default() })
+        Ok(Self { name, dir, held: Rc::default(), busy: Rc::default(), watch: Rc::default() })
     }
 
     fn take(&self, claim: &Claim) -> io::Result<Vote> {
@@ -72,7 +76,9 @@ impl LocalNode {
             let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
                 Ok(file) => file,
                 Err((mut file, nix::Error::EWOULDBLOCK)) => {
-                    return Ok(Vote::Held(Box::new(occupant(&mut file)?)));
+                    let occupant = occupant(&mut file)?;
+                    *self.busy.borrow_mut() = Some((file, path));
+                    return Ok(Vote::Held(Box::new(occupant)));
                 }
                 Err((_, error)) => return Err(error.into()),
             };
@@ -199,6 +205,19 @@ impl Node for LocalNode {
         Box::pin(std::future::ready(freed))
     }
 
+    fn wake(&self) -> Pending<Wake> {
+        let (busy, watch) = (Rc::clone(&self.busy), Rc::clone(&self.watch));
+        Box::pin(async move {
+            // Who holds it deletes the file before letting go. One who is killed does not: then, and where no file can be
+            // watched, the pauses between two looks must do.
+            let found = busy.borrow_mut().take();
+            match found {
+                Some((file, path)) if watch.gone(&file, &path).await.is_ok() => Wake::Look,
+                _ => std::future::pending().await,
+            }
+        })
+    }
+
     fn descriptor(&self) -> Option<RawFd> {
         self.held.borrow().as_ref().map(|held| held.file.as_raw_fd())
     }
@@ -238,16 +257,6 @@ fn write_whole(file: &mut File, value: &str) -> io::Result<()> {
     let old = file.metadata()?.len();
     file.write_all_at(value.as_bytes(), 0)?;
     if old > value.len() as u64 { file.set_len(value.len() as u64) } else { Ok(()) }
-}
-
-/// Whether `file` is what stands at `path` now.
-fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    let ours = file.metadata()?;
-    match path.symlink_metadata() {
-        Ok(there) => Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 /// Whoever has the file locked. It ends with its process, so it is nobody's for ever, whatever is written there.

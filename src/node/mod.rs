@@ -15,6 +15,7 @@ pub mod rights;
 mod script;
 pub mod survey;
 pub mod tls;
+mod watch;
 
 use std::fmt;
 use std::os::fd::RawFd;
@@ -124,6 +125,8 @@ pub enum Wake {
     Go,
     /// The lock is free, and it is the turn of another, who should have gone in a second.
     Watch,
+    /// The lock is free, and it is anybody's turn.
+    Look,
 }
 
 /// A node's answer to an acquire, and what it is.

@@ -131,6 +131,7 @@ impl Line {
                 self.watches = true;
                 self.sooner(WATCHED);
             }
+            Wake::Look => self.sooner(Duration::ZERO),
             Wake::Go => {
                 self.gone[node] = true;
                 let enough = self.gone.iter().filter(|gone| **gone).count() >= Quorum::of(self.nodes.len()).needed();

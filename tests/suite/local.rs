@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -53,6 +54,63 @@ fn a_waiter_gets_it_next() {
     drop(holder.stdin.take());
     holder.finish().code(0);
     waiter.finish().code(0).printed(&["mine"]);
+}
+
+#[test]
+fn whoever_waits_sees_it_given_back_and_does_not_look_for_it_by_and_by() {
+    let place = Place::new();
+    let mut gaps: Vec<Duration> = (0..20)
+        .map(|_| {
+            let mut holder = place.hold("echo ready; read line; true");
+            let mut waiter = rlock("job").node(&place.url()).args(["-v", "--", "echo", "mine"]).spawn();
+            waiter.wait_until_told("waiting");
+            drop(holder.stdin.take());
+            let begin = Instant::now();
+            waiter.wait_for("mine");
+            let gap = begin.elapsed();
+            waiter.finish().code(0);
+            holder.finish().code(0);
+            gap
+        })
+        .collect();
+    gaps.sort_unstable();
+    // Who looks every 100 to 250 ms finds it after some 90.
+    assert!(gaps[gaps.len() / 2] < Duration::from_millis(45), "{gaps:?}");
+}
+
+#[test]
+fn a_lock_whose_file_nobody_deleted_passes_on_too() {
+    let place = Place::new();
+    let holder = place.hold("echo ready; read line; true");
+    let mut waiter = rlock("job").node(&place.url()).args(["-v", "--", "echo", "mine"]).spawn();
+    waiter.wait_until_told("waiting");
+    holder.signal(Signal::SIGKILL);
+    waiter.wait_for("mine");
+    waiter.finish().code(0);
+    assert_eq!(place.files(), [""; 0]);
+}
+
+#[test]
+fn of_many_who_wait_each_gets_it_once() {
+    let place = Place::new();
+    let log = place.dir.path().join("log");
+    let script = format!("echo begin >> {0}; sleep 0.01; echo end >> {0}", log.display());
+    let mut holder = place.hold("echo ready; read line; true");
+    let waiters: Vec<Running> =
+        (0..20).map(|_| rlock("job").node(&place.url()).args(["-v", "-c", &script]).spawn()).collect();
+    let waiters: Vec<Running> = waiters
+        .into_iter()
+        .map(|mut waiter| {
+            waiter.wait_until_told("waiting");
+            waiter
+        })
+        .collect();
+    drop(holder.stdin.take());
+    holder.finish().code(0);
+    for waiter in waiters {
+        waiter.finish().code(0);
+    }
+    assert_eq!(std::fs::read_to_string(&log).expect("a log"), "begin\nend\n".repeat(20));
 }
 
 #[test]
