@@ -85,11 +85,16 @@ impl Image {
         Ok(())
     }
 
-    /// Starts it in a new process, after `prepare` has run there. Returns once it has been exec'd, or could not be.
+    /// Starts it in a new process, after `prepare` has run there. Returns once it has been exec'd, or could not be: then after
+    /// `fail` has run there.
     ///
     /// # Safety
-    /// `prepare` runs in rlock's own memory: it may make system calls, and must neither allocate nor panic.
-    pub unsafe fn start(mut self, mut prepare: impl FnMut() -> io::Result<()>) -> io::Result<Pid> {
+    /// Both run in rlock's own memory: they may make system calls, and must neither allocate nor panic.
+    pub unsafe fn start(
+        mut self,
+        mut prepare: impl FnMut() -> io::Result<()>,
+        mut fail: impl FnMut(),
+    ) -> io::Result<Pid> {
         let mut failure = 0;
         let failed = &raw mut failure;
         let mut before = SigSet::empty();
@@ -103,6 +108,7 @@ impl Image {
                 Ok(()) => self.exec(),
                 Err(error) => error.raw_os_error().unwrap_or(libc::EINVAL),
             };
+            fail();
             // SAFETY: rlock stands still, and reads this only when the child is gone.
             unsafe { *failed = error };
             1

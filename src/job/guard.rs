@@ -51,7 +51,7 @@ impl Guard {
     /// Starts a guard that knows of no command yet.
     pub fn start() -> io::Result<Self> {
         let orders = Orders::new()?;
-        Ok(Self { process: Process::start(&orders)?, orders, lock: None })
+        Ok(Self { process: Process::start(&orders, None)?, orders, lock: None })
     }
 
     /// The guard's process id.
@@ -93,8 +93,7 @@ impl Guard {
 
     /// Another guard in the place of this one, with the same orders.
     fn replace(&mut self) -> io::Result<()> {
-        let next = Process::start(&self.orders)?;
-        next.send(self.lock)?;
+        let next = Process::start(&self.orders, self.lock)?;
         std::mem::replace(&mut self.process, next).end();
         Ok(())
     }
@@ -121,7 +120,8 @@ impl Drop for Guard {
 }
 
 impl Process {
-    fn start(orders: &Orders) -> io::Result<Self> {
+    /// Starts one that has `orders`, and `lock`.
+    fn start(orders: &Orders, lock: Option<RawFd>) -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?;
@@ -136,7 +136,7 @@ impl Process {
             mask.thread_set_mask()?;
         }
         match forked? {
-            ForkResult::Child => watch(&theirs, &timer, orders),
+            ForkResult::Child => watch(&theirs, &timer, orders, lock),
             ForkResult::Parent { child } => Ok(Self { pid: child, timer, socket: ours }),
         }
     }
@@ -160,15 +160,16 @@ impl Process {
 }
 
 /// The guard's life.
-fn watch(socket: &OwnedFd, timer: &TimerFd, orders: &Orders) -> ! {
+fn watch(socket: &OwnedFd, timer: &TimerFd, orders: &Orders, lock: Option<RawFd>) -> ! {
     let _ = setsid();
     let _ = prctl::set_name(GUARD_NAME);
     // A guard that was stopped is woken by rlock's death, on which it acts. The signal comes to nothing else.
     let _ = prctl::set_pdeathsig(Signal::SIGCONT);
     // All signals are blocked since before the fork, so that none but SIGKILL and SIGSTOP does anything, nor do the
     // handlers that were inherited from rlock.
-    close_all_but([socket.as_raw_fd(), timer.as_fd().as_raw_fd()]);
-    let mut lock = None;
+    close_all_but([Some(socket.as_raw_fd()), Some(timer.as_fd().as_raw_fd()), lock]);
+    // What rlock sends is held, and not used.
+    let mut sent = None;
     // The time for which the command has been killed.
     let mut done = Instant::NEVER;
     loop {
@@ -176,7 +177,7 @@ fn watch(socket: &OwnedFd, timer: &TimerFd, orders: &Orders) -> ! {
         // The time is taken before the orders are read: one that comes between the two moves the time away, and is not
         // overruled by a clock that was looked at later.
         let now = clock::now();
-        let ended = !is_there(socket, &mut lock) || cannot_wait;
+        let ended = !is_there(socket, &mut sent) || cannot_wait;
         let kill_at = orders.kill_at();
         if ended || now >= kill_at && kill_at != done {
             done = kill_at;
@@ -217,7 +218,8 @@ fn receive(socket: RawFd) -> nix::Result<Option<OwnedFd>> {
     }))
 }
 
-/// Sets the timer for the time that the orders name, unless what is to be done then is done. Whoever gives an order writes it
+/// Sets the timer for the time that the orders name, unless what is to be done then is done: nobody is left then, and a later
+/// time changes nothing. Whoever gives an order writes it
 /// down before setting the timer, so that one which was not yet to be read here is set after this one.
 fn set(timer: &TimerFd, orders: &Orders, done: Instant) -> io::Result<()> {
     loop {
@@ -248,11 +250,14 @@ fn wait(socket: &OwnedFd, timer: &TimerFd) -> io::Result<()> {
 }
 
 /// Closes what belongs to rlock: its output, whose readers wait for the end of it, and its connections.
-fn close_all_but(mut kept: [RawFd; 2]) {
+fn close_all_but(mut kept: [Option<RawFd>; 3]) {
     kept.sort_unstable();
-    close_range(0, kept[0] - 1);
-    close_range(kept[0] + 1, kept[1] - 1);
-    close_range(kept[1] + 1, RawFd::MAX);
+    let mut first = 0;
+    for fd in kept.into_iter().flatten() {
+        close_range(first, fd - 1);
+        first = fd + 1;
+    }
+    close_range(first, RawFd::MAX);
 }
 
 fn close_range(first: RawFd, last: RawFd) {

@@ -100,20 +100,29 @@ impl Drop for Orders {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::wait::waitpid;
+    use nix::unistd::{ForkResult, fork};
+
     use super::*;
 
     #[test]
-    fn a_copy_of_the_orders_reads_what_is_written_to_them() {
+    fn what_one_process_writes_its_fork_reads() {
         let orders = Orders::new().unwrap();
-        let theirs = &orders;
-        assert_eq!((theirs.group(), theirs.kill_at(), theirs.contained()), (None, Instant::NEVER, None));
-        let (group, token) = (Pid::from_raw(4711), Uuid::new_v4());
-        orders.contain(Some(token));
-        orders.watch_over(group, Instant::from_nanos(1 << 60));
-        assert_eq!((theirs.group(), theirs.kill_at()), (Some(group), Instant::from_nanos(1 << 60)));
-        assert_eq!(theirs.contained(), Some(token));
-        assert_eq!(orders.kill_by(Instant::from_nanos(7)), Instant::from_nanos(1 << 60));
+        assert_eq!((orders.group(), orders.kill_at(), orders.contained()), (None, Instant::NEVER, None));
+        let (group, token, later) = (Pid::from_raw(4711), Uuid::new_v4(), Instant::from_nanos(1 << 60));
+        // SAFETY: the child stores numbers and ends.
+        match unsafe { fork() }.unwrap() {
+            ForkResult::Child => {
+                orders.contain(Some(token));
+                orders.watch_over(group, later);
+                // SAFETY: it ends the process, and nothing that was copied by the fork is to be run.
+                unsafe { libc::_exit(0) };
+            }
+            ForkResult::Parent { child } => drop(waitpid(child, None)),
+        }
+        assert_eq!((orders.group(), orders.kill_at(), orders.contained()), (Some(group), later, Some(token)));
+        assert_eq!(orders.kill_by(Instant::from_nanos(7)), later);
         orders.withdraw();
-        assert_eq!((theirs.group(), theirs.kill_at()), (None, Instant::from_nanos(7)));
+        assert_eq!((orders.group(), orders.kill_at()), (None, Instant::from_nanos(7)));
     }
 }

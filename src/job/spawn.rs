@@ -40,8 +40,10 @@ impl Leader {
             // The machine may have stood still since the lock was won.
             if clock::now() >= kill_at { Err(io::Error::from_raw_os_error(TOO_LATE)) } else { Ok(()) }
         };
-        // SAFETY: all of that is system calls, and nothing is allocated: an error of the system is a number.
-        let pid = unsafe { image.start(prepare) }?;
+        // Its number will be another's, perhaps before we can say so.
+        let fail = || guard.dismiss();
+        // SAFETY: all of that is system calls and a number, and nothing is allocated: an error of the system is a number too.
+        let pid = unsafe { image.start(prepare, fail) }?;
         Ok(Self { pid })
     }
 
