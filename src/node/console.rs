@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::Fault;
-use super::link::{Access, Link};
+use super::link::{Access, Effect, Link};
 use crate::clock;
 
 /// A connection for that.
@@ -24,7 +24,7 @@ impl Console {
 
     /// One exchange.
     pub async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
-        let reply = self.link.send(command, false);
+        let reply = self.link.send(command, Effect::None);
         clock::until(clock::now() + self.limit, reply).await.unwrap_or_else(|| Err(Fault::timeout(self.limit)))
     }
 

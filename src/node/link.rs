@@ -62,12 +62,25 @@ struct Traffic {
     given_up: AtomicBool,
     /// Requests that may set a key and have no reply yet.
     open_sets: AtomicUsize,
+    /// Requests that free one and have no reply yet.
+    open_releases: AtomicUsize,
     /// No release has been sent behind the last of them.
     unreleased: AtomicBool,
     /// Whether a channel is listened to: a [`Hearing`].
     hearing: AtomicU8,
-    /// Told whenever `flushed`, `broken`, `given_up` or `open_sets` changes.
+    /// Told whenever one of those above changes.
     changed: Notify,
+}
+
+/// What a request may do to a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Nothing that must be undone, or waited for.
+    None,
+    /// It may set it.
+    Sets,
+    /// It may delete it.
+    Frees,
 }
 
 /// Whether a channel is listened to.
@@ -84,6 +97,15 @@ impl Traffic {
     fn break_off(&self) {
         self.broken.store(true, Ordering::Relaxed);
         self.changed.notify_waiters();
+    }
+
+    /// How many requests like that have no reply yet, if they are counted.
+    fn open(&self, effect: Effect) -> Option<&AtomicUsize> {
+        match effect {
+            Effect::None => None,
+            Effect::Sets => Some(&self.open_sets),
+            Effect::Frees => Some(&self.open_releases),
+        }
     }
 
     async fn wait_for(&self, seen: impl Fn(&Self) -> bool) {
@@ -171,16 +193,17 @@ impl Link {
     }
 
     /// Sends one command. The request is on its way even if the future is dropped, if it was polled once.
-    pub async fn send(&self, command: &redis::Cmd, sets: bool) -> Result<Value, Fault> {
+    pub async fn send(&self, command: &redis::Cmd, effect: Effect) -> Result<Value, Fault> {
         let mut connection = self.connection.clone();
         self.traffic.queued.fetch_add(command.get_packed_command().len() as u64, Ordering::Relaxed);
-        if sets {
-            self.traffic.open_sets.fetch_add(1, Ordering::Relaxed);
-            self.traffic.unreleased.store(true, Ordering::Relaxed);
+        self.traffic.unreleased.fetch_or(effect == Effect::Sets, Ordering::Relaxed);
+        let open = self.traffic.open(effect);
+        if let Some(count) = open {
+            count.fetch_add(1, Ordering::Relaxed);
         }
         let reply = connection.send_packed_command(command).await;
-        if sets {
-            self.traffic.open_sets.fetch_sub(1, Ordering::Relaxed);
+        if let Some(count) = open {
+            count.fetch_sub(1, Ordering::Relaxed);
             self.traffic.changed.notify_waiters();
         }
         match reply {
@@ -198,7 +221,7 @@ impl Link {
         let link = self.clone();
         let mut exchange = Box::pin(async move {
             // A connection that broke says nothing of what the server lets us do.
-            if link.send(&command, false).await.is_err_and(|fault| fault.kind != FaultKind::Unknown) {
+            if link.send(&command, Effect::None).await.is_err_and(|fault| fault.kind != FaultKind::Unknown) {
                 let _ = link.deaf();
             }
         });
@@ -234,9 +257,10 @@ impl Link {
         !self.is_broken() && self.traffic.open_sets.load(Ordering::Relaxed) > 0
     }
 
-    /// Comes true when no request that may set a key waits for its reply, or the connection is broken.
+    /// Comes true when no request that may set or free a key waits for its reply, or the connection is broken.
     pub async fn settled(&self) {
-        let done = |t: &Traffic| t.open_sets.load(Ordering::Relaxed) == 0 || t.broken.load(Ordering::Relaxed);
+        let none = |count: &AtomicUsize| count.load(Ordering::Relaxed) == 0;
+        let done = |t: &Traffic| none(&t.open_sets) && none(&t.open_releases) || t.broken.load(Ordering::Relaxed);
         self.traffic.wait_for(done).await;
     }
 
@@ -248,6 +272,11 @@ impl Link {
     /// Whether it may still set a key, with no release behind that: closed now, it would leave an orphan.
     pub fn owes_a_release(&self) -> bool {
         self.may_still_set() && self.traffic.unreleased.load(Ordering::Relaxed)
+    }
+
+    /// Whether a release waits for its reply, with nothing behind it that may set a key.
+    pub fn is_being_released(&self) -> bool {
+        self.traffic.open_releases.load(Ordering::Relaxed) > 0 && !self.traffic.unreleased.load(Ordering::Relaxed)
     }
 
     /// Has those who wait for a reply stop waiting, so that the connection is closed. What was written may still run.

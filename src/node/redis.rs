@@ -12,7 +12,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::link::{Access, Link, REPLY_LIMIT, wait_for};
+use super::link::{Access, Effect, Link, REPLY_LIMIT, wait_for};
 use super::reply;
 use super::script;
 use super::{Answer, Claim, Fault, FaultKind, Force, Freed, Node, Pending, Queued, Renewal, Vote, Wake};
@@ -107,13 +107,19 @@ enum Route {
     Usual,
     /// A new one: the newest has not answered.
     Anew,
-    /// Behind every request that may still set a key, and on the newest.
+    /// Behind every request that may still set a key, and on the newest; nowhere where such a one is on its way already.
     Behind,
+    /// The same, and as the last word there.
+    Last,
 }
 
 impl Route {
     fn usual_or(anew: bool) -> Self {
         if anew { Self::Anew } else { Self::Usual }
+    }
+
+    fn is_behind(self) -> bool {
+        matches!(self, Self::Behind | Self::Last)
     }
 }
 
@@ -215,11 +221,11 @@ impl Worker {
         let command = Arc::new(command);
         let serves = |link: &Link| !link.is_broken() && (channel.is_none() || link.is_for_waiting());
         let mut is_for_the_place = false;
-        if route == Route::Behind {
+        if route.is_behind() {
             let behind;
             (behind, is_for_the_place) = self.links.behind(serves);
             for link in behind {
-                send(link.clone(), Arc::clone(&command), false, None).await;
+                send(link.clone(), Arc::clone(&command), Effect::Frees, None).await;
                 link.released();
             }
         }
@@ -238,17 +244,18 @@ impl Worker {
             link = link => link,
         };
         let refused = match link {
-            // It hangs, and the release that is behind what it was asked last keeps our place too: of a pile of them it would
-            // not read the last one, by which we leave (see `settled`).
-            Ok(link)
-                if route == Route::Behind && channel.is_some() && link.may_still_set() && !link.owes_a_release() =>
-            {
-                Fault::timeout(self.limit)
-            }
+            // It hangs, and nothing was asked since the release that it has not answered. Of a pile of them it would not read
+            // the last one, by which we leave (see `settled`).
+            Ok(link) if route == Route::Behind && link.is_being_released() => Fault::timeout(self.limit),
             Ok(link) => {
                 self.links.has_set.fetch_or(sets, Ordering::Relaxed);
-                send(link.clone(), command, sets, Some(answer)).await;
-                if route == Route::Behind {
+                let effect = match route {
+                    Route::Behind | Route::Last => Effect::Frees,
+                    Route::Usual | Route::Anew if sets => Effect::Sets,
+                    Route::Usual | Route::Anew => Effect::None,
+                };
+                send(link.clone(), command, effect, Some(answer)).await;
+                if route.is_behind() {
                     link.released();
                 }
                 return;
@@ -292,9 +299,10 @@ impl Worker {
         Ok(link)
     }
 
-    /// Waits until no request that may set the key is unanswered on `link`: of such a pair, a server that hangs would read no
-    /// more than the first one and its release when it wakes. It reads so much at a time (Redis 6.2: 16 KiB), and no further
-    /// once it finds that it cannot answer, which is so when we have ended. A SET at the end of what was read would stay.
+    /// Waits until no request that may set the key, and no release, is unanswered on `link`: of more than one of the former and
+    /// its release, a server that hangs would not read all when it wakes. It reads so much at a time (Redis 6.2: 16 KiB), and
+    /// no further once it finds that it cannot answer, which is so when we have ended. A SET at the end of what was read would
+    /// stay, or our place in the queue.
     async fn settled(&self, link: &Link) -> Result<(), Fault> {
         let unsettled = || Err(Fault { kind: FaultKind::Unavailable, ..Fault::timeout(self.limit) });
         clock::until(clock::now() + self.limit, link.settled()).await.map_or_else(unsettled, Ok)
@@ -317,10 +325,10 @@ impl Worker {
 }
 
 /// Sends `command` in a task of its own: it is written, and its reply awaited, whether or not anybody still listens.
-async fn send(link: Link, command: Arc<Cmd>, sets: bool, answer: Option<oneshot::Sender<Reply>>) {
+async fn send(link: Link, command: Arc<Cmd>, effect: Effect, answer: Option<oneshot::Sender<Reply>>) {
     let sent = clock::now();
     let given_up = link.given_up();
-    let mut exchange = Box::pin(async move { link.send(&command, sets).await });
+    let mut exchange = Box::pin(async move { link.send(&command, effect).await });
     let deliver = move |result| {
         if let Some(answer) = answer {
             let _ = answer.send(Reply { sent, result });
@@ -419,7 +427,8 @@ impl Node for RedisNode {
         self.links.void.store(self.links.accepted.load(Ordering::Relaxed), Ordering::Relaxed);
         self.links.changed.notify_waiters();
         let channel = if let Queued::Stays(ticket) = queued { Some(ticket.waiter.channel()) } else { None };
-        let reply = self.ask_listening(command, Route::Behind, false, channel);
+        let route = if let Queued::Leaves(_) = queued { Route::Last } else { Route::Behind };
+        let reply = self.ask_listening(command, route, false, channel);
         Box::pin(async move {
             match received(reply).await.result.and_then(|value| reply::standing(&value, "released")) {
                 Ok(None) => Freed::Released,

@@ -15,7 +15,7 @@ use rlock::lock::instant::Instant;
 use rlock::lock::occupant::{Occupant, Who};
 use rlock::lock::sight::Sight;
 use rlock::node::address::{Endpoint, Server};
-use rlock::node::link::{Access, Link, REPLY_LIMIT};
+use rlock::node::link::{Access, Effect, Link, REPLY_LIMIT};
 use rlock::node::survey::page;
 use rlock::node::{Answer, Fault, Inquiry, Renewal, Vote, reply};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -65,8 +65,8 @@ async fn conversation(server: Hostile, resp3: bool) {
     let mut command = redis::cmd("EVAL");
     command.arg("return 1").arg(0);
     // Two at once and then one after the other, as requests overlap and follow each other.
-    let ask = || in_time(link.send(&command, false));
-    let (first, second) = futures_util::future::join(in_time(link.send(&command, true)), ask()).await;
+    let ask = || in_time(link.send(&command, Effect::None));
+    let (first, second) = futures_util::future::join(in_time(link.send(&command, Effect::Sets)), ask()).await;
     let has_answered = first.as_ref().is_ok_and(|value| !matches!(value, Value::ServerError(_)));
     assert!(!(has_answered && link.may_still_set()), "it has been answered whether the key is set");
     for answer in [first, second, ask().await, ask().await] {
