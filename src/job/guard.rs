@@ -205,7 +205,8 @@ fn is_there(socket: &OwnedFd, lock: &mut Option<OwnedFd>) -> bool {
     }
 }
 
-/// The descriptor that came; `None` if rlock has closed the socket.
+/// The descriptor that came; `None` if rlock has closed the socket, or if there is no room for another one: then a guard that
+/// is forked with it takes this one's place.
 fn receive(socket: RawFd) -> nix::Result<Option<OwnedFd>> {
     let mut bytes = [0];
     let mut space = nix::cmsg_space!(RawFd);
@@ -219,8 +220,8 @@ fn receive(socket: RawFd) -> nix::Result<Option<OwnedFd>> {
 }
 
 /// Sets the timer for the time that the orders name, unless what is to be done then is done: nobody is left then, and a later
-/// time changes nothing. Whoever gives an order writes it
-/// down before setting the timer, so that one which was not yet to be read here is set after this one.
+/// time changes nothing. Whoever gives an order writes it down before setting the timer, so that one which was not yet to be
+/// read here is set after this one.
 fn set(timer: &TimerFd, orders: &Orders, done: Instant) -> io::Result<()> {
     loop {
         let kill_at = orders.kill_at();
