@@ -22,12 +22,6 @@ fn undisturbed(holder: Running, nodes: &Nodes) {
     nodes.are_clean();
 }
 
-/// `count` more renewals at `server`.
-fn renewed(server: &Server, count: u64) {
-    let asked = server.asked();
-    eventually("it renews", || server.asked() >= asked + count);
-}
-
 /// rslock: an extend that fails at some nodes deletes the lock at all of them.
 #[test]
 fn a_minority_that_fails_to_renew_changes_nothing() {
@@ -36,7 +30,7 @@ fn a_minority_that_fails_to_renew_changes_nothing() {
     let value = nodes[0].cli(&["GET", "job"]);
     nodes[3].freeze();
     nodes[4].crash();
-    renewed(&nodes[0], 4);
+    nodes[0].wait_until_asked(4);
     for server in &nodes[..3] {
         assert_eq!(server.cli(&["GET", "job"]), value);
     }
@@ -54,7 +48,7 @@ fn a_node_that_hangs_for_long_does_not_use_up_descriptors() {
     let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", holder.pid())).expect("a directory").count();
     let before = descriptors();
     nodes[2].freeze();
-    renewed(&nodes[0], 15);
+    nodes[0].wait_until_asked(15);
     let more = descriptors().saturating_sub(before);
     nodes[2].thaw();
     assert!(more <= 6, "{more} more than {before}");
@@ -72,7 +66,7 @@ fn a_majority_that_fails_to_renew_for_a_moment_changes_nothing() {
     holder.wait_until_told("no answer within 150ms; trying again");
     assert_eq!(nodes[0].cli(&["GET", "job"]), value);
     nodes[1..].iter().for_each(Server::thaw);
-    renewed(&nodes[1], 2);
+    nodes[1].wait_until_asked(2);
     assert_eq!(nodes.job(), [value.as_str(); 3]);
     holder.finish().code(0).printed(&["ready", "done"]);
     nodes.are_clean();
@@ -83,7 +77,7 @@ fn scripts_that_were_flushed_are_not_missed() {
     let nodes = Nodes::start(3);
     let holder = held(&nodes, &["--ttl", "900ms"]);
     nodes.cli(&["SCRIPT", "FLUSH"]);
-    renewed(&nodes[0], 2);
+    nodes[0].wait_until_asked(2);
     undisturbed(holder, &nodes);
 }
 
@@ -123,7 +117,7 @@ fn a_node_that_was_away_at_first_joins() {
     eventually("it has it", || !nodes[2].cli(&["GET", "job"]).is_empty());
     // And counts: without it there would be no majority now.
     nodes[0].crash();
-    renewed(&nodes[1], 4);
+    nodes[1].wait_until_asked(4);
     holder.finish().code(0).printed(&["ready", "done"]);
     assert_eq!((nodes[1].cli(&["EXISTS", "job"]), nodes[2].cli(&["EXISTS", "job"])), ("0".into(), "0".into()));
 }
@@ -186,7 +180,7 @@ fn a_node_at_which_another_was_meanwhile_is_not_set_again() {
     let fence: u64 = nodes[2].cli(&["GET", "rlock:fence:{job}:job"]).parse().expect("a fence");
     nodes[2].cli(&["SET", "rlock:fence:{job}:job", &(fence + 1).to_string()]);
     nodes[2].cli(&["DEL", "job"]);
-    renewed(&nodes[2], 3);
+    nodes[2].wait_until_asked(3);
     assert_eq!(nodes[2].cli(&["EXISTS", "job"]), "0");
     undisturbed(holder, &nodes);
 }

@@ -173,6 +173,12 @@ impl Server {
         self.calls("eval")
     }
 
+    /// Waits until it was asked for `count` scripts more.
+    pub(crate) fn wait_until_asked(&self, count: u64) {
+        let before = self.asked();
+        eventually("it is asked again", || self.asked() >= before + count);
+    }
+
     /// How often a command ran so far, in scripts and outside.
     pub(crate) fn calls(&self, command: &str) -> u64 {
         let stats = self.cli(&["INFO", "commandstats"]);
