@@ -100,17 +100,10 @@ fn start(
     image.set("RLOCK_TOKEN", token.to_string().as_ref())?;
     image.set("RLOCK_FENCE", holding.fence().to_string().as_ref())?;
     guard.prepare(contain.then(|| token.as_uuid()), holding.descriptor())?;
-    match Leader::start(image, found, &guard, policy.guard_kills_at()) {
-        Ok(leader) => {
-            let rlock = nix::unistd::getpid();
-            let contain = if contain { Contain::Below { rlock, guard: guard.pid(), before } } else { Contain::No };
-            Ok(Job::new(Family::new(leader.group(), contain), leader, guard, policy, signals))
-        }
-        Err(error) => {
-            guard.bury();
-            Err(error)
-        }
-    }
+    let leader = Leader::start(image, found, &guard, policy.guard_kills_at())?;
+    let rlock = nix::unistd::getpid();
+    let contain = if contain { Contain::Below { rlock, guard: guard.pid(), before } } else { Contain::No };
+    Ok(Job::new(Family::new(leader.group(), contain), leader, guard, policy, signals))
 }
 
 /// The lock that the command we are part of runs under.

@@ -31,33 +31,26 @@ pub struct Image {
     /// Where the program may be, in the order of PATH.
     places: Vec<CString>,
     argv: Vector,
-    environment: Vector,
+    environment: Vec<CString>,
     /// `/bin/sh PLACE ARGS…`, for a script without `#!`, as execvp(3) runs it.
     script: Vector,
 }
 
 /// Strings, and the pointers to them that C wants, the last one null.
 struct Vector {
-    strings: Vec<CString>,
+    _strings: Vec<CString>,
     pointers: Vec<*const c_char>,
 }
 
-impl Vector {
-    fn new(words: impl IntoIterator<Item = OsString>) -> io::Result<Self> {
-        let strings = words.into_iter().map(|word| c_string(&word)).collect::<io::Result<Vec<_>>>()?;
-        Ok(Self { pointers: pointers(&strings), strings })
-    }
-
-    /// Adds `string` in the place of all that begin as it does, for `prefix` bytes.
-    fn put(&mut self, string: CString, prefix: usize) {
-        self.strings.retain(|other| other.as_bytes().get(..prefix) != string.as_bytes().get(..prefix));
-        self.strings.push(string);
-        self.pointers = pointers(&self.strings);
+impl From<Vec<CString>> for Vector {
+    fn from(strings: Vec<CString>) -> Self {
+        let pointers = strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect();
+        Self { _strings: strings, pointers }
     }
 }
 
-fn pointers(strings: &[CString]) -> Vec<*const c_char> {
-    strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
+fn c_strings(words: impl IntoIterator<Item = OsString>) -> io::Result<Vec<CString>> {
+    words.into_iter().map(|word| c_string(&word)).collect()
 }
 
 fn c_string(text: &OsStr) -> io::Result<CString> {
@@ -72,16 +65,17 @@ impl Image {
         let script = ["/bin/sh", "the place"].into_iter().map(OsString::from).chain(arguments.iter().cloned());
         Ok(Self {
             places: places(program)?,
-            argv: Vector::new(argv.iter().cloned())?,
-            environment: Vector::new(environment)?,
-            script: Vector::new(script)?,
+            argv: c_strings(argv.iter().cloned())?.into(),
+            environment: c_strings(environment)?,
+            script: c_strings(script)?.into(),
         })
     }
 
     /// Has it find `value` in the environment's variable `name`.
     pub fn set(&mut self, name: &str, value: &OsStr) -> io::Result<()> {
-        let entry = [OsStr::new(name), value].join(OsStr::new("="));
-        self.environment.put(c_string(&entry)?, name.len() + 1);
+        let name = [name, "="].concat();
+        self.environment.retain(|entry| !entry.as_bytes().starts_with(name.as_bytes()));
+        self.environment.push(c_string(&[OsStr::new(&name), value].join(OsStr::new("")))?);
         Ok(())
     }
 
@@ -95,6 +89,7 @@ impl Image {
         mut prepare: impl FnMut() -> io::Result<()>,
         mut fail: impl FnMut(),
     ) -> io::Result<Pid> {
+        let environment = self.take_environment();
         let mut failure = 0;
         let failed = &raw mut failure;
         let mut before = SigSet::empty();
@@ -105,7 +100,7 @@ impl Image {
         )?;
         let child = Box::new(|| {
             let error = match prepare() {
-                Ok(()) => self.exec(),
+                Ok(()) => self.exec(&environment),
                 Err(error) => error.raw_os_error().unwrap_or(libc::EINVAL),
             };
             fail();
@@ -131,20 +126,25 @@ impl Image {
 
     /// Becomes the program in this very process, once `found` is put back; what hindered it, if that fails.
     pub fn replace_us(mut self, found: &Found) -> io::Error {
+        let environment = self.take_environment();
         match found.put_back() {
-            Ok(()) => io::Error::from_raw_os_error(self.exec()),
+            Ok(()) => io::Error::from_raw_os_error(self.exec(&environment)),
             Err(error) => error,
         }
     }
 
+    fn take_environment(&mut self) -> Vector {
+        std::mem::take(&mut self.environment).into()
+    }
+
     /// Becomes the program; what hindered it, if that fails. The rules are execvp(3)'s.
-    fn exec(&mut self) -> i32 {
+    fn exec(&mut self, environment: &Vector) -> i32 {
         let mut forbidden = false;
         for place in &self.places {
-            match execve(place.as_ptr(), &self.argv, &self.environment) {
+            match execve(place.as_ptr(), &self.argv, environment) {
                 libc::ENOEXEC => {
                     self.script.pointers[1] = place.as_ptr();
-                    return execve(self.script.pointers[0], &self.script, &self.environment);
+                    return execve(self.script.pointers[0], &self.script, environment);
                 }
                 libc::EACCES => forbidden = true,
                 libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {}

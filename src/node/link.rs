@@ -242,6 +242,11 @@ impl Link {
         self.traffic.hearing.load(Ordering::Relaxed) != Hearing::NotTried as u8
     }
 
+    /// Whether it works, and for one who `waits` was opened for that.
+    pub fn serves(&self, waits: bool) -> bool {
+        !self.is_broken() && (!waits || self.is_for_waiting())
+    }
+
     /// Whether it listens to a channel. Until the server has answered, it is believed to.
     pub fn listens(&self) -> bool {
         self.traffic.hearing.load(Ordering::Relaxed) == Hearing::Good as u8

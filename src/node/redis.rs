@@ -93,8 +93,7 @@ struct Request {
     number: usize,
     command: Cmd,
     route: Route,
-    /// Whether it may set the key.
-    sets: bool,
+    effect: Effect,
     /// The channel that must be listened to before.
     channel: Option<String>,
     answer: oneshot::Sender<Reply>,
@@ -149,21 +148,21 @@ impl RedisNode {
         Self { name, limit, requests, links, wakes: Arc::new(tokio::sync::Mutex::new(wakes)) }
     }
 
-    fn ask(&self, command: Cmd, route: Route, sets: bool) -> oneshot::Receiver<Reply> {
-        self.ask_listening(command, route, sets, None)
+    fn ask(&self, command: Cmd, route: Route, effect: Effect) -> oneshot::Receiver<Reply> {
+        self.ask_listening(command, route, effect, None)
     }
 
     fn ask_listening(
         &self,
         command: Cmd,
         route: Route,
-        sets: bool,
+        effect: Effect,
         channel: Option<String>,
     ) -> oneshot::Receiver<Reply> {
         let (answer, reply) = oneshot::channel();
         let number = self.links.accepted.fetch_add(1, Ordering::Relaxed);
         // The task ends with the runtime only; an answer that never comes is an unknown one.
-        let _ = self.requests.send(Request { number, command, route, sets, channel, answer });
+        let _ = self.requests.send(Request { number, command, route, effect, channel, answer });
         reply
     }
 
@@ -178,12 +177,12 @@ impl Links {
     }
 
     /// The connections on which a release must be written besides the one that it will take; and whether that is yet to be
-    /// opened though there is one that works, which does not `serve` since it does not listen. Nothing of ours was asked on
-    /// that then but what has its release already, and a place given to us there would be a turn that we do not hear of.
-    fn behind(&self, serves: impl Fn(&Link) -> bool) -> (Vec<Link>, bool) {
+    /// opened though there is one that works, which does not serve one who `waits` since it does not listen. Nothing of ours was
+    /// asked on that then but what has its release already, and a place given to us there would be a turn that we do not hear of.
+    fn behind(&self, waits: bool) -> (Vec<Link>, bool) {
         let open = self.lock();
-        let is_to_be_opened = open.last().is_some_and(|link| !link.is_broken() && !serves(link));
-        let behind = |link: &&Link| link.owes_a_release() || link.may_still_set() && serves(link);
+        let is_to_be_opened = open.last().is_some_and(|link| !link.is_broken() && !link.serves(waits));
+        let behind = |link: &&Link| link.owes_a_release() || link.may_still_set() && link.serves(waits);
         (open.iter().rev().skip(usize::from(!is_to_be_opened)).filter(behind).cloned().collect(), is_to_be_opened)
     }
 
@@ -217,15 +216,15 @@ impl Worker {
     }
 
     async fn serve(&self, request: Request) {
-        let Request { number, command, route, sets, channel, answer } = request;
+        let Request { number, command, route, effect, channel, answer } = request;
         let command = Arc::new(command);
-        let serves = |link: &Link| !link.is_broken() && (channel.is_none() || link.is_for_waiting());
+        let (sets, waits) = (effect == Effect::Sets, channel.is_some());
         let mut is_for_the_place = false;
         if route.is_behind() {
             let behind;
-            (behind, is_for_the_place) = self.links.behind(serves);
+            (behind, is_for_the_place) = self.links.behind(waits);
             for link in behind {
-                send(link.clone(), Arc::clone(&command), Effect::Frees, None).await;
+                send(link.clone(), Arc::clone(&command), effect, None).await;
                 link.released();
             }
         }
@@ -249,11 +248,6 @@ impl Worker {
             Ok(link) if route == Route::Behind && link.is_being_released() => Fault::timeout(self.limit),
             Ok(link) => {
                 self.links.has_set.fetch_or(sets, Ordering::Relaxed);
-                let effect = match route {
-                    Route::Behind | Route::Last => Effect::Frees,
-                    Route::Usual | Route::Anew if sets => Effect::Sets,
-                    Route::Usual | Route::Anew => Effect::None,
-                };
                 send(link.clone(), command, effect, Some(answer)).await;
                 if route.is_behind() {
                     link.released();
@@ -266,9 +260,8 @@ impl Worker {
     }
 
     async fn link(&self, route: Route, channel: Option<&str>) -> Result<Link, Fault> {
-        let serves = |link: &&Link| !link.is_broken() && (channel.is_none() || link.is_for_waiting());
         if route != Route::Anew
-            && let Some(newest) = self.links.lock().last().filter(serves)
+            && let Some(newest) = self.links.lock().last().filter(|link| link.serves(channel.is_some()))
         {
             return Ok(newest.clone());
         }
@@ -359,7 +352,7 @@ impl Node for RedisNode {
         command.arg(claim.inquiry.map_or_else(String::new, |span| restart::least_uptime(span).to_string()));
         command.arg(waiter(claim)).arg(claim.ticket.as_ref().map_or(0, |ticket| ticket.number)).arg(millis(QUEUE_LIFE));
         let channel = claim.ticket.as_ref().map(|ticket| ticket.waiter.channel());
-        let reply = self.ask_listening(command, Route::usual_or(anew), true, channel);
+        let reply = self.ask_listening(command, Route::usual_or(anew), Effect::Sets, channel);
         let schedule = claim.schedule;
         Box::pin(async move {
             let Reply { sent, result } = received(reply).await;
@@ -371,7 +364,7 @@ impl Node for RedisNode {
     fn renew(&self, claim: &Claim, fence: Fence, anew: bool) -> Pending<Renewal> {
         let mut command = eval(RENEW, &[claim.key.stored(), &claim.key.derived("fence")]);
         command.arg(claim.token.to_string()).arg(millis(claim.schedule.ttl())).arg(fence.get()).arg(fence_life(claim));
-        renewal(claim, self.ask(command, Route::usual_or(anew), false), false)
+        renewal(claim, self.ask(command, Route::usual_or(anew), Effect::None), false)
     }
 
     fn heal(&self, claim: &Claim, fence: Fence, anew: bool) -> Pending<Renewal> {
@@ -379,13 +372,13 @@ impl Node for RedisNode {
         let mut command = eval(HEAL, &[claim.key.stored(), &counter, &queue]);
         command.arg(claim.token.to_string()).arg(&claim.value).arg(millis(claim.schedule.ttl()));
         command.arg(fence.get()).arg(fence_life(claim)).arg(waiter(claim));
-        renewal(claim, self.ask(command, Route::usual_or(anew), true), true)
+        renewal(claim, self.ask(command, Route::usual_or(anew), Effect::Sets), true)
     }
 
     fn look(&self, key: &Key, crowd: usize) -> Pending<Result<Sight, Fault>> {
         let mut command = eval(LOOK, &[key.stored(), &key.derived("fence"), &key.derived("queue")]);
         command.arg(crowd).arg(crowd * WAITER_ROOM);
-        let reply = self.ask(command, Route::Usual, false);
+        let reply = self.ask(command, Route::Usual, Effect::None);
         Box::pin(async move {
             let Reply { sent, result } = received(reply).await;
             result.and_then(|value| reply::sight(&value, sent))
@@ -411,7 +404,7 @@ impl Node for RedisNode {
                 command
             }
         };
-        let reply = self.ask(command, Route::Usual, false);
+        let reply = self.ask(command, Route::Usual, Effect::None);
         Box::pin(async move { received(reply).await.result.and_then(|value| reply::standing(&value, "forced")) })
     }
 
@@ -428,7 +421,7 @@ impl Node for RedisNode {
         self.links.changed.notify_waiters();
         let channel = if let Queued::Stays(ticket) = queued { Some(ticket.waiter.channel()) } else { None };
         let route = if let Queued::Leaves(_) = queued { Route::Last } else { Route::Behind };
-        let reply = self.ask_listening(command, route, false, channel);
+        let reply = self.ask_listening(command, route, Effect::Frees, channel);
         Box::pin(async move {
             match received(reply).await.result.and_then(|value| reply::standing(&value, "released")) {
                 Ok(None) => Freed::Released,
