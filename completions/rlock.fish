@@ -52,7 +52,7 @@ any\t'Whoever: at random among those who wait'"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l drift -d 'Clock-rate error allowed for, as a fraction of the TTL' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l restart-guard -d 'A server that restarted a shorter time ago than this has perhaps forgotten locks and grants none; auto: 30s, or the longest TTL met for the key if that is more, with several nodes, and off with one. Where hosts use different TTLs for a key, give all of them the longest' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l note -d 'Shown to those who ask who holds the lock (a CI job\'s URL)' -r
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l kill-after -d 'Time between the first signal and SIGKILL when the lock is being lost or time is up; bare seconds are taken too [default: a sixth of the TTL, at most 5s]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l kill-after -d 'Time between the first signal and SIGKILL, cut to what fits into the TTL when the lock is being lost; bare seconds are taken too [default: a sixth of the TTL, at most 5s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l max-run -d 'Stop the command after this, as timeout(1) does: exit 124, also when SIGKILL was needed; bare seconds are taken too, 0 is for ever' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l on-lost -d 'When the lock is lost: kill the command, or warn and let it go on (then somebody else may run it too)' -r -f -a "kill\t'Stop the command before the lock can pass on'
 warn\t'Let the command go on and say so'"
@@ -152,7 +152,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand break" -l log -d 'How lines 
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s y -l yes -d 'Do not ask'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l now -d 'Delete the key at once: the holder\'s command may run on until its next renewal, and not alone'
-complete -c rlock -n "__fish_rlock_using_subcommand break" -l foreign -d 'Delete what is at the key even if it is none of rlock\'s'
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l foreign -d 'Break what is at the key even if it is none of rlock\'s, or a lock whose holder uses another number of nodes'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s q -l quiet -d 'No line for busy or waiting; failures still get theirs'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s v -l verbose -d 'Tell each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -19,6 +19,7 @@ use crate::lock::duration;
 use crate::lock::queue::Order;
 use crate::lock::restart::{self, RestartGuard};
 use crate::report::Log;
+use crate::secret;
 use operator::{AcquireArgs, BreakArgs, CheckArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs};
 
 /// Runs a command under a lock that no other host can hold at the same time.
@@ -40,15 +41,21 @@ pub enum Command {
     /// Hold the lock around a command
     ///
     /// Takes the lock, runs CMD in a process group of its own, renews the lease every third of the TTL, and gives the
-    /// lock back when CMD has ended. HUP, INT, QUIT, TERM, USR1, USR2 and WINCH sent to rlock reach the whole group. The
-    /// terminal is given to the group when it asks for it, and Ctrl-Z stops both.
+    /// lock back when CMD has ended. HUP, INT, QUIT, TERM, USR1, USR2 and WINCH sent to rlock reach the whole group, and
+    /// so do ALRM, VTALRM, PROF, XCPU, IO and PWR. The terminal is given to the group when it asks for it, and Ctrl-Z stops
+    /// both.
     ///
     /// If the lease cannot be renewed, the group is sent --signal and, after --kill-after, SIGKILL, so that it is dead
-    /// before the lease ends; then rlock exits with 79. Groups that rlocks nested in CMD made die with it. Only when all
+    /// before the lease ends: a --kill-after that does not fit into the TTL is cut for this. Then rlock exits with 79. Groups that rlocks nested in CMD made die with it. Only when all
     /// of them are dead is the lock given back.
     ///
-    /// A small process, rlock-guard, watches rlock: if rlock is killed, it kills the group at once; if rlock is stopped,
-    /// before the lease ends. A guard that is killed or stopped is replaced. If both are killed at once, the kernel kills
+    /// A nested rlock run of a lock that CMD runs under, directly or further up, starts at once under that lock. It dies
+    /// with the rlock that holds the lock. When CMD has ended, that rlock keeps the lock until its nested runs have ended;
+    /// HUP, INT, QUIT or TERM ends them.
+    ///
+    /// A small process, rlock-guard, watches rlock: if rlock is killed, it kills the group at once and, when no process of it
+    /// is left, gives the lock back; if rlock is stopped, it kills the group before the lease ends. A guard that is killed or
+    /// stopped is replaced. If both are killed at once, the kernel kills
     /// CMD's first process (PR_SET_PDEATHSIG), but not what that had started.
     ///
     /// What CMD leaves in the background goes on without the lock when CMD has ended by itself. With --contain it does
@@ -112,8 +119,8 @@ pub enum Command {
     /// exactly what rlock needs.
     ///
     /// Exit 0 if the nodes are fit, 1 if there is something to know (a policy that evicts, no persistence, a clock that is
-    /// wrong, a restart a moment ago, a replica that may lose writes, a node of several that is away), and 69, 77 or 78 if
-    /// they are not fit: no majority, refused, or wrongly set up.
+    /// wrong, a restart a moment ago, a replica that may lose writes, a minority that is away, refuses us or sets no key), and
+    /// 69, 77 or 78 if they are not fit: no majority, refused, or wrongly set up.
     Doctor(Box<DoctorArgs>),
     /// Print the completions for a shell
     #[command(hide = true)]
@@ -208,11 +215,11 @@ pub struct LockArgs {
 
     /// Shown to those who ask who holds the lock (a CI job's URL)
     #[arg(long, value_name = "TEXT", env = "RLOCK_NOTE")]
-    pub note: Option<String>,
+    pub note: Option<OsString>,
 }
 
 /// Options that concern what rlock prints.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
     /// No line for busy or waiting; failures still get theirs
@@ -238,8 +245,8 @@ pub struct RunArgs {
     #[command(flatten)]
     pub lock: LockArgs,
 
-    /// Time between the first signal and SIGKILL when the lock is being lost or time is up; bare seconds are taken too
-    /// [default: a sixth of the TTL, at most 5s]
+    /// Time between the first signal and SIGKILL, cut to what fits into the TTL when the lock is being lost; bare seconds
+    /// are taken too [default: a sixth of the TTL, at most 5s]
     #[arg(long, value_name = "DUR", env = "RLOCK_KILL_AFTER", value_parser = duration::parse_or_seconds, allow_negative_numbers = true)]
     #[arg(help_heading = "Command")]
     pub kill_after: Option<Duration>,
@@ -284,6 +291,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("RLOCK_KEY", "set for the command: the key as typed, without the prefix"),
     ("RLOCK_TOKEN", "set for the command: what proves that the lock is its own"),
     ("RLOCK_FENCE", "set for the command: a number that strictly increases from holder to holder"),
+    ("RLOCK_HELD", "set for the command: TOKEN:FENCE of each lock that it runs under, outermost first, with commas"),
 ];
 
 fn after_help() -> String {
@@ -420,9 +428,9 @@ pub fn parse(args: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
     })
 }
 
-/// clap's message without its usage text, on one line.
+/// clap's message without its usage text and without passwords, on one line.
 fn one_line(error: &clap::Error) -> String {
-    let text = error.render().to_string();
+    let text = secret::without_userinfo(&error.render().to_string());
     let words = text
         .split("\n\nUsage:")
         .next()

@@ -5,6 +5,8 @@
 
 use std::fmt::Write;
 
+use unicode_width::UnicodeWidthStr;
+
 /// Text, with what a terminal would act on written as `\x1b`, `\n` or `\u{202e}`.
 pub fn text(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len());
@@ -30,6 +32,18 @@ pub fn short(raw: &str) -> String {
     let shown: String = raw.chars().take(200).collect();
     let more = if shown.len() < raw.len() { "…" } else { "" };
     text(&shown) + more
+}
+
+/// Text cut to so many cells of a terminal, with an ellipsis where something is missing.
+pub fn cut(text: &str, room: usize) -> String {
+    if text.width() <= room {
+        return text.to_owned();
+    }
+    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
+    // Of the whole beginning, not the sum of its characters: some of them change the width of the one before.
+    let end = ends.take_while(|end| text[..*end].width() < room).last().unwrap_or_default();
+    let ellipsis = if room > 0 { "…" } else { "" };
+    format!("{}{ellipsis}", &text[..end])
 }
 
 /// Bytes, of which those that are no UTF-8 are written as `\xff`.
@@ -79,7 +93,21 @@ mod tests {
         assert_eq!(text("größe 漢字"), "größe 漢字");
     }
 
+    #[test]
+    fn text_is_cut_by_the_cells_that_it_takes() {
+        assert_eq!(cut("漢字漢字", 8), "漢字漢字");
+        assert_eq!(cut("漢字漢字", 7), "漢字漢…");
+        assert_eq!(cut("漢字漢字", 6), "漢字…");
+        assert_eq!(cut("abc", 2), "a…");
+        assert_eq!(cut("abc", 0), "");
+    }
+
     proptest! {
+        #[test]
+        fn what_is_cut_takes_no_more_cells_than_there_are(raw in "[a漢❤\u{fe0f}\u{301}🇩🇪]{0,40}", room in 0usize..30) {
+            prop_assert!(cut(&raw, room).width() <= room);
+        }
+
         #[test]
         fn json_keeps_its_value_and_loses_what_a_terminal_acts_on(raw in any::<String>(), tag in proptest::char::range('\u{e0000}', '\u{e007f}')) {
             let value = serde_json::json!({ "a": format!("{raw}{tag}\u{202e}\x7f") });

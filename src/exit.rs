@@ -26,7 +26,7 @@ pub enum Outcome {
     Bug,
     /// Somebody else holds the lock; the code is `--busy-code`'s.
     Busy(u8),
-    /// A node refused us: password, ACL, certificate.
+    /// Nodes refused us: password, ACL, certificate; the others are no majority.
     Refused,
     /// A node's URL, a file, or the set of nodes is wrong.
     Config,
@@ -83,7 +83,7 @@ pub const TABLE: &[(&str, &str)] = &[
     ("69", "no majority of nodes could be reached"),
     ("70", "a bug in rlock"),
     ("75 (-E)", "busy: somebody else holds it (or waited too long)"),
-    ("77", "a node refused us: password, ACL, certificate"),
+    ("77", "nodes refused us: password, ACL, certificate, and the others are no majority"),
     ("78", "configuration: a node's URL, a file, nodes that cannot be used"),
     (
         "79",

@@ -32,6 +32,7 @@ extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
         })
     });
     let outcome = outcome.unwrap_or(Outcome::Bug);
+    report::finish();
     if let Some(signal) = outcome.dies_of().and_then(|number| Signal::try_from(number).ok()) {
         signals::die_of(signal);
     }

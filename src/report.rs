@@ -1,22 +1,24 @@
 //! Every line that rlock prints on stderr.
 //!
-//! `run` is silent when all goes well: cron mails whatever is printed. A line is written whole and never waited for
-//! while a lock is held: a reader that has stopped reading must not stop the renewals.
+//! `run` is silent when all goes well: cron mails whatever is printed. A line is written whole, by a thread of its own:
+//! a reader that has stopped reading stops neither the renewals, nor a wait, nor the end of rlock.
 
-use std::cell::Cell;
+mod status;
+mod stderr;
+
 use std::fmt::Display;
-use std::io::{self, BufRead, IsTerminal, Write};
-use std::os::fd::AsFd;
-use std::time::{Duration, SystemTime};
+use std::io::{self, BufRead, IsTerminal};
+use std::time::SystemTime;
 
 use clap::ValueEnum;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::unistd::{getpgrp, tcgetpgrp};
 use serde_json::json;
 
+pub use status::Redrawn;
+pub use stderr::{finish, settle};
+
 use crate::clock;
+use crate::escape;
 use crate::exit::{self, Outcome};
-use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 
 /// `--log`.
@@ -86,10 +88,14 @@ impl Reporter {
 
     fn line(&self, level: Level, event: &str, text: &dyn Display) {
         let message = format!("{}: {text}", self.key);
-        if can_take_a_line() {
-            write(&render(self.log, level, event, Some(&self.key), &message));
-        }
+        stderr::line(render(self.log, level, event, Some(&self.key), &message), self.log);
     }
+}
+
+/// A warning that is perhaps about no lock in particular.
+pub fn warn(log: Log, event: &str, key: Option<&Key>, text: impl Display) {
+    let about = key.map(|key| format!("{key}: ")).unwrap_or_default();
+    stderr::line(render(log, Level::Warning, event, key, &format!("{about}{text}")), log);
 }
 
 /// Asks whoever is at the terminal, after saying `what` it is about; `None` if nobody is there.
@@ -98,72 +104,14 @@ pub fn ask(what: impl Display, question: &str) -> Option<bool> {
     if !stdin.is_terminal() || !io::stderr().is_terminal() {
         return None;
     }
-    write(&format!("{what}\n{question} [y/N] "));
+    stderr::last_line(format!("{what}\n{question} [y/N] "));
+    finish();
     let mut answer = String::new();
     let read = stdin.lock().read_line(&mut answer);
     Some(read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// One line for a person at a terminal while something takes long: drawn over and over, and gone at the end.
-#[derive(Debug)]
-pub struct Redrawn {
-    wanted: bool,
-    every: Duration,
-    drawn: Cell<bool>,
-    due: Cell<Instant>,
-}
-
-impl Redrawn {
-    /// What takes less than this is not worth a line.
-    const PATIENCE: Duration = Duration::from_secs(1);
-
-    /// A line that is drawn no sooner than `every` after the last time. None is unless it is `wanted` and stderr is a
-    /// terminal.
-    pub fn new(wanted: bool, every: Duration) -> Self {
-        let wanted = wanted && io::stderr().is_terminal();
-        let due = if wanted { clock::now() + Self::PATIENCE } else { Instant::NEVER };
-        Self { wanted, every, drawn: Cell::new(false), due: Cell::new(due) }
-    }
-
-    /// When it is to be drawn next.
-    pub fn due(&self) -> Instant {
-        self.due.get()
-    }
-
-    /// Draws `text`, if it is time to. Not from the background, where somebody else has the terminal.
-    pub fn draw(&self, text: impl FnOnce() -> String) {
-        let now = clock::now();
-        if now < self.due.get() {
-            return;
-        }
-        self.due.set(now + self.every);
-        if self.wanted && is_in_the_foreground() && can_take_a_line() {
-            self.drawn.set(true);
-            let columns = terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| width.0.into());
-            let cut: String = text().chars().take(usize::saturating_sub(columns, 1)).collect();
-            write(&format!("\r{cut}\x1b[K"));
-        }
-    }
-
-    /// Erases it. Not from the background: what stands in the line where the cursor is, is somebody else's by then.
-    pub fn clear(&self) {
-        if self.drawn.take() && is_in_the_foreground() {
-            write("\r\x1b[K");
-        }
-    }
-}
-
-impl Drop for Redrawn {
-    fn drop(&mut self) {
-        self.clear();
-    }
-}
-
-fn is_in_the_foreground() -> bool {
-    tcgetpgrp(io::stderr()).is_ok_and(|group| group == getpgrp())
-}
-
-/// The last line of a run that failed. Waits for its reader: nothing depends on rlock any more.
+/// The last line of a run that failed.
 pub fn failure(log: Log, error: &anyhow::Error) {
     let event = match exit::outcome_of(error) {
         Outcome::Usage => "usage",
@@ -174,7 +122,7 @@ pub fn failure(log: Log, error: &anyhow::Error) {
         Outcome::CannotExecute | Outcome::NotFound => "exec",
         _ => "failed",
     };
-    write(&render(log, Level::Error, event, None, &format!("{error:#}")));
+    stderr::last_line(render(log, Level::Error, event, None, &format!("{error:#}")));
 }
 
 /// Makes a panic one line that says whose fault it is.
@@ -182,7 +130,7 @@ pub fn announce_bugs() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
         let message = format!("a bug in rlock {} at {place}: please report it", env!("CARGO_PKG_VERSION"));
-        write(&render(Log::Text, Level::Error, "bug", None, &message));
+        stderr::last_line(render(Log::Text, Level::Error, "bug", None, &message));
     }));
 }
 
@@ -195,20 +143,28 @@ fn render(log: Log, level: Level, event: &str, key: Option<&Key>, message: &str)
             if let Some(key) = key {
                 line["key"] = key.typed().into();
             }
-            format!("{line}\n")
+            format!("{}\n", escape::json(&line.to_string()))
         }
     }
 }
 
-/// One write, so that lines of several rlocks do not mix. An unwritable stderr changes nothing else.
-fn write(line: &str) {
-    let _ = io::stderr().write_all(line.as_bytes());
+/// The notice that stands in the place of lines that found no room.
+fn dropped(count: u64, log: Log) -> String {
+    let lines = if count == 1 { "line was" } else { "lines were" };
+    render(log, Level::Warning, "dropped", None, &format!("{count} {lines} dropped: stderr was not read"))
 }
 
-/// Whether stderr takes a line without waiting: a pipe has `PIPE_BUF` free bytes, a terminal is not stopped by ^S.
-fn can_take_a_line() -> bool {
-    let stderr = io::stderr();
-    let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
-    matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1..))
-        && fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLOUT))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_json_keeps_the_key_and_holds_nothing_that_a_terminal_acts_on() {
+        let typed = "branch\u{9b}31m\u{202e}\x7f";
+        let key = Key::new("", typed).unwrap();
+        let line = render(Log::Json, Level::Info, "running", Some(&key), "running");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap()["key"], typed);
+        let bare = line.strip_suffix('\n').unwrap();
+        assert_eq!(escape::text(bare), bare);
+    }
 }

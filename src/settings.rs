@@ -1,28 +1,34 @@
 //! What is meant: flags, environment and files, completed and checked, before anything is sent to anybody.
 
+mod hand_back;
 pub mod held;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
+
+use nix::unistd::Uid;
 
 use crate::cli::{LockArgs, NodeArgs, OutputArgs, RunArgs, Sources};
 use crate::escape;
 use crate::exit::{Failure, Outcome};
+use crate::input;
+use crate::job::handback::HandBack;
 use crate::job::policy;
-use crate::lock::details::{LONGEST_NOTE, encoded_length};
+use crate::lock::details::{LONGEST_NOTE, fits};
 use crate::lock::duration;
 use crate::lock::key::Key;
+use crate::lock::outer::{self, OuterLocks};
 use crate::lock::queue::Order;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, Wishes};
-use crate::lock::token::Token;
 use crate::node::address::{Address, Endpoint, Secret, Server};
 use crate::node::link::Access;
 use crate::node::tls::Trust;
 use crate::report::Reporter;
+use crate::secret;
 
 /// The longest first line of a `--password-file` that is read.
 const LONGEST_PASSWORD: u64 = 64 * 1024;
@@ -40,6 +46,8 @@ pub struct RunSettings {
     pub argv: Vec<OsString>,
     /// Variables for the command, beside those that name the grant.
     pub environment: Vec<(&'static str, OsString)>,
+    /// How the guard gives the lock back once rlock was killed, less the token; `None` if it need not or cannot.
+    pub hand_back: Option<HandBack>,
 }
 
 /// All that concerns the lock.
@@ -62,8 +70,8 @@ pub struct LockSettings {
     pub note: Option<String>,
     /// Says what happens.
     pub report: Reporter,
-    /// The lock of this name that an rlock above us holds, if its variables tell the truth.
-    pub outer: Option<Token>,
+    /// The locks that rlocks above us hold, if their variables tell the truth.
+    pub outer: OuterLocks,
     /// Whether nobody chose the node: then an unreachable one is perhaps not meant at all.
     pub node_is_default: bool,
 }
@@ -94,7 +102,9 @@ impl RunSettings {
             node_timeout: args.lock.nodes.node_timeout,
             kill_after: args.kill_after,
         };
+        let named = hand_back::named(&args.lock);
         let lock = LockSettings::new(args.lock, wishes, &args.output, sources)?;
+        let hand_back = named.and_then(|named| hand_back::reached(named, &lock));
         let words = match args.shell {
             Some(string) => vec!["sh".into(), "-c".into(), string],
             None => args.argv,
@@ -109,7 +119,7 @@ impl RunSettings {
             max_run: args.max_run.filter(|span| !span.is_zero()),
             contain: args.contain,
         };
-        Ok(Self { lock, policy, argv: words, environment })
+        Ok(Self { lock, policy, argv: words, environment, hand_back })
     }
 }
 
@@ -118,34 +128,33 @@ impl LockSettings {
     pub fn new(args: LockArgs, wishes: Wishes, output: &OutputArgs, sources: &Sources) -> Result<Self, Failure> {
         let key = Key::new(&args.nodes.prefix, &args.key).map_err(usage)?;
         let schedule = Schedule::new(wishes).map_err(|unfit| usage(unfit.to_string()))?;
-        if args.note.as_deref().is_some_and(|note| encoded_length(note) > LONGEST_NOTE) {
-            return Err(usage(format!("--note is too long: {LONGEST_NOTE} bytes are stored")));
-        }
         let place = place(&args.nodes)?;
-        let outer = outer(&args);
+        let wait = wait(&args, sources)?;
         let report = Reporter { key: key.clone(), log: output.log, quiet: output.quiet, verbose: output.verbose };
+        let note = args.note.map(|note| note.to_string_lossy().into_owned());
+        if note.as_deref().is_some_and(|note| !fits(note, LONGEST_NOTE)) {
+            report.note("note", format_args!("--note is cut to the {LONGEST_NOTE} bytes that are stored"));
+        }
         Ok(Self {
             key,
             place,
             restart_guard: args.restart_guard,
             schedule,
-            wait: wait(&args, sources)?,
+            wait,
             order: args.order,
             busy_code: args.busy_code,
-            note: args.note,
+            note,
             report,
-            outer,
+            outer: outer_locks(),
             node_is_default: !sources.given("node"),
         })
     }
 }
 
-/// The lock that the command we are part of runs under, if it is the one that is asked for. To be checked with the nodes.
-fn outer(args: &LockArgs) -> Option<Token> {
-    let variable = |name| std::env::var(name).ok();
-    let same = variable("RLOCK_KEY")? == args.key && variable("RLOCK_PREFIX").unwrap_or_default() == args.nodes.prefix;
-    let token = variable("RLOCK_TOKEN")?.parse().ok()?;
-    same.then_some(token)
+/// What the environment claims to be held above us. To be checked with the nodes.
+fn outer_locks() -> OuterLocks {
+    let variable = |name| std::env::var(name).unwrap_or_default();
+    OuterLocks::read(&variable(outer::VARIABLE), &variable("RLOCK_TOKEN"))
 }
 
 /// `--wait` and `--no-wait` contradict each other only if both were typed; else the typed one beats the variable.
@@ -193,6 +202,13 @@ fn place(args: &NodeArgs) -> Result<Place, Failure> {
 }
 
 fn addresses(args: &NodeArgs) -> Result<Vec<Address>, Failure> {
+    // The rest of an address whose password has a comma: none of its parts is fit to be shown.
+    let is_rest = |node: &String| node.contains('@') && !node.contains("://") && !node.starts_with("local:");
+    if args.node.iter().skip(1).any(is_rest) {
+        return Err(config(
+            "--node: an address begins with redis:// or the like; a comma in a password must be written %2C",
+        ));
+    }
     args.node.iter().map(|node| Address::parse(node.trim()).map_err(config)).collect()
 }
 
@@ -213,12 +229,13 @@ fn password(file: Option<&Path>) -> Result<Option<Secret>, Failure> {
 fn read_password(path: &Path) -> Result<Secret, Failure> {
     let shown = escape::text(&path.to_string_lossy());
     let fail = |why: &dyn std::fmt::Display| config(format!("--password-file {shown}: {why}"));
-    // O_NONBLOCK: a FIFO without a writer would keep us from ever saying so.
-    let file =
-        std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(|e| fail(&e))?;
-    let there = file.metadata().map_err(|e| fail(&e))?;
-    if !there.is_file() {
-        return Err(fail(&"it is not a file"));
+    let (file, there) = input::open(path).map_err(|e| fail(&e))?;
+    let user = Uid::effective().as_raw();
+    if there.uid() != user && there.uid() != 0 {
+        return Err(fail(&format!(
+            "it belongs to uid {}; run chown, so that it is uid {user}'s or root's",
+            there.uid()
+        )));
     }
     if there.mode() & 0o077 != 0 {
         return Err(fail(&format!("others may read it (mode {:03o}); run chmod 600", there.mode() & 0o777)));
@@ -256,7 +273,9 @@ fn environment(args: &LockArgs, sources: &Sources) -> Vec<(&'static str, OsStrin
     set
 }
 
-/// The command's file name, which is all of it that is stored: arguments may hold secrets.
+/// The command's file name, which is all of it that is stored: arguments may hold secrets, and so may an address that was
+/// taken for a command.
 pub fn file_name(command: &OsStr) -> String {
-    Path::new(command).file_name().unwrap_or(command).to_string_lossy().into_owned()
+    let command = secret::without_userinfo(&command.to_string_lossy());
+    Path::new(&command).file_name().map_or_else(|| command.clone(), |name| name.to_string_lossy().into_owned())
 }

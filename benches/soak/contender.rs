@@ -37,6 +37,8 @@ pub(crate) struct Work {
     pub(crate) dir: PathBuf,
     /// `--restart-guard`, if it is not the default.
     pub(crate) restart_guard: Option<Duration>,
+    /// Of 256 commands, how many go on for up to two leases.
+    pub(crate) long: u8,
     /// With the kill rule off, and more work than lease.
     pub(crate) planted: bool,
 }
@@ -91,7 +93,7 @@ impl Work {
         // Most are short; some go on until something has come of what is done to them, or for more than a lease.
         let hold = match fastrand::u8(..) {
             _ if self.planted => 2 * TTL,
-            ..3 => TTL.mul_f64(2.0 * fastrand::f64()),
+            draw if draw < self.long => TTL.mul_f64(2.0 * fastrand::f64()),
             _ => Duration::from_millis(fastrand::u64(1..60)),
         };
         let ttl = format!("{}s", TTL.as_secs());

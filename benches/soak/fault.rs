@@ -21,6 +21,10 @@ pub(crate) enum Fault {
     KillRlock,
     KillGuard,
     Break,
+    /// A server is stopped, cut off or killed for a while. One of the two below comes of it.
+    Away,
+    LoseMeanwhile,
+    LoseThereafter,
 }
 
 /// What no lock need be lost by, on one node or several, but by those that it is done to.
@@ -42,6 +46,21 @@ pub(crate) const HARMLESS: &[Fault] = &[
 /// What makes a server forget a lock, or drop it early.
 pub(crate) const FORGETFUL: &[Fault] = &[Fault::Forget, Fault::Flush, Fault::ClockJump];
 
+/// A server away and a key lost on another: two of three. Nothing else here keeps a holder from noticing.
+/// Repeated is what is to come more often: `Away` can seldom be done, and a holder that is killed is no use to it.
+pub(crate) const DOUBLE: &[Fault] = &[
+    Fault::Away,
+    Fault::Away,
+    Fault::Away,
+    Fault::Away,
+    Fault::Away,
+    Fault::KillConnections,
+    Fault::KillConnections,
+    Fault::KillGuard,
+    Fault::KillGuard,
+    Fault::KillRlock,
+];
+
 impl Fault {
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -62,6 +81,9 @@ impl Fault {
             Self::KillRlock => "rlock killed",
             Self::KillGuard => "guard killed",
             Self::Break => "lock broken",
+            Self::Away => "server away for a while",
+            Self::LoseMeanwhile => "key lost, another server away",
+            Self::LoseThereafter => "key lost, another server back",
         }
     }
 }

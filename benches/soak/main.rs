@@ -5,6 +5,7 @@
 
 mod contender;
 mod fault;
+mod loss;
 mod network;
 mod operator;
 mod report;
@@ -24,7 +25,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use contender::{Contenders, Work, told};
-use fault::{FORGETFUL, Fault, HARMLESS};
+use fault::{DOUBLE, FORGETFUL, Fault, HARMLESS};
 use operator::Operators;
 use report::Report;
 use server::Server;
@@ -54,6 +55,8 @@ pub(crate) struct Plan {
     /// Whether a server has its data when it is back.
     keeps: bool,
     faults: &'static [&'static [Fault]],
+    /// Of 256 commands, how many go on for up to two leases.
+    long: u8,
     /// Kill rule off, and whoever holds is stopped past the lease.
     pub(crate) planted: bool,
     pub(crate) overlaps: Overlaps,
@@ -72,7 +75,7 @@ pub(crate) enum Overlaps {
     Some,
 }
 
-const PLANS: [Plan; 4] = [
+const PLANS: [Plan; 5] = [
     Plan {
         name: "five",
         title: "8 contend for a lock on five nodes",
@@ -80,6 +83,7 @@ const PLANS: [Plan; 4] = [
         contenders: 8,
         keeps: false,
         faults: &[HARMLESS, FORGETFUL],
+        long: 3,
         planted: false,
         overlaps: Overlaps::None,
         seconds_a_fault: 2,
@@ -92,6 +96,7 @@ const PLANS: [Plan; 4] = [
         contenders: 8,
         keeps: true,
         faults: &[HARMLESS, &[Fault::Restart]],
+        long: 3,
         planted: false,
         overlaps: Overlaps::None,
         seconds_a_fault: 2,
@@ -104,10 +109,24 @@ const PLANS: [Plan; 4] = [
         contenders: 8,
         keeps: false,
         faults: &[FORGETFUL],
+        long: 3,
         planted: false,
         overlaps: Overlaps::WithinALease,
         seconds_a_fault: 4,
         share: 3,
+    },
+    Plan {
+        name: "three",
+        title: "8 contend for a lock on three nodes, of which two are hurt",
+        nodes: 3,
+        contenders: 8,
+        keeps: false,
+        faults: &[DOUBLE],
+        long: 64,
+        planted: false,
+        overlaps: Overlaps::None,
+        seconds_a_fault: 2,
+        share: 1,
     },
     Plan {
         name: "planted",
@@ -116,6 +135,7 @@ const PLANS: [Plan; 4] = [
         contenders: 2,
         keeps: true,
         faults: &[&[Fault::StopRlockLong]],
+        long: 3,
         planted: true,
         overlaps: Overlaps::Some,
         seconds_a_fault: 10,
@@ -178,7 +198,12 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
     let start = |number| Server::start(dir.path(), number, plan.keeps);
     let servers: Vec<Server> = (0..plan.nodes).map(start).collect::<Result<_>>()?;
     let list = |url: &dyn Fn(&Server) -> String| servers.iter().map(url).collect::<Vec<_>>().join(",");
-    let work = Work { dir: dir.path().to_owned(), restart_guard: plan.restart_guard(), planted: plan.planted };
+    let work = Work {
+        dir: dir.path().to_owned(),
+        restart_guard: plan.restart_guard(),
+        long: plan.long,
+        planted: plan.planted,
+    };
     let nodes = (0..plan.contenders).map(|number| list(&|server| server.url_for(number))).collect();
     let operators = Operators::new(list(&Server::url), told(dir.path())?);
     let ends = Arc::new(AtomicBool::new(false));

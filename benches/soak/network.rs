@@ -34,7 +34,7 @@ pub(crate) fn address(contender: usize) -> String {
 
 /// Whether packets can be dropped here at all: a kernel may have no filter for a namespace of ours.
 pub(crate) fn can_cut() -> bool {
-    Cut::partition(usize::from(u8::MAX) - 1).and_then(Cut::mend).is_ok()
+    [Cut::partition(usize::from(u8::MAX) - 1), Cut::server(1)].into_iter().all(|cut| cut.and_then(Cut::mend).is_ok())
 }
 
 /// A rule that drops packets until it is taken out.
@@ -44,6 +44,12 @@ impl Cut {
     /// Nothing gets to the servers from `contender`, or back.
     pub(crate) fn partition(contender: usize) -> Result<Self> {
         Self::put(&["INPUT", "-d", &address(contender), "-p", "tcp", "-j", "DROP"])
+    }
+
+    /// The server on `port` is refused to all. Nothing is merely late by that, which would keep it away for longer.
+    pub(crate) fn server(port: u16) -> Result<Self> {
+        let port = port.to_string();
+        Self::put(&["INPUT", "-p", "tcp", "--dport", &port, "-j", "REJECT", "--reject-with", "tcp-reset"])
     }
 
     /// What `contender` sends gets there, and no data comes back.

@@ -14,6 +14,9 @@ use crate::{Overlaps, Plan, TTL};
 /// Longer without a fault is no soak.
 const LONGEST_GAP: Duration = Duration::from_secs(15);
 
+/// Fewer losses of a key beside a server that is away, or was, are not enough.
+const SECONDS_A_LOSS: u64 = 30;
+
 /// How an rlock may end: 0, no majority, busy for as long as it would wait, lost, killed by us.
 const ENDINGS: &[Ending] = &[0, 69, 75, 79, -9];
 
@@ -74,6 +77,12 @@ impl Report<'_> {
         let enough = self.length.as_secs() / self.plan.seconds_a_fault;
         let times = self.events.len();
         complain((times as u64) < enough, format!("only {times} faults in {} s", self.length.as_secs()));
+        if self.plan.faults().any(|fault| fault == Fault::Away) {
+            let is_loss = |fault| matches!(fault, Fault::LoseMeanwhile | Fault::LoseThereafter);
+            let times = self.events.iter().filter(|event| is_loss(event.fault)).count();
+            let enough = self.length.as_secs() / SECONDS_A_LOSS;
+            complain((times as u64) < enough, format!("only {times} keys lost in {} s", self.length.as_secs()));
+        }
         found
     }
 

@@ -15,7 +15,7 @@ use crate::support::line::{self, Delay};
 use crate::support::program::{clean, compile};
 use crate::{network, tool};
 
-/// The first server's port; the namespace is the soak's own.
+/// The first server's port. The namespace is the soak's own, and the kernel gives connections ports from 32768 on.
 const PORT: u16 = 7001;
 
 /// Time for a start, with data to be read.
@@ -65,13 +65,18 @@ impl Server {
     /// By which the contender `number` knows it: an address of its own, so that it can be cut off alone, and for every other
     /// the line, so that a slow server is not slow to all.
     pub(crate) fn url_for(&self, contender: usize) -> String {
-        let port = if contender.is_multiple_of(2) { self.line.port } else { PORT + self.number };
+        let port = if contender.is_multiple_of(2) { self.line.port } else { self.port() };
         format!("redis://{}:{port}", network::address(contender))
     }
 
     /// By which whoever is nobody of these knows it.
     pub(crate) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", PORT + self.number)
+        format!("redis://127.0.0.1:{}", self.port())
+    }
+
+    /// Where it listens itself.
+    pub(crate) fn port(&self) -> u16 {
+        PORT + self.number
     }
 
     fn comes_up(&mut self) -> Result<()> {
@@ -90,7 +95,7 @@ impl Server {
 
     /// What redis-cli prints.
     pub(crate) fn cli(&self, words: &[&str]) -> Result<String> {
-        let port = (PORT + self.number).to_string();
+        let port = self.port().to_string();
         tool::run("redis-cli", &[&["-e", "-h", "127.0.0.1", "-p", &port], words].concat())
     }
 
@@ -100,8 +105,18 @@ impl Server {
 
     /// SIGKILL and another start, with the data that it keeps and the right time.
     pub(crate) fn restart(&mut self) -> Result<()> {
+        self.crash()?;
+        self.come_back()
+    }
+
+    /// SIGKILL.
+    pub(crate) fn crash(&mut self) -> Result<()> {
         self.process.kill()?;
-        self.process.wait()?;
+        self.process.wait().map(drop).context("a server")
+    }
+
+    /// Another start.
+    pub(crate) fn come_back(&mut self) -> Result<()> {
         self.set_clock(0)?;
         self.process = launch(&self.dir, self.number, self.keeps)?;
         self.comes_up()

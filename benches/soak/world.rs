@@ -12,11 +12,12 @@ use nix::unistd::Pid;
 
 use crate::contender::Ending;
 use crate::fault::Fault;
+use crate::loss::{Loss, NOTICED, SETTLED, Time};
 use crate::network::Cut;
 use crate::operator::Operators;
 use crate::server::{Direction, Server};
 use crate::support::now;
-use crate::{Plan, TTL};
+use crate::{KEY, Plan, TTL};
 
 /// How many faults are drawn for one to be found that can be done now.
 const DRAWS: usize = 30;
@@ -30,13 +31,15 @@ pub(crate) struct Event {
     pub(crate) fault: Fault,
 }
 
-/// What is to be undone, and when.
-enum Mend {
+/// What is to be undone, or comes next.
+pub(crate) enum Mend {
     Continue(Pid),
     ContinueServer(usize),
     RightClock(usize),
     Quicken(usize, Direction),
     Heal(Cut),
+    ComeBack(usize),
+    Lose(Loss),
 }
 
 /// All that can be hurt.
@@ -45,6 +48,8 @@ pub(crate) struct World {
     contenders: Arc<Vec<AtomicI32>>,
     operators: Operators,
     faults: Vec<Fault>,
+    /// Packets can be dropped.
+    cuts: bool,
     /// Only whoever holds is hurt.
     planted: bool,
     mends: Vec<(Instant, Mend)>,
@@ -62,7 +67,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// `cuts`: clients can be cut off. `log`: of what is done.
+    /// `cuts`: clients and servers can be cut off. `log`: of what is done.
     pub(crate) fn new(
         servers: Vec<Server>,
         contenders: Arc<Vec<AtomicI32>>,
@@ -78,6 +83,7 @@ impl World {
             faults: faults.collect(),
             guard: plan.restart_guard().unwrap_or_default(),
             rest: if servers.len() > 1 { TTL } else { BREATH },
+            cuts,
             planted: plan.planted,
             mends: vec![],
             events: vec![],
@@ -161,7 +167,67 @@ impl World {
             Fault::KillRlock => Ok(self.sound(contender).is_some_and(|pid| kill(pid, Signal::SIGKILL).is_ok())),
             Fault::KillGuard => Ok(self.kill_guard(contender)),
             Fault::Break => self.break_lock(),
+            Fault::Away => self.take_away(server, short, random),
+            // They come of the one before.
+            Fault::LoseMeanwhile | Fault::LoseThereafter => Ok(false),
         }
+    }
+
+    /// Takes a server away while no other is hurt. Another one is to lose the key after `span`, before the first is back or
+    /// when it has been back for long enough.
+    fn take_away(&mut self, away: usize, span: Duration, random: &mut fastrand::Rng) -> Result<bool> {
+        let now = Instant::now();
+        if self.hurt.iter().any(|until| *until > now) {
+            return Ok(false);
+        }
+        let (back, rest) = match random.u8(..5) {
+            // Less often, because the restart guard takes its time.
+            0 => {
+                self.servers[away].crash()?;
+                (Mend::ComeBack(away), self.guard + SETTLED)
+            }
+            1 | 2 if self.cuts => (Mend::Heal(Cut::server(self.servers[away].port())?), SETTLED),
+            _ => {
+                self.servers[away].signal(Signal::SIGSTOP)?;
+                (Mend::ContinueServer(away), SETTLED)
+            }
+        };
+        let count = self.servers.len();
+        let server = (away + random.usize(1..count)) % count;
+        let words: &[_] = if random.bool() { &["DEL", KEY] } else { &["FLUSHALL"] };
+        let mut loss = Loss::new(server, words, away, back, rest, now + span);
+        if random.bool() {
+            // Before the loss, which is asked about from the same time on.
+            self.mends.extend(loss.back.take().map(|back| (now + span, *back)));
+        }
+        let rest = loss.ends() + NOTICED + rest;
+        self.hurt[away] = rest;
+        self.hurt[server] = rest;
+        self.mends.push((now + span, Mend::Lose(loss)));
+        Ok(true)
+    }
+
+    /// Takes the key from a server when a command has run for long enough.
+    fn lose(&mut self, mut loss: Loss) -> Result<()> {
+        let time = loss.time(self.command().map(|(_, command)| command), Instant::now());
+        if matches!(time, Time::NotYet) {
+            self.later(Duration::ZERO, Mend::Lose(loss));
+            return Ok(());
+        }
+        let (server, away) = (loss.server, loss.away);
+        if matches!(time, Time::Now) {
+            let at = now();
+            self.servers[server].cli(loss.words)?;
+            self.note(at, loss.fault(), &format!("{} on server {server}, beside server {away}", loss.words[0]))?;
+        }
+        let mut rest = Instant::now() + loss.rest;
+        if let Some(back) = loss.back {
+            self.later(NOTICED, *back);
+            rest += NOTICED;
+        }
+        self.hurt[away] = rest;
+        self.hurt[server] = rest;
+        Ok(())
     }
 
     fn stop_rlock(&mut self, contender: usize, span: Duration) -> bool {
@@ -203,8 +269,13 @@ impl World {
 
     /// The contender whose command runs.
     fn holder(&self) -> Option<usize> {
-        let holds = |pid: &AtomicI32| child_named(Pid::from_raw(pid.load(Ordering::Relaxed)), "soak").is_some();
-        self.contenders.iter().position(holds)
+        self.command().map(|(contender, _)| contender)
+    }
+
+    /// The command that runs, and its contender.
+    fn command(&self) -> Option<(usize, Pid)> {
+        let command = |pid: &AtomicI32| child_named(Pid::from_raw(pid.load(Ordering::Relaxed)), "soak");
+        self.contenders.iter().enumerate().find_map(|(contender, pid)| Some((contender, command(pid)?)))
     }
 
     /// The contender's rlock, if it runs and its guard is there.
@@ -262,7 +333,14 @@ impl World {
 
     /// Mends everything, and says how those ended who broke the lock.
     pub(crate) fn heal(&mut self) -> Result<Vec<Ending>> {
-        for (_, mend) in std::mem::take(&mut self.mends) {
+        for (at, mend) in std::mem::take(&mut self.mends) {
+            if let Mend::Lose(loss) = mend {
+                // No key is lost any more, and the other server is to be there.
+                loss.back.map_or(Ok(()), |back| self.mend(*back))?;
+                continue;
+            }
+            // Not sooner: a server that is back too soon after a loss would be a second one without the key.
+            std::thread::sleep(at.saturating_duration_since(Instant::now()));
             self.mend(mend)?;
         }
         self.operators.finish()
@@ -281,6 +359,8 @@ impl World {
             }
             Mend::Quicken(server, direction) => self.servers[server].set_slow(direction, false),
             Mend::Heal(cut) => cut.mend()?,
+            Mend::ComeBack(server) => self.servers[server].come_back()?,
+            Mend::Lose(loss) => self.lose(loss)?,
         }
         Ok(())
     }

@@ -23,7 +23,8 @@ pub(crate) fn open(
     std::thread::Builder::new().name("line".to_owned()).spawn(accept).map(drop)
 }
 
-fn connect(client: TcpStream, port: u16, [there, back]: [Delay; 2]) -> io::Result<()> {
+/// Lets `client` talk to the server on `port` of this machine.
+pub(crate) fn connect(client: TcpStream, port: u16, [there, back]: [Delay; 2]) -> io::Result<()> {
     let server = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;

@@ -1,12 +1,12 @@
 //! Programs that hold a lock around a command and wait for it in a line.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rlock::lock::key::Key;
 
+use super::port::Port;
 use super::program::{RLOCK, clean, first_line};
 use super::server::Server;
 use super::until;
@@ -62,7 +62,8 @@ impl Locker for Rlock {
 pub(crate) struct Etcdctl {
     name: &'static str,
     etcd: Child,
-    endpoint: String,
+    /// For clients, and for other members.
+    ports: [Port; 2],
     _data: tempfile::TempDir,
 }
 
@@ -83,21 +84,40 @@ impl Etcdctl {
     }
 
     fn start(name: &'static str, dir: &Path) -> Result<Self> {
+        for (client, peer) in Port::choices().zip(Port::choices()) {
+            let mut etcd = Self::launch(name, dir, [client?, peer?])?;
+            if until("etcd", || etcd.is_up())? {
+                return Ok(etcd);
+            }
+        }
+        bail!("etcd did not start, on whatever ports")
+    }
+
+    fn launch(name: &'static str, dir: &Path, ports: [Port; 2]) -> Result<Self> {
         let data = tempfile::tempdir_in(dir)?;
-        let [endpoint, peer] = two_free_ports()?.map(|port| format!("http://127.0.0.1:{port}"));
+        let [endpoint, peer] = ports.each_ref().map(url);
         let mut etcd = clean("etcd");
         etcd.arg("--data-dir").arg(data.path()).args(["--listen-client-urls", &endpoint]);
         etcd.args(["--advertise-client-urls", &endpoint, "--listen-peer-urls", &peer]);
         etcd.args(["--initial-advertise-peer-urls", &peer, "--initial-cluster", &format!("default={peer}")]);
         let etcd = etcd.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        let etcd = Self { name, etcd, endpoint, _data: data };
-        until("etcd", || Ok(etcd.keys().ok()))?;
-        Ok(etcd)
+        Ok(Self { name, etcd, ports, _data: data })
+    }
+
+    /// Whether it serves, once that is known. `false`: it ended, most likely because a port was taken.
+    fn is_up(&mut self) -> Result<Option<bool>> {
+        if self.etcd.try_wait()?.is_some() {
+            return Ok(Some(false));
+        }
+        // Another etcd on the port has members of its own.
+        let members = self.etcdctl().args(["member", "list"]).stderr(Stdio::null()).output()?;
+        let is_ours = String::from_utf8_lossy(&members.stdout).contains(&url(&self.ports[1]));
+        Ok((members.status.success() && is_ours).then_some(true))
     }
 
     fn etcdctl(&self) -> Command {
         let mut command = clean("etcdctl");
-        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoint]);
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &url(&self.ports[0])]);
         command
     }
 
@@ -133,8 +153,6 @@ impl Drop for Etcdctl {
     }
 }
 
-fn two_free_ports() -> Result<[u16; 2]> {
-    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let (one, other) = (bind()?, bind()?);
-    Ok([one.local_addr()?.port(), other.local_addr()?.port()])
+fn url(port: &Port) -> String {
+    format!("http://127.0.0.1:{}", port.number())
 }

@@ -8,6 +8,7 @@ pub(crate) mod contender;
 pub(crate) mod line;
 pub(crate) mod locker;
 pub(crate) mod machine;
+pub(crate) mod port;
 pub(crate) mod program;
 pub(crate) mod server;
 pub(crate) mod table;

@@ -1,7 +1,5 @@
 //! A redis-server of our own, which does not outlive us.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -11,35 +9,33 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::port::Port;
 use super::program::clean;
-
-/// Somebody else may take the port between our look and the server's bind.
-const TRIES: usize = 5;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Killed when dropped, and so on a panic too.
 pub(crate) struct Server {
     process: Child,
-    port: u16,
+    port: Port,
 }
 
 impl Server {
-    /// Starts one on a free port of the loopback interface, with nothing stored on disk.
+    /// Starts one on a port of its own of the loopback interface, with nothing stored on disk.
     pub(crate) fn start(dir: &Path) -> Result<Self> {
-        for _ in 0..TRIES {
-            let mut server = Self::launch(dir)?;
+        for port in Port::choices() {
+            let mut server = Self::launch(dir, port?)?;
             if server.comes_up()? {
                 return Ok(server);
             }
         }
-        bail!("redis-server did not start in {TRIES} tries")
+        bail!("redis-server did not start, on whatever port")
     }
 
-    fn launch(dir: &Path) -> Result<Self> {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    fn launch(dir: &Path, port: Port) -> Result<Self> {
         let process = clean("redis-server")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
+            .args(["--port", &port.number().to_string(), "--bind", "127.0.0.1"])
+            .args(["--save", "", "--appendonly", "no", "--dir"])
             .arg(dir)
             .stdout(Stdio::null())
             .spawn()
@@ -59,19 +55,18 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        bail!("redis-server on port {} does not answer", self.port)
+        bail!("redis-server on port {} does not answer", self.port())
     }
 
+    /// Whether this server answers, and not another one on a port that was taken.
     fn answers(&self) -> bool {
-        let ping = || {
-            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.write_all(b"PING\r\n")?;
-            let mut reply = [0; 7];
-            stream.read_exact(&mut reply)?;
-            std::io::Result::Ok(reply)
+        let ask = || {
+            let mut connection = redis::Client::open(self.url())?.get_connection_with_timeout(PATIENCE)?;
+            connection.set_read_timeout(Some(PATIENCE))?;
+            redis::cmd("INFO").arg("server").query::<String>(&mut connection)
         };
-        ping().is_ok_and(|reply| reply == *b"+PONG\r\n")
+        let pid = format!("process_id:{}", self.pid());
+        ask().is_ok_and(|told| told.lines().any(|line| line == pid))
     }
 
     /// Its process.
@@ -87,7 +82,7 @@ impl Server {
     /// Lets it go on, until it has caught up with what it was sent meanwhile.
     pub(crate) fn wake(&self) -> Result<()> {
         kill(Pid::from_raw(self.pid()), Signal::SIGCONT)?;
-        ensure!(self.answers(), "redis-server on port {} does not answer", self.port);
+        ensure!(self.answers(), "redis-server on port {} does not answer", self.port());
         Ok(())
     }
 
@@ -98,12 +93,12 @@ impl Server {
 
     /// The port it listens on.
     pub(crate) fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 
     /// As `--node` takes it.
     pub(crate) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        format!("redis://127.0.0.1:{}", self.port())
     }
 }
 

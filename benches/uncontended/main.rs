@@ -15,7 +15,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use rlock::job::guard::Guard;
+use rlock::job::guard::{Guard, Task};
 use support::contender::{Contender, measure};
 use support::machine::{self, megabytes};
 use support::program::{RLOCK, compile, installed};
@@ -73,7 +73,7 @@ fn guard_cost(rounds: usize) -> Result<String> {
     for _ in 0..rounds {
         let begin = std::time::Instant::now();
         let mut guard = Guard::start()?;
-        guard.prepare(None, None)?;
+        guard.prepare(&Task { mark: uuid::Uuid::nil(), contains: false, outlasts: false, keeps: None })?;
         guard.bury();
         times.push(begin.elapsed());
     }

@@ -8,6 +8,7 @@ use super::{LockArgs, NodeArgs, OutputArgs, yes_or_no};
 use crate::lock::duration;
 use crate::lock::restart::{self, RestartGuard};
 use crate::lock::token::Token;
+use crate::node::address;
 
 /// `--format`: how `acquire` prints what it took.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
@@ -110,6 +111,14 @@ pub struct CheckArgs {
     pub output: OutputArgs,
 }
 
+/// Refuses a node's address, which may have a password in it: a word that is looked up is shown and sent.
+fn lock_name(text: &str) -> Result<String, String> {
+    match text.split_once("://") {
+        Some((scheme, _)) if address::is_scheme(scheme) => Err("a node's address is given with --node".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
 /// `rlock inspect`.
 #[allow(clippy::doc_markdown)]
 #[derive(Args, Debug)]
@@ -120,7 +129,7 @@ pub struct InspectArgs {
     pub keys: Vec<String>,
 
     /// Names of locks, or patterns (*, ?, [a-z]) for locks that an rlock has used within a week; neither: all of those
-    #[arg(value_name = "KEY|PATTERN")]
+    #[arg(value_name = "KEY|PATTERN", value_parser = lock_name)]
     pub words: Vec<String>,
 
     /// Where the locks live.
@@ -181,7 +190,7 @@ pub struct BreakArgs {
     pub key: Option<String>,
 
     /// The name of the lock to break
-    #[arg(value_name = "KEY", id = "name", required_unless_present = "key")]
+    #[arg(value_name = "KEY", id = "name", required_unless_present = "key", value_parser = lock_name)]
     pub name: Option<String>,
 
     /// Do not ask
@@ -192,7 +201,7 @@ pub struct BreakArgs {
     #[arg(long, action = ArgAction::SetTrue, help_heading = "Lock")]
     pub now: bool,
 
-    /// Delete what is at the key even if it is none of rlock's
+    /// Break what is at the key even if it is none of rlock's, or a lock whose holder uses another number of nodes
     #[arg(long, action = ArgAction::SetTrue, help_heading = "Lock")]
     pub foreign: bool,
 

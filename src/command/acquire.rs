@@ -1,10 +1,9 @@
 //! `rlock acquire`: takes the lock, prints what proves it, and leaves.
 
-use std::io::{self, Write};
-
 use serde_json::json;
 
-use super::nodes::{block_on, open};
+use super::nodes::{block_on, open, tell_of_default_node};
+use super::output::write_all;
 use super::run::report_release;
 use super::wait::{self, Purpose, Waited};
 use crate::cli::Sources;
@@ -34,6 +33,7 @@ pub fn acquire(args: AcquireArgs, sources: &Sources, found: &Found) -> anyhow::R
         let message = format!("{}: a shell could read this key as something else; use --format json", settings.key);
         return Err(Failure::new(Outcome::Usage, message).into());
     }
+    tell_of_default_node(&settings.place, settings.node_is_default, &args.output, Some(&settings.key));
     block_on(take(&settings, found, format))
 }
 
@@ -43,6 +43,8 @@ async fn take(settings: &LockSettings, found: &Found, format: Format) -> anyhow:
     let holding = match wait::for_lock(&nodes, settings, Purpose::Steps, &mut signals).await? {
         Waited::Won(holding) => *holding,
         Waited::Over(outcome) => return Ok(outcome),
+        // Only a command can run under an outer lock.
+        Waited::Nested(..) => return Ok(Outcome::Bug),
     };
     holding.leave_the_line().await;
     // A signal that came before the token was told still means: do not take it.
@@ -50,7 +52,7 @@ async fn take(settings: &LockSettings, found: &Found, format: Format) -> anyhow:
         report_release(&settings.report, &holding.release().await);
         return Ok(wait::ended_by(caught));
     }
-    if let Err(error) = print(&told(format, &settings.key, &holding)) {
+    if let Err(error) = write_all(told(format, &settings.key, &holding).as_bytes()) {
         report_release(&settings.report, &holding.release().await);
         let message = format!("{}: cannot print the token: {error}; the lock is released", settings.key);
         return Err(Failure::new(Outcome::Config, message).into());
@@ -71,16 +73,10 @@ fn told(format: Format, key: &Key, holding: &Holding) -> String {
     }
 }
 
-/// In one write, so that whoever reads it has all of it or nothing.
-fn print(text: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()
-}
-
-/// Whether a shell's `eval` and `$GITHUB_ENV`, which have no quotes in common, both read the text as it is.
+/// Whether a shell's `eval` and `$GITHUB_ENV`, which have no quotes in common, both read the text as it is. To zsh `=ls`
+/// is the path of ls.
 fn is_plain(text: &str) -> bool {
-    let plain = |c: char| c.is_alphanumeric() || "_-./:@%+,={}".contains(c);
+    let plain = |c: char| c.is_alphanumeric() || "_-./:@%+,{}".contains(c);
     text.chars().all(plain)
 }
 
@@ -90,10 +86,25 @@ mod tests {
 
     #[test]
     fn what_a_shell_would_act_on_is_not_plain() {
-        for text in ["a b", "a\nb", "$(reboot)", "`reboot`", "a;b", "~", "a'b", "a\"b", "*", "a&b", "a#b", "a\\b", "<"]
-        {
+        for text in [
+            "a b",
+            "a\nb",
+            "$(reboot)",
+            "`reboot`",
+            "a;b",
+            "~",
+            "a'b",
+            "a\"b",
+            "*",
+            "a&b",
+            "a#b",
+            "a\\b",
+            "<",
+            "=ls",
+            "x:=ls",
+        ] {
             assert!(!is_plain(text), "{text:?}");
         }
-        assert!(is_plain("deploy-production/eu_1:{x}.größe@%+,="));
+        assert!(is_plain("deploy-production/eu_1:{x}.größe@%+,"));
     }
 }

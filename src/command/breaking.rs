@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::nodes::{block_on, open, unanswered};
+use super::nodes::{block_on, open, same_list, tell_of_default_node, unanswered, warn_of_refusals};
 use super::wait::{host, user};
 use crate::cli::Sources;
 use crate::cli::operator::BreakArgs;
@@ -55,6 +55,7 @@ pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome
     let key = Key::new(&args.nodes.prefix, name).map_err(usage)?;
     let output = &args.output;
     let report = Reporter { key: key.clone(), log: output.log, quiet: output.quiet, verbose: output.verbose };
+    tell_of_default_node(&reach.place, reach.node_is_default, output, Some(&key));
     let order = Order { key, reach, yes: args.yes, now: args.now, foreign: args.foreign, report };
     block_on(order.carry_out())
 }
@@ -70,7 +71,16 @@ impl Order {
         let Some((holder, _)) = census.foremost() else {
             return Err(self.no("nothing to break: nobody holds the lock").into());
         };
+        if !self.foreign {
+            same_list(&self.key, &nodes, &looks).map_err(|other| Failure {
+                message: format!("{}; --foreign breaks it here all the same", other.message),
+                ..other
+            })?;
+        }
         self.confirm(holder)?;
+        warn_of_refusals(&self.report, &nodes, &looks.faults);
+        // With --foreign: so many nodes its holder uses, if those are not as many as ours.
+        let theirs = holder.nodes().filter(|theirs| *theirs != nodes.len());
         let Some((token, details)) = holder.holder() else {
             return self.clear(&nodes, &looks).await;
         };
@@ -78,11 +88,16 @@ impl Order {
             let highest = looks.sights.iter().flatten().filter_map(|sight| sight.fence).max();
             let force = Force::Remove(token, highest.map_or(0, crate::lock::fence::Fence::get));
             let done = self.force(&nodes, |_| Some(force)).await?;
-            return self.removed(&nodes, &done);
+            return self.removed(&nodes, &done, theirs);
         }
         let tombstone = details.tombstone(token, format!("{}@{}", user(), host()));
-        self.force(&nodes, |_| Some(Force::Entomb(token, &tombstone))).await?;
+        let done = self.force(&nodes, |_| Some(Force::Entomb(token, &tombstone))).await?;
         self.report.step("entombed", "the holder will be told at its next renewal");
+        if let Some(theirs) = theirs {
+            // One tombstone is enough for the holder to stop its command.
+            let forced = done.forced;
+            self.report.note("entombed", format_args!("broken at {}", of_theirs(forced, theirs)));
+        }
         self.wait(&nodes, token, &looks).await
     }
 
@@ -140,15 +155,25 @@ impl Order {
         let seen =
             |node: usize| looks.sights[node].as_ref()?.foreign.as_ref().filter(|_| census.agrees(node) == Some(true));
         let done = self.force(nodes, |node| seen(node).map(Force::Clear)).await?;
-        self.removed(nodes, &done)
+        self.removed(nodes, &done, None)
     }
 
-    /// After a deletion: what was not reached may still be a majority.
-    fn removed(&self, nodes: &Nodes, done: &Done) -> anyhow::Result<Outcome> {
+    /// After a deletion: what was not reached may still be a majority, of our nodes or of the number `theirs` that its
+    /// holder uses.
+    fn removed(&self, nodes: &Nodes, done: &Done, theirs: Option<usize>) -> anyhow::Result<Outcome> {
         if done.faults.len() >= Quorum::of(nodes.len()).needed() {
             return Err(unanswered(&self.key, nodes, &done.faults, self.reach.node_is_default).into());
         }
-        self.report.note("broken", "broken: the key was deleted");
+        let Some(theirs) = theirs else {
+            self.report.note("broken", "broken: the key was deleted");
+            return Ok(Outcome::Done);
+        };
+        let told = format!("the key was deleted at {}", of_theirs(done.forced, theirs));
+        if done.forced < Quorum::of(theirs).needed() {
+            let why = format!("not broken: {told}, which is no majority; give --node the list that the holder has");
+            return Err(self.no(why).into());
+        }
+        self.report.note("broken", format_args!("broken: {told}"));
         Ok(Outcome::Done)
     }
 
@@ -179,6 +204,10 @@ impl Order {
             alarm.reached(clock::now() + PAUSE).await;
         }
     }
+}
+
+fn of_theirs(forced: usize, theirs: usize) -> String {
+    format!("{forced} of the holder's {theirs} node{}", if theirs == 1 { "" } else { "s" })
 }
 
 const STILL_THERE: &str = "broken, but its holder has not let go: it cannot end its command, or it runs with --on-lost warn; \

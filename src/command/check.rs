@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::nodes::{block_on, not_the_holder, open};
+use super::nodes::{block_on, not_the_holder, open, same_list, tell_of_default_node, warn_of_refusals};
 use super::renew::fence;
 use crate::cli::Sources;
 use crate::cli::operator::CheckArgs;
@@ -34,16 +34,20 @@ pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
         Place::Local(_) => None,
     };
     let question = Question { token: settings.token, fence, at_least: args.at_least.unwrap_or_default() };
+    tell_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.key));
     block_on(ask(&settings, &question))
 }
 
 async fn ask(settings: &HeldSettings, question: &Question) -> anyhow::Result<Outcome> {
-    let HeldSettings { key, token, reach, report } = settings;
+    let HeldSettings { key, token, reach, report, .. } = settings;
     let nodes = open(&reach.place, reach.limit)?;
-    let certain = |census: &Census| question.is_answered_by(census) || census.is_held_by(*token) == Some(false);
+    let is_not_held = |census: &Census| census.is_held_by(*token) == Some(false) && census.tells_whose(*token);
+    let certain = |census: &Census| question.is_answered_by(census) || is_not_held(census);
     let looks = look(&nodes, key, reach.limit, certain).await;
+    same_list(key, &nodes, &looks)?;
     let census = looks.census();
     let failure = if question.is_answered_by(&census) {
+        warn_of_refusals(report, &nodes, &looks.faults);
         report.step("checked", "the lock is the caller's");
         return Ok(Outcome::Done);
     } else if census.is_held_by(*token) == Some(true) {

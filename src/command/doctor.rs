@@ -2,10 +2,11 @@
 
 mod diagnosis;
 mod told;
+mod writes;
 
 use futures_util::future::join_all;
 
-use super::nodes::block_on;
+use super::nodes::{block_on, tell_of_default_node};
 use super::output::print;
 use crate::cli::Sources;
 use crate::cli::operator::DoctorArgs;
@@ -15,7 +16,7 @@ use crate::lock::schedule::{Schedule, Wishes};
 use crate::node::exam::Exam;
 use crate::node::link::Access;
 use crate::node::local::LocalNode;
-use crate::node::rights::acl_line;
+use crate::node::rights::{acl_line, is_user};
 use crate::settings::Place;
 use crate::settings::held::{DRIFT, NODE_TIMEOUT, Reach};
 use diagnosis::{Level, Use};
@@ -29,8 +30,13 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let keys = args.keys.iter().map(key).collect::<Result<Vec<_>, _>>()?;
     let wishes = Wishes { ttl: args.ttl, drift: DRIFT, node_timeout: args.nodes.node_timeout, kill_after: None };
     let schedule = Schedule::new(wishes).map_err(|unfit| usage(unfit.to_string()))?;
+    tell_of_default_node(&reach.place, reach.node_is_default, &args.output, None);
     let how = Use { ttl: args.ttl, node_timeout: schedule.node_timeout(), guard: args.restart_guard };
     let report = match &reach.place {
+        Place::Servers(servers) if let Some(access) = servers.iter().find(|access| !has_a_users_name(access)) => {
+            let why = format!("--node {}: no server has a user with a blank or a control character", access.server);
+            return Err(Failure::new(Outcome::Config, why).into());
+        }
         Place::Servers(servers) => block_on(async { Ok(examined(servers, &reach, &keys, &how).await) })?,
         Place::Local(dir) => {
             let node = LocalNode::open(dir.as_deref()).map_err(|why| Failure::new(Outcome::Config, why))?;
@@ -45,6 +51,11 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     })
 }
 
+/// Whether the user, if there is one, can stand in a line that is to be pasted into a server.
+fn has_a_users_name(access: &Access) -> bool {
+    access.server.user.as_deref().is_none_or(is_user)
+}
+
 async fn examined(servers: &[Access], reach: &Reach, keys: &[Key], how: &Use) -> Report {
     // A slow node is to be seen as slow, not as dead.
     let limit = reach.limit.max(NODE_TIMEOUT);
@@ -52,7 +63,7 @@ async fn examined(servers: &[Access], reach: &Reach, keys: &[Key], how: &Use) ->
     let findings = diagnosis::of(&exams, how);
     let user = servers.iter().find_map(|access| access.server.user.as_deref());
     let select = servers.iter().any(|access| access.server.db > 0);
-    let acl = acl_line(&user.map_or_else(|| "rlock".to_owned(), crate::escape::text), keys, select);
+    let acl = acl_line(user.unwrap_or("rlock"), keys, select);
     let names = servers.iter().map(|access| access.server.to_string()).collect();
     Report { names, exams, findings, acl: Some(acl) }
 }

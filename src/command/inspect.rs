@@ -3,12 +3,13 @@
 mod json;
 mod rows;
 
+use std::cell::RefCell;
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 
-use super::nodes::{block_on, no_majority, open_for_looks, unanswered};
+use super::nodes::{block_on, no_majority, open_for_looks, tell_of_default_node, unanswered};
 use super::output::print;
 use crate::cli::Sources;
 use crate::cli::operator::InspectArgs;
@@ -17,8 +18,9 @@ use crate::exit::{Failure, Outcome};
 use crate::lock::census::State;
 use crate::lock::glob::Glob;
 use crate::lock::key::Key;
+use crate::node::Fault;
 use crate::redlock::Nodes;
-use crate::redlock::look::{Looks, look_closely};
+use crate::redlock::look::{Looks, Room, look_closely};
 use crate::redlock::survey::survey;
 use crate::report::Redrawn;
 use crate::settings::Place;
@@ -52,6 +54,8 @@ struct Wanted {
 struct View {
     nodes: Nodes,
     locks: Vec<(Key, Looks)>,
+    /// The nodes that could not be walked through for locks, and why.
+    unread: Vec<(usize, Fault)>,
 }
 
 /// Shows the locks.
@@ -61,6 +65,7 @@ pub fn inspect(args: &InspectArgs, sources: &Sources) -> anyhow::Result<Outcome>
     if !wanted.patterns.is_empty() {
         reach.needs_server("inspect without a lock's name")?;
     }
+    tell_of_default_node(&reach.place, reach.node_is_default, &args.output, None);
     let quiet = args.output.quiet;
     block_on(async {
         if let Some(every) = args.watch {
@@ -99,7 +104,8 @@ impl View {
     async fn take(reach: &Reach, wanted: &Wanted, quiet: bool) -> anyhow::Result<Self> {
         let nodes = open_for_looks(&reach.place, reach.limit, AT_ONCE)?;
         let mut keys = wanted.keys.clone();
-        keys.extend(found(reach, wanted, &nodes, quiet).await?);
+        let (found, unread) = found(reach, wanted, &nodes, quiet).await?;
+        keys.extend(found);
         let mut locks = Vec::with_capacity(keys.len());
         let mut rest = keys.into_iter();
         // The first one alone: a node that hangs costs its time once, not for every lock.
@@ -108,24 +114,39 @@ impl View {
             locks.push((key, seen));
         }
         let away = locks.first().map(|(_, looks)| looks.away()).unwrap_or_default();
-        let (nodes_of_all, away) = (&nodes, &away);
-        let others = rest.map(async |key| {
-            let seen = look_closely(nodes_of_all, &key, reach.limit, FEW, away, |_| false).await;
-            (key, seen)
-        });
-        locks.extend(stream::iter(others).buffered(AT_ONCE).collect::<Vec<_>>().await);
+        // Of what was found by itself only locks that are held are of interest.
+        let is_shown = |key: &Key, looks: &Looks| wanted.is_named(key) || looks.census().holder().is_some();
+        let room = RefCell::new(Room::new(nodes.len(), away));
+        let look = async |key: &Key, crowd: usize| {
+            let away = room.borrow().away().to_vec();
+            let seen = look_closely(&nodes, key, reach.limit, crowd, &away, |_| false).await;
+            if is_shown(key, &seen) {
+                room.borrow_mut().count(&seen);
+            }
+            seen
+        };
+        let mut others = stream::iter(rest.map(async |key| (look(&key, FEW).await, key))).buffered(AT_ONCE);
+        while let Some((looks, key)) = others.next().await {
+            if is_shown(&key, &looks) {
+                locks.push((key, looks));
+            }
+        }
+        drop(others);
         // Where more wait, one after the other: what was read of several at once has a limit.
         for (key, looks) in locks.iter_mut().skip(1).filter(|(_, looks)| looks.census().has_more_waiters()) {
-            *looks = look_closely(&nodes, key, reach.limit, CROWD, away, |_| false).await;
+            *looks = look(key, CROWD).await;
         }
-        // Of what was found by itself only locks that are held are of interest.
-        locks.retain(|(key, looks)| wanted.is_named(key) || looks.census().holder().is_some());
-        Ok(Self { nodes, locks })
+        locks.retain(|(key, looks)| is_shown(key, looks));
+        let away = room.into_inner();
+        if away.is_overfull() && nodes.len() - away.away().len() <= nodes.len() / 2 {
+            return Err(no_majority("cannot look at all locks", &nodes, away.away(), reach.node_is_default).into());
+        }
+        Ok(Self { nodes, locks, unread })
     }
 
     fn shown(&self, json: bool) -> String {
         let width = terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into());
-        if json { json::of(&self.locks, &self.nodes) } else { rows::of(&self.locks, &self.nodes, width) }
+        if json { json::of(&self.locks, &self.nodes) } else { rows::of(&self.locks, &self.nodes, &self.unread, width) }
     }
 
     /// Whether the answer could be given, and for a single lock what it is.
@@ -141,11 +162,16 @@ impl View {
     }
 }
 
-/// The locks that match a pattern and are not named as well.
-async fn found(reach: &Reach, wanted: &Wanted, nodes: &Nodes, quiet: bool) -> anyhow::Result<Vec<Key>> {
-    let Place::Servers(servers) = &reach.place else { return Ok(Vec::new()) };
+/// The locks that match a pattern and are not named as well, and the nodes that were of no use for that.
+async fn found(
+    reach: &Reach,
+    wanted: &Wanted,
+    nodes: &Nodes,
+    quiet: bool,
+) -> anyhow::Result<(Vec<Key>, Vec<(usize, Fault)>)> {
+    let Place::Servers(servers) = &reach.place else { return Ok(Default::default()) };
     if wanted.patterns.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Default::default());
     }
     let progress = Redrawn::new(!quiet, DRAWN);
     let told = |seen: u64, of: u64| progress.draw(|| format!("looking: {} of {of} keys", seen.min(of)));
@@ -156,7 +182,7 @@ async fn found(reach: &Reach, wanted: &Wanted, nodes: &Nodes, quiet: bool) -> an
         let what = "cannot look for locks";
         return Err(no_majority(what, nodes, &found.faults, reach.node_is_default).into());
     }
-    Ok(found.keys)
+    Ok((found.keys, found.faults))
 }
 
 /// Looks again and again, until a signal ends it or nobody reads it any more. A look that fails is shown, and not the last.

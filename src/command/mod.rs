@@ -3,9 +3,12 @@
 pub mod acquire;
 pub mod breaking;
 pub mod check;
+mod cover;
 pub mod doctor;
 pub mod generate;
+mod inside;
 pub mod inspect;
+mod joining;
 mod nodes;
 mod output;
 pub mod release;

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use tokio::runtime;
 
+use crate::cli::OutputArgs;
 use crate::exit::{Failure, Outcome};
 use crate::lock::census::{Census, State};
 use crate::lock::key::Key;
+use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
 use crate::node::link::Access;
 use crate::node::local::LocalNode;
@@ -15,6 +17,7 @@ use crate::node::redis::RedisNode;
 use crate::node::{Fault, FaultKind, Node};
 use crate::redlock::Nodes;
 use crate::redlock::look::Looks;
+use crate::report::{Reporter, warn};
 use crate::settings::Place;
 
 /// Runs `work` to its end, on this thread.
@@ -24,6 +27,19 @@ pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
     // Not dropped: a name look-up that hangs must not keep us, and what is left is gone with the process.
     std::mem::forget(runtime);
     result
+}
+
+/// Says which node is used where none was named: `sudo`, cron and `ssh HOST rlock` drop `RLOCK_NODE`, and a server on this
+/// machine would then give each host a lock of its own.
+pub(super) fn tell_of_default_node(place: &Place, node_is_default: bool, output: &OutputArgs, key: Option<&Key>) {
+    if let Place::Servers(servers) = place
+        && node_is_default
+        && !output.quiet
+    {
+        let node = servers.iter().map(|access| access.server.to_string()).collect::<Vec<_>>().join(",");
+        let text = format_args!("no node is configured, using {node} (--node or RLOCK_NODE)");
+        warn(output.log, "default-node", key, text);
+    }
 }
 
 /// Makes the nodes ready to be asked; each exchange takes `limit` at most.
@@ -57,10 +73,11 @@ pub(super) fn unanswered(key: &Key, nodes: &Nodes, faults: &[(usize, Fault)], no
 pub(super) fn no_majority(what: &str, nodes: &Nodes, faults: &[(usize, Fault)], node_is_default: bool) -> Failure {
     let listed = faults.iter().map(|(node, fault)| format!("{}: {fault}", nodes[*node].name()));
     let listed = listed.collect::<Vec<_>>().join("; ");
-    let of_kind = |kind| faults.iter().any(|(_, fault)| fault.kind == kind);
-    let outcome = if of_kind(FaultKind::Refused) {
+    let of_kind = |kind| faults.iter().filter(|(_, fault)| fault.kind == kind).count();
+    // A refusal is a missing vote, as an absence is, unless those that refuse leave no majority.
+    let outcome = if of_kind(FaultKind::Refused) > Quorum::of(nodes.len()).spare() {
         Outcome::Refused
-    } else if of_kind(FaultKind::Unfit) {
+    } else if of_kind(FaultKind::Unfit) > 0 {
         Outcome::Config
     } else {
         Outcome::Unreachable
@@ -71,6 +88,22 @@ pub(super) fn no_majority(what: &str, nodes: &Nodes, faults: &[(usize, Fault)], 
         _ => "",
     };
     Failure::new(outcome, format!("{what}: {of}{listed}{hint}"))
+}
+
+/// Warns of the nodes that refuse us, of which a majority that answered did without.
+pub(super) fn warn_of_refusals(report: &Reporter, nodes: &Nodes, faults: &[(usize, Fault)]) {
+    for (node, fault) in faults.iter().filter(|(_, fault)| fault.kind == FaultKind::Refused) {
+        report.note("refused", format_args!("{}: {}", nodes[*node].name(), fault.as_missing_vote()));
+    }
+}
+
+/// Refuses to judge a lock whose holder uses another number of nodes: what a majority of ours says is then perhaps a
+/// minority's word.
+pub(super) fn same_list(key: &Key, nodes: &Nodes, looks: &Looks) -> Result<(), Failure> {
+    let other = looks.census().other_list();
+    other.map_or(Ok(()), |(node, why)| {
+        Err(Failure::new(Outcome::Config, format!("{key}: {}: {why}", nodes[node].name())))
+    })
 }
 
 /// The end of a command whose token has no majority: nobody's fault, but somebody may want to know who has the lock.

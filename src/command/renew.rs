@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::nodes::{block_on, not_the_holder, open, unanswered};
+use super::inside::refuse_inside;
+use super::nodes::{block_on, not_the_holder, open, same_list, tell_of_default_node, unanswered, warn_of_refusals};
 use crate::cli::Sources;
 use crate::cli::operator::RenewArgs;
 use crate::clock;
 use crate::exit::{Failure, Outcome};
 use crate::lock::census::Census;
+use crate::lock::details::Details;
 use crate::lock::duration;
 use crate::lock::fence::Fence;
 use crate::lock::quorum::Quorum;
@@ -37,6 +39,7 @@ pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     };
     // Said before anybody is asked.
     wanted.ttl.map(|ttl| wanted.schedule(&settings, ttl)).transpose()?;
+    tell_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.key));
     block_on(extend(&settings, &wanted))
 }
 
@@ -56,16 +59,18 @@ impl Wanted {
 }
 
 async fn extend(settings: &HeldSettings, wanted: &Wanted) -> anyhow::Result<Outcome> {
-    let HeldSettings { key, token, reach, report } = settings;
+    let HeldSettings { key, token, reach, report, .. } = settings;
     let nodes = open(&reach.place, reach.limit)?;
-    let looks = look(&nodes, key, reach.limit, |census| census.is_held_by(*token).is_some()).await;
+    refuse_inside(settings, &nodes).await?;
+    let looks = look(&nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
+    same_list(key, &nodes, &looks)?;
     if looks.census().is_held_by(*token) != Some(true) {
         return Err(not_the_holder(key, &nodes, &looks, *token, reach.node_is_default).into());
     }
     let claim = Claim {
         key: key.clone(),
         token: *token,
-        value: String::new(),
+        details: Details::default(),
         fence_hint: 0,
         schedule: wanted.schedule(settings, ttl(settings, &looks, wanted.ttl)?)?,
         inquiry: None,
@@ -76,6 +81,7 @@ async fn extend(settings: &HeldSettings, wanted: &Wanted) -> anyhow::Result<Outc
     let needed = Quorum::of(nodes.len()).needed();
     if ends.len() >= needed {
         let left = duration::show_rounded(ends[needed - 1].since(clock::now()));
+        warn_of_refusals(report, &nodes, &faults);
         report.step("renewed", format_args!("renewed for {left}"));
         return Ok(Outcome::Done);
     }
@@ -95,8 +101,8 @@ async fn ask(nodes: &Nodes, claim: &Claim, fence: Fence) -> (Vec<crate::lock::in
     let (mut ends, mut faults) = (Vec::new(), Vec::new());
     for (node, renewal) in join_all(asked).await.into_iter().enumerate() {
         match renewal {
-            Some(Renewal::Renewed(end) | Renewal::Healed(end)) => ends.push(end),
-            Some(Renewal::Lost(_) | Renewal::Broken(..)) => {}
+            Some(Renewal::Renewed(end, _) | Renewal::Healed(end, _)) => ends.push(end),
+            Some(Renewal::Lost(..) | Renewal::Broken(..)) => {}
             Some(Renewal::Failed(fault)) => faults.push((node, fault)),
             None => faults.push((node, Fault::timeout(limit))),
         }

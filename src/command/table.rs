@@ -1,6 +1,8 @@
 //! A table for people, fitted to a width: text in, text out.
 
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthStr;
+
+pub(super) use crate::escape::cut;
 
 /// Between two columns.
 const GAP: usize = 2;
@@ -61,25 +63,6 @@ fn line<'a>(cells: impl Iterator<Item = (&'a str, usize)>) -> String {
         line.extend(std::iter::repeat_n(' ', room - cell.width() + GAP));
     }
     line.trim_end().to_owned()
-}
-
-/// At most `room` wide, with an ellipsis where something is missing.
-pub(super) fn cut(text: &str, room: usize) -> String {
-    if text.width() <= room {
-        return text.to_owned();
-    }
-    let mut left = room.saturating_sub(1);
-    let fits = |c: &char| {
-        let width = c.width().unwrap_or_default();
-        let does = width <= left;
-        left = left.saturating_sub(width);
-        does
-    };
-    let mut short: String = text.chars().take_while(fits).collect();
-    if room > 0 {
-        short.push('…');
-    }
-    short
 }
 
 #[cfg(test)]

@@ -5,11 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 
+use super::joining::{Joined, Joining};
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
+use crate::job::guard::Guard;
+use crate::job::nested::outer::OuterRun;
 use crate::job::seen::Caught;
 use crate::job::signals::Signals;
-use crate::lock::backoff;
+use crate::lock::backoff::{self, Absence};
 use crate::lock::details::Details;
 use crate::lock::duration;
 use crate::lock::fence;
@@ -18,7 +21,7 @@ use crate::lock::occupant::{Occupant, Who};
 use crate::lock::queue::{self, Ticket, Waiter};
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
-use crate::node::{Claim, Fault, FaultKind};
+use crate::node::{Claim, Fault};
 use crate::redlock::attempt::{Attempt, Tally};
 use crate::redlock::holding::Holding;
 use crate::redlock::line::Line;
@@ -48,6 +51,8 @@ const LAST_LOOK: Duration = Duration::from_millis(50);
 pub(super) enum Waited {
     /// The lock is ours.
     Won(Box<Holding>),
+    /// An rlock above us holds it, and lets us run under it. Who that is, for people.
+    Nested(Box<OuterRun>, String),
     /// It is not, and all has been said.
     Over(Outcome),
 }
@@ -55,8 +60,8 @@ pub(super) enum Waited {
 /// What the lock is taken for, as others are told.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose<'a> {
-    /// A command, which ends before the lock can pass on.
-    Command(&'a OsStr),
+    /// A command, which ends before the lock can pass on. If rlock dies, the guard gives back what it had asked for.
+    Command(&'a OsStr, &'a Guard),
     /// Work that no process of ours knows of (`acquire`).
     Steps,
 }
@@ -105,6 +110,8 @@ struct Wait<'a> {
     ties: u32,
     /// So many times in a row it was said to be our turn and was not.
     misled: u32,
+    /// Attempts in a row to which no majority gave a vote.
+    away: Absence,
     longest_ttl: Duration,
     /// Who we are to those who wait, from the first ticket on: the connections listen for this name.
     waiter: Option<Waiter>,
@@ -113,6 +120,7 @@ struct Wait<'a> {
     rank: Option<u32>,
     /// Whether we are to see to it that whoever's turn it is goes.
     watches: bool,
+    joining: Joining,
     told: Told,
     status: Redrawn,
 }
@@ -134,11 +142,13 @@ impl<'a> Wait<'a> {
             splits: 0,
             ties: 0,
             misled: 0,
+            away: Absence::default(),
             longest_ttl: lock.schedule.ttl(),
             waiter: None,
             ticket: None,
             rank: None,
             watches: false,
+            joining: Joining::default(),
             told: Told::default(),
             status: Redrawn::new(lock.report.has_room_for_a_line(), EVERY),
         })
@@ -165,23 +175,44 @@ impl<'a> Wait<'a> {
                 let text = format_args!("{node}: INFO is refused, so a restart of it cannot be seen: {why}");
                 self.told.once("unguarded", text, self.lock, &self.status);
             }
+            // Any other end of the attempt names the nodes that gave no vote.
+            if matches!(tally, Tally::Won(_) | Tally::Busy(_)) {
+                self.told.refusals(&attempt, self.lock, &self.status);
+            }
             let found = match tally {
                 Tally::Won(fence) => {
                     let after = duration::show_rounded(clock::now().since(self.begin));
                     self.lock.report.step("acquired", format_args!("acquired, fence {fence}, after {after}"));
-                    return Ok(Waited::Won(Box::new(attempt.hold(fence))));
+                    let mut holding = attempt.hold(fence);
+                    holding.has_told_refusals(&self.told.refused);
+                    return Ok(Waited::Won(Box::new(holding)));
+                }
+                Tally::Refused(faults) => {
+                    self.give_up(attempt, true).await;
+                    let why = Last::Unreachable(faults, self.nodes.len()).described();
+                    return Err(Failure::new(Outcome::Refused, format!("{}: {why}", self.lock.key)).into());
                 }
                 Tally::Unfit(node, fault) => {
                     self.give_up(attempt, true).await;
                     return Err(unfit(self.lock, &node, &fault).into());
                 }
-                Tally::Busy(occupant) => Last::Busy(occupant),
+                Tally::Busy(occupant) => {
+                    if let Some(token) = attempt.holder().and_then(|holder| self.outer(holder)) {
+                        self.give_up(attempt, true).await;
+                        match self.join(&occupant, token, signals).await? {
+                            Some(waited) => return Ok(waited),
+                            None => continue,
+                        }
+                    }
+                    Last::Busy(occupant)
+                }
                 Tally::Split(occupant, faults) => Last::Split(occupant, faults),
                 Tally::Unreachable { faults, answered } => {
                     self.answered |= answered;
                     Last::Unreachable(faults, self.nodes.len())
                 }
             };
+            self.joining.forget();
             self.remember(&attempt, &found);
             // An attempt that was cut short says less than the one before it.
             let last = if complete { last.insert(found) } else { last.get_or_insert(found) };
@@ -210,12 +241,60 @@ impl<'a> Wait<'a> {
         }
     }
 
+    /// The token of `occupant`, if it is an rlock above us, for which it is no use to wait. What `acquire` took ends by
+    /// itself.
+    fn outer(&self, occupant: &Occupant) -> Option<Token> {
+        let (token, details) = occupant.holder()?;
+        let waits_for_itself = matches!(self.purpose, Purpose::Command(..)) || !details.acquired;
+        (waits_for_itself && self.lock.outer.claim(token)).then_some(token)
+    }
+
+    /// The end of the wait, if the rlock above us that holds the lock has one for us; else a pause.
+    async fn join(
+        &mut self,
+        occupant: &Occupant,
+        token: Token,
+        signals: &mut Signals,
+    ) -> anyhow::Result<Option<Waited>> {
+        let joined = tokio::select! {
+            biased;
+            caught = terminating(signals) => return Ok(Some(Waited::Over(ended_by(caught)))),
+            joined = self.joining.join(self.lock, self.purpose, occupant, token) => joined?,
+        };
+        match joined {
+            Joined::Over(waited) => return Ok(Some(waited)),
+            Joined::Refused => {}
+            Joined::Silent => {
+                let text = format_args!("waiting: the outer rlock does not answer: {}", occupant.named());
+                self.told.once("silent", text, self.lock, &self.status);
+            }
+        }
+        self.answered = true;
+        let until = self.gives_up.min(clock::now() + self.soon());
+        tokio::select! {
+            biased;
+            caught = terminating(signals) => return Ok(Some(Waited::Over(ended_by(caught)))),
+            () = self.alarm.reached(until) => {}
+        }
+        // Another attempt would be cut short, and say less.
+        let is_over = clock::now() >= self.gives_up;
+        if is_over { Last::Busy(Box::new(occupant.clone())).give_up(self.lock).map(Some) } else { Ok(None) }
+    }
+
+    fn soon(&self) -> Duration {
+        backoff::retry(self.lock.schedule.retry(), fastrand::f64())
+    }
+
     fn attempt(&mut self) -> std::io::Result<Attempt> {
         let inquiry = inquiry(self.lock, self.nodes.len(), self.longest_ttl);
         let ticket = self.ticket.as_ref().map(|(ticket, _)| ticket.clone());
         let claim = claim(self.lock, self.purpose, self.nodes.len(), inquiry, ticket);
         if let Some((_, token)) = &mut self.ticket {
             *token = claim.token;
+        }
+        // The key may be set from here on. If rlock dies, its guard gives it back.
+        if let Purpose::Command(_, guard) = self.purpose {
+            guard.may_hold(claim.token.as_uuid());
         }
         Attempt::start(self.nodes, claim, self.lock.restart_guard, &self.silent)
     }
@@ -231,15 +310,19 @@ impl<'a> Wait<'a> {
         if let Some((node, why)) = attempt.unqueued() {
             let text = format_args!("{node}: waiting without a place in the queue, which is refused: {why}");
             self.told.once("unqueued", text, self.lock, &self.status);
-        } else if let Some(node) = self.nodes.iter().find(|node| node.is_deaf()) {
-            let name = node.name();
+        } else if let Some(node) =
+            (0..self.nodes.len()).find(|node| attempt.has_voted(*node) && self.nodes[*node].is_deaf())
+        {
+            let name = self.nodes[node].name();
             let text =
                 format_args!("{name}: we may not listen there (SUBSCRIBE to rlock:wake:*), and look every 250 ms");
             self.told.once("unheard", text, self.lock, &self.status);
         }
         // If too few nodes count, who wants the rest is no matter: it is no tie, and no other order would mend it.
-        let spare = Quorum::of(self.nodes.len()).spare();
-        let tied = matches!(found, Last::Split(_, faults) if faults.len() <= spare);
+        let quorum = Quorum::of(self.nodes.len());
+        let is_away = matches!(found, Last::Unreachable(..));
+        self.away.note(if is_away { attempt.votes() } else { quorum.needed() }, quorum.needed());
+        let tied = matches!(found, Last::Split(_, faults) if faults.len() <= quorum.spare());
         let taken = u32::from(attempt.has_taken_any());
         (self.splits, self.ties) = if tied { (self.splits + 1, self.ties + taken) } else { (0, 0) };
         self.answered |= !matches!(found, Last::Unreachable(..));
@@ -253,7 +336,7 @@ impl<'a> Wait<'a> {
         let (lock, text) = (self.lock, last.described());
         match last {
             Last::Busy(occupant) => {
-                if self.told.holder.as_ref() != Some(&occupant.who) {
+                if !self.told.holder.as_ref().is_some_and(|told| told.is_same(&occupant.who)) {
                     lock.report.step("waiting", format_args!("waiting{}: {text}", ahead(self.rank)));
                     self.told.holder = Some(occupant.who.clone());
                 }
@@ -305,7 +388,12 @@ impl<'a> Wait<'a> {
         self.watches &= last.is_somebodys_turn();
         // Whoever watches looks when the first would.
         let rank = if self.watches { Some(0) } else { self.rank };
-        let until = stop.min(now + last.pause(rank, heard, self.splits, self.lock));
+        let pause = match last {
+            // We would wait for ourselves: it is joined once a majority says that it has the lock.
+            Last::Busy(occupant) if self.outer(occupant).is_some() => self.soon(),
+            _ => last.pause(rank, heard, self.splits, &self.away, self.lock),
+        };
+        let until = stop.min(now + pause);
         line.begin(until);
         loop {
             let (rank, begin) = (self.rank, self.begin);
@@ -324,6 +412,9 @@ impl<'a> Wait<'a> {
 
     async fn give_up(&mut self, attempt: Attempt, leaves: bool) {
         attempt.give_up(leaves).await;
+        if let Purpose::Command(_, guard) = self.purpose {
+            guard.holds_nothing();
+        }
         if leaves {
             self.ticket = None;
         }
@@ -343,8 +434,7 @@ fn inquiry(lock: &LockSettings, nodes: usize, longest_ttl: Duration) -> Option<D
 }
 
 fn unfit(lock: &LockSettings, node: &str, fault: &Fault) -> Failure {
-    let outcome = if fault.kind == FaultKind::Refused { Outcome::Refused } else { Outcome::Config };
-    Failure::new(outcome, format!("{}: {node}: {fault}", lock.key))
+    Failure::new(Outcome::Config, format!("{}: {node}: {fault}", lock.key))
 }
 
 /// The next signal that ends a wait: all that would be passed on to a command.
@@ -374,7 +464,7 @@ fn claim(
     let now = SystemTime::now();
     let token = Token::fresh();
     let (cmd, acquired) = match purpose {
-        Purpose::Command(name) => (file_name(name), false),
+        Purpose::Command(name, _) => (file_name(name), false),
         Purpose::Steps => ("acquire".to_owned(), true),
     };
     let details = Details {
@@ -386,6 +476,7 @@ fn claim(
         note: lock.note.clone(),
         acquired,
         broken: None,
+        fence: None,
         ttl: u64::try_from(lock.schedule.ttl().as_millis()).unwrap_or(u64::MAX),
         n: nodes,
         v: 0,
@@ -393,7 +484,7 @@ fn claim(
     Claim {
         key: lock.key.clone(),
         token,
-        value: details.fitted().value(token),
+        details: details.fitted(),
         fence_hint: fence::hint(now),
         schedule: lock.schedule,
         inquiry,
@@ -462,12 +553,12 @@ impl Last {
         matches!(self, Self::Busy(occupant) if matches!(occupant.who, Who::Waiter(_)))
     }
 
-    fn pause(&self, rank: Option<u32>, heard: bool, splits: u32, lock: &LockSettings) -> Duration {
+    fn pause(&self, rank: Option<u32>, heard: bool, splits: u32, away: &Absence, lock: &LockSettings) -> Duration {
         match self {
             Self::Busy(occupant) => queue::look_in(occupant, rank, heard, fastrand::f64()),
             Self::Split(..) if splits > 0 => backoff::split(splits, fastrand::f64()),
             Self::Split(..) | Self::Unreachable(..) => {
-                backoff::retry(lock.schedule.retry(), fastrand::f64()) + queue::later(rank)
+                away.pause(lock.schedule.retry(), fastrand::f64()) + queue::later(rank)
             }
         }
     }
@@ -482,6 +573,8 @@ fn ahead(rank: Option<u32>) -> String {
 struct Told {
     holder: Option<Who>,
     once: Vec<&'static str>,
+    /// The nodes whose refusal has been told.
+    refused: Vec<usize>,
 }
 
 impl Told {
@@ -490,6 +583,16 @@ impl Told {
             self.once.push(event);
             status.clear();
             lock.report.note(event, text);
+        }
+    }
+    /// One warning for each node that refuses us.
+    fn refusals(&mut self, attempt: &Attempt, lock: &LockSettings, status: &Redrawn) {
+        for (node, name, fault) in attempt.refusals() {
+            if !self.refused.contains(&node) {
+                self.refused.push(node);
+                status.clear();
+                lock.report.note("refused", format_args!("{name}: {}", fault.as_missing_vote()));
+            }
         }
     }
 }

@@ -1,37 +1,74 @@
 //! From rlock to the command: a new process, prepared by a few system calls, and its image.
 //!
-//! The child shares rlock's memory until it execs, and rlock stands still until then (`CLONE_VM | CLONE_VFORK`, as
-//! `posix_spawn` does it): no page tables are copied and no page of either is written twice. `posix_spawn` itself cannot
-//! set a parent-death signal. What runs in the child allocates nothing, and every signal is blocked until no handler of
-//! rlock's is left that could run there.
+//! The child shares rlock's memory until it execs, and rlock's thread stands still until then (`CLONE_VM | CLONE_VFORK`,
+//! as `posix_spawn` does it): no page tables are copied and no page of either is written twice. `posix_spawn` itself
+//! cannot set a parent-death signal. What runs in the child allocates nothing, and every signal is blocked until no
+//! handler of rlock's is left that could run there. rlock's other threads (`report::stderr`'s writer, name look-ups) run
+//! on meanwhile, and touch no memory that the child uses; its descriptors are its own.
 
 use std::env;
-use std::ffi::{CString, OsStr, OsString, c_char};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_void};
 use std::io;
+use std::num::NonZero;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use nix::sched::{CloneFlags, clone};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
 
-use super::found::Found;
 use super::scheduling::let_others_go_first;
 
 /// Where commands are looked for without a PATH (execvp(3)).
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// Far more than the few frames that run there need, so that glibc maps it: what is not touched is never there. A smaller one
-/// would come from the heap and be cleared, page by page.
-const STACK: usize = 256 * 1024;
+/// Size of the child's stack in bytes: far more than the few frames that run there need.
+const STACK: NonZero<usize> = NonZero::new(256 * 1024).unwrap();
 
-/// What execve(2) wants, ready before there is a child that must not allocate.
+unsafe extern "C" {
+    /// environ(7): pointers to strings, the last one null.
+    static environ: *const *const c_char;
+}
+
+/// The child's stack. It is mapped, so that no page is there that is not touched, and a lack of memory is an error.
+struct Stack(NonNull<c_void>);
+
+impl Stack {
+    fn new() -> io::Result<Self> {
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: it is new memory, and lies where nothing else does.
+        let pages = unsafe { mmap_anonymous(None, STACK, access, MapFlags::MAP_PRIVATE | MapFlags::MAP_STACK) }?;
+        Ok(Self(pages))
+    }
+
+    fn as_bytes(&mut self) -> &mut [u8] {
+        // SAFETY: it stays mapped until `self` is dropped, is full of zeros at first, and nothing else refers to it.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().cast(), STACK.get()) }
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and the references to it were borrowed from `self`.
+        let _ = unsafe { munmap(self.0, STACK.get()) };
+    }
+}
+
+/// What execve(2) wants and the child runs on, ready before the lock is won and before there is a child that must not
+/// allocate.
 pub struct Image {
-    /// Where the program may be, in the order of PATH.
+    program: Program,
+    environment: Vec<CString>,
+    stack: Stack,
+}
+
+/// The program and its words.
+struct Program {
+    /// Where it may be, in the order of PATH.
     places: Vec<CString>,
     argv: Vector,
-    environment: Vec<CString>,
     /// `/bin/sh PLACE ARGS…`, for a script without `#!`, as execvp(3) runs it.
     script: Vector,
 }
@@ -53,22 +90,37 @@ fn c_strings(words: impl IntoIterator<Item = OsString>) -> io::Result<Vec<CStrin
     words.into_iter().map(|word| c_string(&word)).collect()
 }
 
+/// The entries that rlock was given, as they are: std leaves out those without a name or `=`.
+fn environment() -> Vec<CString> {
+    // SAFETY: the C runtime has set it, and nothing in rlock changes a variable.
+    let mut entry = unsafe { environ };
+    let mut entries = Vec::new();
+    // SAFETY: clearenv(3) leaves null in its place. Else it points to strings up to the one that is null.
+    while !entry.is_null() && !unsafe { *entry }.is_null() {
+        // SAFETY: as above; the next one is there since this is not the last.
+        unsafe {
+            entries.push(CStr::from_ptr(*entry).to_owned());
+            entry = entry.add(1);
+        }
+    }
+    entries
+}
+
 fn c_string(text: &OsStr) -> io::Result<CString> {
     CString::new(text.as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
 impl Image {
-    /// `argv` with rlock's own environment.
+    /// `argv` with rlock's own environment, entries that are no variables included.
     pub fn new(argv: &[OsString]) -> io::Result<Self> {
         let (program, arguments) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-        let environment = env::vars_os().map(|(name, value)| [name, value].join(OsStr::new("=")));
         let script = ["/bin/sh", "the place"].into_iter().map(OsString::from).chain(arguments.iter().cloned());
-        Ok(Self {
+        let program = Program {
             places: places(program)?,
             argv: c_strings(argv.iter().cloned())?.into(),
-            environment: c_strings(environment)?,
             script: c_strings(script)?.into(),
-        })
+        };
+        Ok(Self { program, environment: environment(), stack: Stack::new()? })
     }
 
     /// Has it find `value` in the environment's variable `name`.
@@ -100,7 +152,7 @@ impl Image {
         )?;
         let child = Box::new(|| {
             let error = match prepare() {
-                Ok(()) => self.exec(&environment),
+                Ok(()) => self.program.exec(&environment),
                 Err(error) => error.raw_os_error().unwrap_or(libc::EINVAL),
             };
             fail();
@@ -108,11 +160,11 @@ impl Image {
             unsafe { *failed = error };
             1
         });
-        let mut stack = vec![0; STACK];
         // SAFETY: the child has a stack of its own, and with CLONE_VFORK nothing that it uses is freed or changed
         // before it has exec'd or ended.
-        let started =
-            unsafe { clone(child, &mut stack, CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK, Some(libc::SIGCHLD)) };
+        let started = unsafe {
+            clone(child, self.stack.as_bytes(), CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK, Some(libc::SIGCHLD))
+        };
         before.thread_set_mask()?;
         let pid = started?;
         if failure == 0 {
@@ -124,19 +176,12 @@ impl Image {
         Err(io::Error::from_raw_os_error(failure))
     }
 
-    /// Becomes the program in this very process, once `found` is put back; what hindered it, if that fails.
-    pub fn replace_us(mut self, found: &Found) -> io::Error {
-        let environment = self.take_environment();
-        match found.put_back() {
-            Ok(()) => io::Error::from_raw_os_error(self.exec(&environment)),
-            Err(error) => error,
-        }
-    }
-
     fn take_environment(&mut self) -> Vector {
         std::mem::take(&mut self.environment).into()
     }
+}
 
+impl Program {
     /// Becomes the program; what hindered it, if that fails. The rules are execvp(3)'s.
     fn exec(&mut self, environment: &Vector) -> i32 {
         let mut forbidden = false;

@@ -23,9 +23,12 @@ fn is_ignored(signal: i32) -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
+/// Death for a failed write: of a reader that has gone, of a file at its limit. For rlock each is an error.
+const IGNORED: [Signal; 2] = [Signal::SIGPIPE, Signal::SIGXFSZ];
+
 /// All that rlock gives another disposition.
 fn changed() -> impl Iterator<Item = Signal> {
-    PASSED_ON.into_iter().chain(WITH_COMMAND).chain([Signal::SIGCHLD, Signal::SIGPIPE])
+    PASSED_ON.into_iter().chain(WITH_COMMAND).chain(IGNORED).chain([Signal::SIGCHLD])
 }
 
 fn is_closed(fd: i32) -> bool {
@@ -42,9 +45,10 @@ pub struct Found {
 }
 
 impl Found {
-    /// Looks, and then does for rlock itself what Rust's runtime does before its `main`: a broken pipe is an error and
-    /// no death, and descriptors 0 to 2 are open, so that nothing that rlock opens is taken for its stdout or stderr. All
-    /// signals are unblocked. To be called before anything is opened or any handler set.
+    /// Looks, and then does for rlock itself what Rust's runtime does before its `main`, and a little more. A write that
+    /// fails is an error and no death. Descriptors 0 to 2 are open, so that nothing that rlock opens is taken for its
+    /// stdout or stderr; writing to one that was closed fails. All signals are unblocked. To be called before anything
+    /// is opened or any handler set.
     pub fn take() -> io::Result<Self> {
         let mut mask = SigSet::empty();
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), Some(&mut mask))?;
@@ -53,11 +57,14 @@ impl Found {
             ignored: changed().filter(|signal| is_ignored(*signal as i32)).collect(),
             closed: (0..3).filter(|fd| is_closed(*fd)).collect(),
         };
-        // SAFETY: no handler is installed.
-        unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }?;
-        for _ in &found.closed {
+        for which in IGNORED {
+            // SAFETY: no handler is installed.
+            unsafe { signal(which, SigHandler::SigIgn) }?;
+        }
+        for fd in &found.closed {
+            let access = if *fd == libc::STDIN_FILENO { OFlag::O_RDWR } else { OFlag::O_RDONLY };
             // The lowest number that is free is the next of them.
-            let _ = open("/dev/null", OFlag::O_RDWR, Mode::empty())?.into_raw_fd();
+            let _ = open("/dev/null", access, Mode::empty())?.into_raw_fd();
         }
         Ok(found)
     }

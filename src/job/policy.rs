@@ -8,13 +8,17 @@ use super::seen::{Caught, Ending, Foreground, OnLost};
 use crate::exit::Outcome;
 use crate::lock::instant::Instant;
 use crate::lock::lease::Loss;
-use crate::lock::schedule::Schedule;
+use crate::lock::schedule::{Schedule, Terms};
+
+mod nested;
 
 /// What can happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The lease lasts until then.
     Extended(Instant),
+    /// The outer rlock, which keeps the lease of a nested run, says when the command must be signalled and killed.
+    Told(Terms),
     /// The lease is lost, for good.
     Lost(Loss),
     /// After a loss: the place is kept until then.
@@ -34,6 +38,8 @@ pub enum Event {
     Tick,
     /// No process of the command can run any more.
     Gone,
+    /// Whether nested runs rely on the lease.
+    Nested(bool),
 }
 
 /// What is to be done about it.
@@ -59,6 +65,8 @@ pub enum Action {
     SayLost(Measure),
     /// Say that the time is up.
     SayTimeIsUp,
+    /// Say that the command has ended and that the lock is kept for nested runs.
+    SayLingering,
     /// Give the lock back; nothing more will be done.
     Finish,
 }
@@ -104,8 +112,9 @@ enum Phase {
     Running,
     /// As the command pleases, once it is continued: rlock is stopped too.
     Suspended { gives_terminal: bool },
-    /// It was sent the first signal, and is killed then.
-    Stopping { kill_at: Instant, signalled: Instant },
+    /// It was sent the first signal, and is killed at `kill_at`. After a loss that may be moved to `grace_ends`, if the
+    /// place is kept so long.
+    Stopping { signalled: Instant, kill_at: Instant, grace_ends: Instant },
     /// It was sent SIGKILL, and is watched until it is gone.
     Killed,
     /// Nothing is left to do.
@@ -128,7 +137,8 @@ enum Fate {
 #[derive(Clone, Debug)]
 pub struct Policy {
     wishes: Wishes,
-    deadline: Instant,
+    /// What the lease means for the command, as last heard.
+    terms: Terms,
     /// `--max-run`: stopped then.
     time_is_up: Instant,
     phase: Phase,
@@ -137,23 +147,43 @@ pub struct Policy {
     ending: Option<Ending>,
     /// The terminal interrupted rlock with this.
     interrupted: Option<Signal>,
+    /// The last signal that was passed on and is to end the command.
+    asked: Option<Signal>,
     /// It was passed a SIGTSTP that nothing has taken back yet.
     halted: bool,
+    nested: Nested,
+}
+
+/// Who relies on the lease beside the command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Nested {
+    /// No nested run.
+    None,
+    /// Nested runs.
+    Some,
+    /// Nested runs alone: the command has ended by itself.
+    Alone,
 }
 
 impl Policy {
     /// The command starts `now` under a lease that ends at `deadline`.
     pub fn new(wishes: Wishes, deadline: Instant, now: Instant) -> Self {
+        Self::under(wishes, wishes.schedule.terms(deadline), now)
+    }
+
+    fn under(wishes: Wishes, terms: Terms, now: Instant) -> Self {
         Self {
             wishes,
-            deadline,
+            terms,
             time_is_up: wishes.max_run.map_or(Instant::NEVER, |span| now + span),
             phase: Phase::Running,
             lease: Fate::Kept,
             timed_out: false,
             ending: None,
             interrupted: None,
+            asked: None,
             halted: false,
+            nested: Nested::None,
         }
     }
 
@@ -177,7 +207,7 @@ impl Policy {
     /// When the command must be dead if nothing more is heard of the lease.
     fn last_call(&self) -> Instant {
         match self.wishes.on_lost {
-            OnLost::Kill => self.wishes.schedule.kill_at(self.deadline),
+            OnLost::Kill => self.terms.kill_at,
             OnLost::Warn => Instant::NEVER,
         }
     }
@@ -186,14 +216,16 @@ impl Policy {
         match (self.wishes.on_lost, self.lease) {
             (OnLost::Warn, Fate::LostAndIgnored) => Instant::NEVER,
             // Until D itself nobody else can have the lock, so there is nothing to warn of.
-            (OnLost::Warn, _) => self.deadline,
-            (OnLost::Kill, _) => self.wishes.schedule.signal_at(self.deadline),
+            (OnLost::Warn, _) => self.terms.ends,
+            (OnLost::Kill, _) => self.terms.signal_at,
         }
     }
 
     /// Whether the end of all the command's processes is looked out for, and [`Event::Gone`] told.
     pub fn waits_for_the_end(&self) -> bool {
         match self.phase {
+            // What else the command left is free to go on.
+            _ if self.lingers() => false,
             Phase::Killed => true,
             Phase::Stopping { .. } => self.ending.is_some(),
             _ => false,
@@ -212,11 +244,14 @@ impl Policy {
         }
         // The clock comes first: whatever else has happened, a command whose time is over is not left or let run on.
         let mut actions = match event {
-            Event::Extended(_) | Event::Ended(..) | Event::Gone => vec![],
+            Event::Extended(_) | Event::Told(_) | Event::Ended(..) | Event::Gone => vec![],
             _ => self.tick(now),
         };
-        if self.phase != Phase::Killed || matches!(event, Event::Ended(..) | Event::Gone) {
+        if self.phase != Phase::Killed || matches!(event, Event::Ended(..) | Event::Gone | Event::Nested(_)) {
             actions.extend(self.own(event, now));
+        }
+        if self.lingers() {
+            actions.retain(|action| nested::is_for_rlock(*action));
         }
         actions
     }
@@ -225,6 +260,9 @@ impl Policy {
         match event {
             Event::Tick => vec![],
             Event::Extended(deadline) => self.extended(deadline),
+            Event::Told(terms) => self.told(terms),
+            Event::Nested(some) => self.has_nested(some),
+            Event::Caught(caught) if self.lingers() => self.caught_lingering(caught, now),
             Event::Lost(loss) => self.lose(loss, now),
             Event::Shielded(until) => self.shielded(until),
             Event::Unshielded => self.unshielded(),
@@ -238,7 +276,7 @@ impl Policy {
 
     fn extended(&mut self, deadline: Instant) -> Vec<Action> {
         // After the first signal a renewal covers the kill and changes nothing else.
-        self.deadline = deadline;
+        self.terms = self.wishes.schedule.terms(deadline);
         vec![]
     }
 
@@ -246,28 +284,29 @@ impl Policy {
         if self.wishes.on_lost == OnLost::Warn {
             return self.warn();
         }
+        let grace_ends = now + self.wishes.schedule.grace();
         // How long an absent lock leaves depends on whether the place can be kept, which a node has one timeout to say.
-        let soon = now + self.wishes.schedule.node_timeout().min(self.wishes.schedule.grace());
+        let soon = grace_ends.min(now + self.wishes.schedule.node_timeout());
         match (self.phase, loss) {
             (Phase::Killed | Phase::Over, _) => vec![],
             (_, Loss::TakenOver) => self.lose_and_kill(),
             // The place is kept as long as the lease was going to last, and the kill comes before its end (`tick`).
-            (Phase::Running | Phase::Suspended { .. }, Loss::Broken) => {
-                self.lose_and_stop(now, now + self.wishes.schedule.grace())
-            }
-            (Phase::Stopping { .. }, Loss::Broken) => self.now_lost(Measure::Signalled),
+            (Phase::Running | Phase::Suspended { .. }, Loss::Broken) => self.lose_and_stop(now, grace_ends),
             (Phase::Running | Phase::Suspended { .. }, Loss::Absent) => self.lose_and_stop(now, soon),
-            (Phase::Stopping { kill_at, signalled }, Loss::Absent) => {
-                self.phase = Phase::Stopping { kill_at: kill_at.min(soon), signalled };
+            // From here on the grace of a loss counts, if what is left of the other is longer.
+            (Phase::Stopping { signalled, kill_at, grace_ends: before }, Loss::Broken | Loss::Absent) => {
+                let grace_ends = before.min(grace_ends);
+                let limit = if loss == Loss::Absent { soon } else { grace_ends };
+                self.phase = Phase::Stopping { signalled, kill_at: kill_at.min(limit), grace_ends };
                 self.now_lost(Measure::Signalled)
             }
         }
     }
 
     fn shielded(&mut self, until: Instant) -> Vec<Action> {
-        self.deadline = until;
-        if let Phase::Stopping { signalled, .. } = self.phase {
-            self.phase = Phase::Stopping { kill_at: signalled + self.wishes.schedule.grace(), signalled };
+        self.terms = self.wishes.schedule.terms(until);
+        if let Phase::Stopping { kill_at, grace_ends, .. } = &mut self.phase {
+            *kill_at = *grace_ends;
         }
         vec![]
     }
@@ -295,6 +334,7 @@ impl Policy {
                 if from_terminal {
                     self.interrupted = Some(signal);
                 }
+                self.asked = Some(signal);
                 // As timeout(1) does: a stopped process gets it when it goes on.
                 vec![Action::SendAndContinue(signal)]
             }
@@ -363,7 +403,7 @@ impl Policy {
             }
         } else if now >= self.time_is_up {
             self.timed_out = true;
-            let mut actions = self.stop(now, now + self.wishes.schedule.grace());
+            let mut actions = self.stop_unhurried(now);
             actions.push(Action::SayTimeIsUp);
             actions
         } else {
@@ -372,6 +412,9 @@ impl Policy {
     }
 
     fn ended(&mut self, ending: Ending, foreground: Foreground, now: Instant) -> Vec<Action> {
+        if self.lingers() {
+            return vec![];
+        }
         self.ending = Some(ending);
         if matches!(self.phase, Phase::Stopping { .. } | Phase::Killed) {
             // We are stopping it: what it has started must be gone too.
@@ -383,13 +426,14 @@ impl Policy {
             self.lease = Fate::LostAndStopped;
             actions.push(Action::SayLost(Measure::Killed));
         }
-        if now >= self.deadline && self.lease == Fate::Kept {
+        if now >= self.terms.ends && self.lease == Fate::Kept {
             self.lease = Fate::LostUnnoticed;
         }
         actions.extend(match self.wishes.contain {
+            false if self.nested == Nested::Some => self.linger(ending, now),
             false => self.finish(),
             true if now >= self.last_call() => self.kill(),
-            true => self.stop(now, now + self.wishes.schedule.grace()),
+            true => self.stop_unhurried(now),
         });
         actions
     }
@@ -407,7 +451,8 @@ impl Policy {
     }
 
     fn gone(&mut self) -> Vec<Action> {
-        if self.waits_for_the_end() && self.ending.is_some() { self.finish() } else { vec![] }
+        let is_over = self.waits_for_the_end() && self.ending.is_some() && self.nested == Nested::None;
+        if is_over { self.finish() } else { vec![] }
     }
 
     fn warn(&mut self) -> Vec<Action> {
@@ -417,13 +462,19 @@ impl Policy {
         }
     }
 
-    fn stop(&mut self, now: Instant, kill_at: Instant) -> Vec<Action> {
-        self.phase = Phase::Stopping { kill_at, signalled: now };
+    fn stop(&mut self, now: Instant, kill_at: Instant, grace_ends: Instant) -> Vec<Action> {
+        self.phase = Phase::Stopping { signalled: now, kill_at, grace_ends };
         vec![Action::SendAndContinue(self.wishes.first_signal)]
     }
 
+    /// The lock is not being lost: the lease is renewed meanwhile, so that the grace need not fit into it.
+    fn stop_unhurried(&mut self, now: Instant) -> Vec<Action> {
+        let grace_ends = now + self.wishes.schedule.kill_after();
+        self.stop(now, grace_ends, grace_ends)
+    }
+
     fn lose_and_stop(&mut self, now: Instant, kill_at: Instant) -> Vec<Action> {
-        let mut actions = self.stop(now, kill_at);
+        let mut actions = self.stop(now, kill_at, now + self.wishes.schedule.grace());
         actions.extend(self.now_lost(Measure::Signalled));
         actions
     }

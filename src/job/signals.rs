@@ -6,7 +6,8 @@ use std::mem::ManuallyDrop;
 use std::os::unix::net::UnixStream;
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, killpg, raise, sigaction, signal};
-use nix::unistd::getpgrp;
+use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
+use nix::unistd::{Pid, getpgrp};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin, Process};
@@ -14,13 +15,39 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::found::Found;
-use super::group::NAME;
+use super::group::{NAME, can_look};
 use super::policy::Continued;
 use super::seen::Caught;
 
 /// What is passed on to the command, and ends a wait. `rlock` itself goes on until the command has ended.
-pub(super) const PASSED_ON: [Signal; 6] =
-    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2];
+/// Their default action would end rlock, and leave the key for its TTL. A timer outlives exec (`alarm 60; exec rlock …`),
+/// and a limit of processor time is inherited. Signals that tell of a fault in rlock (ABRT, SEGV, SYS, …) are left: the
+/// guard acts on its death.
+pub(super) const PASSED_ON: [Signal; 12] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGVTALRM,
+    Signal::SIGPROF,
+    Signal::SIGXCPU,
+    Signal::SIGIO,
+    Signal::SIGPWR,
+];
+
+/// What the kernel sends for another reason than a key on the terminal.
+const OF_THE_KERNEL: [Signal; 7] = [
+    Signal::SIGCHLD,
+    Signal::SIGALRM,
+    Signal::SIGVTALRM,
+    Signal::SIGPROF,
+    Signal::SIGXCPU,
+    Signal::SIGIO,
+    Signal::SIGPWR,
+];
 
 /// What is of interest only while there is a command.
 pub(super) const WITH_COMMAND: [Signal; 3] = [Signal::SIGWINCH, Signal::SIGTSTP, Signal::SIGCONT];
@@ -31,7 +58,7 @@ fn is_from_terminal(origin: &Origin) -> bool {
     let sent_by_rlock = |process: &Process| {
         std::fs::read(format!("/proc/{}/comm", process.pid)).is_ok_and(|name| name.trim_ascii() == NAME.to_bytes())
     };
-    origin.cause == Cause::Kernel || origin.process.as_ref().is_some_and(sent_by_rlock)
+    origin.cause == Cause::Kernel || can_look().is_ok() && origin.process.as_ref().is_some_and(sent_by_rlock)
 }
 
 /// The signals that have come.
@@ -40,6 +67,8 @@ pub struct Signals {
     delivery: ManuallyDrop<SignalDelivery<AsyncFd<UnixStream>, WithOrigin>>,
     come: VecDeque<Caught>,
     found: Found,
+    /// Children whose end another part of rlock looks at: their zombies are left.
+    spared: Vec<Pid>,
 }
 
 impl Signals {
@@ -53,7 +82,15 @@ impl Signals {
         let caught = PASSED_ON.into_iter().filter(|signal| !found.ignored(*signal)).chain([Signal::SIGCHLD]);
         let numbers: Vec<i32> = caught.map(|signal| signal as i32).collect();
         let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), numbers)?;
-        Ok(Self { delivery: ManuallyDrop::new(delivery), come: VecDeque::new(), found: found.clone() })
+        Ok(Self { delivery: ManuallyDrop::new(delivery), come: VecDeque::new(), found: found.clone(), spared: vec![] })
+    }
+
+    /// The zombies of `children` alone are left from now on. All other children are reaped when they end: orphans that the
+    /// kernel gave rlock, as process 1 of a container or for `--contain`, and children of the program that became rlock.
+    pub fn spare(&mut self, children: &[Pid]) {
+        self.spared = children.to_vec();
+        // Some may have ended before there was a handler.
+        self.reap();
     }
 
     /// Catches what concerns a running command too.
@@ -69,6 +106,9 @@ impl Signals {
     pub async fn next(&mut self) -> Caught {
         loop {
             if let Some(caught) = self.come_already() {
+                if caught.signal == Signal::SIGCHLD {
+                    self.reap();
+                }
                 return caught;
             }
             match self.delivery.get_read().readable().await {
@@ -79,12 +119,23 @@ impl Signals {
         }
     }
 
+    /// Reaps what has ended.
+    fn reap(&self) {
+        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        while let Some(ended) = waitid(Id::All, look).ok().and_then(|status| status.pid()) {
+            // The guard is replaced at once, and after the command's end rlock ends too: what these hide can wait.
+            if self.spared.contains(&ended) {
+                return;
+            }
+            let _ = waitpid(ended, Some(WaitPidFlag::WNOHANG));
+        }
+    }
+
     fn come_already(&mut self) -> Option<Caught> {
         if self.come.is_empty() {
             self.come.extend(self.delivery.pending().filter_map(|origin| {
                 let signal = Signal::try_from(origin.signal).ok()?;
-                // Of a child's end nobody asks that, and it is part of every run.
-                Some(Caught { signal, from_terminal: signal != Signal::SIGCHLD && is_from_terminal(&origin) })
+                Some(Caught { signal, from_terminal: !OF_THE_KERNEL.contains(&signal) && is_from_terminal(&origin) })
             }));
         }
         self.come.pop_front()

@@ -74,17 +74,4 @@ impl Leader {
     pub fn bury(self) {
         let _ = nix::sys::wait::waitpid(self.pid, None);
     }
-
-    /// Buries orphans that rlock has adopted for `--contain`, but neither the command nor the guard.
-    pub fn bury_orphans(&self, guard: Pid) {
-        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        while let Ok(status) = waitid(Id::All, look) {
-            match status.pid() {
-                Some(pid) if pid != self.pid && pid != guard => {
-                    let _ = nix::sys::wait::waitpid(pid, None);
-                }
-                _ => return,
-            }
-        }
-    }
 }

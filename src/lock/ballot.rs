@@ -45,9 +45,13 @@ impl Ballot {
         Self { quorum, lease: Lease::new(quorum), votes: vec![Cast::Open; quorum.total()], confirming: None }
     }
 
-    /// Node `node`, asked at `asked`, granted until `end`.
+    /// Node `node`, asked at `asked`, granted until `end`. A grant that comes after the confirm round began is no part of it.
+    /// With a counter above the confirmed fence it is no part of the lease either, until the holder has asked that node again:
+    /// another client may have had a majority with it in between ([`Lease::admit`]).
     pub fn grant(&mut self, node: usize, asked: Instant, end: Instant, fence: Fence) {
-        self.lease.extend(node, asked, end);
+        if self.confirming.is_none_or(|confirming| fence <= confirming) {
+            self.lease.extend(node, asked, end);
+        }
         if self.confirming.is_none() {
             self.votes[node] = Cast::Granted(fence);
         }

@@ -56,7 +56,7 @@ impl<'a> Census<'a> {
     /// Whose the key is at most nodes, and at how many; the one who has it longest speaks for all of them.
     pub fn foremost(&self) -> Option<(&'a Occupant, usize)> {
         let occupants = || self.answers().filter_map(|sight| sight.occupant.as_ref());
-        let votes = |who: &Who| occupants().filter(|other| same(&other.who, who)).count();
+        let votes = |who: &Who| occupants().filter(|other| other.who.is_same(who)).count();
         occupants().map(|occupant| (occupant, votes(&occupant.who))).max_by_key(|(occupant, votes)| {
             let ttl = occupant.ttl.map_or(u128::MAX, |ttl| ttl.as_millis());
             (*votes, ttl)
@@ -71,13 +71,13 @@ impl<'a> Census<'a> {
     /// Whether node `node` has the key in the hands of the foremost; `None` if it gave no answer or has no key.
     pub fn agrees(&self, node: usize) -> Option<bool> {
         let there = self.sights[node].as_ref()?.occupant.as_ref()?;
-        self.foremost().map(|(foremost, _)| same(&there.who, &foremost.who))
+        self.foremost().map(|(foremost, _)| there.who.is_same(&foremost.who))
     }
 
     /// How long the foremost has the key at a majority, or at as many nodes as it has; `None` if for ever.
     pub fn ttl(&self) -> Option<Duration> {
         let (foremost, votes) = self.foremost()?;
-        let own = self.answers().filter_map(|sight| sight.occupant.as_ref()).filter(|o| same(&o.who, &foremost.who));
+        let own = self.answers().filter_map(|sight| sight.occupant.as_ref()).filter(|o| o.who.is_same(&foremost.who));
         nth(own.map(|occupant| occupant.ttl.unwrap_or(Duration::MAX)), self.quorum.needed().min(votes))
             .filter(|ttl| *ttl != Duration::MAX)
     }
@@ -110,15 +110,41 @@ impl<'a> Census<'a> {
         }
     }
 
+    /// Whether more answers would change nothing about `token`: it has a majority, or it is known who has, if anybody.
+    pub fn tells_whose(&self, token: Token) -> bool {
+        match self.is_held_by(token) {
+            Some(true) => true,
+            Some(false) => self.state() != State::Unknown,
+            None => false,
+        }
+    }
+
+    /// A node whose holder uses another number of nodes than were asked, and what follows ([`Occupant::other_list`]).
+    pub fn other_list(&self) -> Option<(usize, String)> {
+        let why = |sight: &Sight| sight.occupant.as_ref()?.other_list(self.quorum.total());
+        self.sights.iter().enumerate().find_map(|(node, sight)| Some((node, why(sight.as_ref()?)?)))
+    }
+
     /// Until when `token` has a majority without another renewal: the q-th largest end.
     pub fn stands_until(&self, token: Token, drift: f64) -> Option<Instant> {
         nth(self.of_token(token).map(|sight| sight.stands_until(drift)), self.quorum.needed())
     }
 
-    /// The fence of `token`'s lock: the largest that a majority knows where the token is.
+    /// The fence of `token`'s lock: what the holder says where it set the key again, else the largest that a majority knows
+    /// where the token is.
     ///
-    /// A grant that came late may carry a larger number (DESIGN.md §6); a majority of those who granted knows the right one.
+    /// A node that granted late or was healed may have a larger counter (DESIGN.md §6); a majority of those that granted knows
+    /// the right one.
     pub fn fence(&self, token: Token) -> Option<Fence> {
+        self.told_fence(token).or_else(|| self.known_fence(token))
+    }
+
+    fn told_fence(&self, token: Token) -> Option<Fence> {
+        let details = |sight: &'a Sight| sight.occupant.as_ref().and_then(Occupant::holder).map(|(_, details)| details);
+        self.of_token(token).find_map(|sight| details(sight)?.fence.and_then(Fence::new))
+    }
+
+    fn known_fence(&self, token: Token) -> Option<Fence> {
         nth(self.of_token(token).filter_map(|sight| sight.fence), self.quorum.needed())
     }
 
@@ -138,18 +164,14 @@ impl<'a> Census<'a> {
         self.answers().any(|sight| sight.more)
     }
 
-    /// Whether `fence` belongs to `token`'s lock: a majority knows it, and it is some node's very number.
+    /// Whether `fence` belongs to `token`'s lock: the holder says so where it set the key again, or a majority knows it, and it
+    /// is some node's very number.
     pub fn has_fence(&self, token: Token, fence: Fence) -> bool {
+        if let Some(told) = self.told_fence(token) {
+            return told == fence;
+        }
         let known = self.of_token(token).filter(|sight| sight.fence >= Some(fence)).count();
         known >= self.quorum.needed() && self.of_token(token).any(|sight| sight.fence == Some(fence))
-    }
-}
-
-/// A holder is the same whatever else its value says; anything else is the same if it looks the same.
-fn same(a: &Who, b: &Who) -> bool {
-    match (a, b) {
-        (Who::Holder(a, _), Who::Holder(b, _)) => a == b,
-        _ => a == b,
     }
 }
 
@@ -196,6 +218,34 @@ mod tests {
     }
 
     #[test]
+    fn a_look_goes_on_until_the_holder_is_known_or_nobody_can_be() {
+        let (ours, theirs) = (Token::fresh(), Token::fresh());
+        let free = || sight(None, 0, 7);
+        let tells = |sights: &[Option<Sight>]| Census::of(sights).tells_whose(ours);
+        assert!(!tells(&[free(), None, None]));
+        assert!(!tells(&[sight(Some(theirs), 9, 7), None, free()]));
+        assert!(tells(&[sight(Some(theirs), 9, 7), None, sight(Some(theirs), 9, 7)]));
+        assert!(tells(&[free(), None, free()]));
+        assert!(tells(&[sight(Some(ours), 9, 7), None, sight(Some(ours), 9, 7)]));
+        assert!(!tells(&[sight(Some(ours), 9, 7), None, None]));
+    }
+
+    #[test]
+    fn a_holder_of_another_list_is_met_at_any_node() {
+        let of = |n| {
+            let details = Details { n, ..Details::default() };
+            let occupant = Some(Occupant { who: Who::Holder(Token::fresh(), details), ttl: None });
+            Some(Sight { occupant, ..Sight::of_nothing(Instant::from_nanos(0)) })
+        };
+        let met = |sights: &[Option<Sight>]| Census::of(sights).other_list();
+        // A value of an rlock that does not say how many nodes it uses proves nothing.
+        assert_eq!(met(&[of(3), None, of(0)]), None);
+        let (node, why) = met(&[of(3), None, of(1)]).unwrap();
+        assert!(node == 2 && why.contains("with 1 node; we have 3:"), "{why}");
+        assert!(met(&[of(5)]).is_some_and(|(_, why)| why.contains("with 5 nodes; we have 1:")));
+    }
+
+    #[test]
     fn who_waits_is_who_waits_anywhere_in_the_order_of_the_tickets() {
         let ticket = |host: &str, number| Ticket {
             waiter: Waiter { id: Token::fresh().as_uuid(), host: host.to_owned(), pid: 1, since: 1 },
@@ -222,5 +272,18 @@ mod tests {
         for wrong in [6, 8, 9] {
             assert!(!census.has_fence(a, fence(wrong)), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_fence_that_a_healed_node_tells_stands_whatever_the_counters_say() {
+        let a = Token::fresh();
+        let fence = |number| Fence::new(number).unwrap();
+        let mut healed = sight(Some(a), 9, 11);
+        let details = Details { fence: Some(7), ..Details::default() };
+        healed.as_mut().unwrap().occupant.as_mut().unwrap().who = Who::Holder(a, details);
+        let sights = [sight(Some(a), 9, 7), healed, sight(Some(a), 9, 9)];
+        let census = Census::of(&sights);
+        assert_eq!(census.fence(a), Fence::new(7));
+        assert!(census.has_fence(a, fence(7)) && !census.has_fence(a, fence(9)));
     }
 }

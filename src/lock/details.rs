@@ -39,6 +39,9 @@ pub struct Details {
     /// In a tombstone: who broke the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
+    /// The holder's fence, where the key was set again: the node's own counter may be above it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fence: Option<u64>,
     /// Lease length in milliseconds.
     pub ttl: u64,
     /// Number of nodes that the holder uses.
@@ -48,11 +51,17 @@ pub struct Details {
 }
 
 impl Details {
+    /// Bytes of its texts.
+    pub fn size(&self) -> usize {
+        let optional = [&self.note, &self.broken].into_iter().flatten().map(String::len).sum::<usize>();
+        self.host.len() + self.user.len() + self.cmd.len() + optional
+    }
+
     /// These details, each text cut so that the whole value stays within [`LARGEST_VALUE`].
     #[must_use]
     pub fn fitted(self) -> Self {
         Self {
-            host: cut(self.host, 128),
+            host: cut(self.host, 96),
             user: cut(self.user, 64),
             cmd: cut(self.cmd, 128),
             // A tombstone is longer by who made it, and by the word.
@@ -84,16 +93,37 @@ impl Details {
     }
 }
 
-/// Bytes that `text` takes inside JSON.
-pub fn encoded_length(text: &str) -> usize {
-    serde_json::to_string(text).map_or(0, |json| json.len() - 2)
+/// Stands in the place of what is cut off.
+const ELLIPSIS: &str = "…";
+
+/// Number of bytes that the character takes inside JSON.
+fn encoded_length(c: char) -> usize {
+    serde_json::to_string(&c).map_or(0, |json| json.len() - 2)
 }
 
-fn cut(mut text: String, most: usize) -> String {
-    while encoded_length(&text) > most {
-        text.pop();
+/// Number of bytes at the beginning of `text` that take at most `most` bytes inside JSON.
+fn beginning(text: &str, most: usize) -> usize {
+    let mut left = most;
+    let fits = |c: &char| {
+        let rest = left.checked_sub(encoded_length(*c));
+        left = rest.unwrap_or_default();
+        rest.is_some()
+    };
+    text.chars().take_while(fits).map(char::len_utf8).sum()
+}
+
+/// Whether `text` takes at most `most` bytes inside JSON.
+pub fn fits(text: &str, most: usize) -> bool {
+    beginning(text, most) == text.len()
+}
+
+/// `text`, shortened so that it takes at most `most` bytes inside JSON.
+fn cut(text: String, most: usize) -> String {
+    if fits(&text, most) {
+        return text;
     }
-    text
+    let end = beginning(&text, most - ELLIPSIS.len());
+    format!("{}{ELLIPSIS}", &text[..end])
 }
 
 #[cfg(test)]
@@ -101,10 +131,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn what_is_too_long_ends_between_two_characters_with_an_ellipsis() {
+        assert_eq!(cut("größe".to_owned(), 7), "größe");
+        assert_eq!(cut("größer".to_owned(), 7), "grö…");
+        assert_eq!(cut("\"\n\"".to_owned(), 5), "\"…");
+        assert_eq!(cut("\u{1}x".to_owned(), 6), "…");
+    }
+
     proptest! {
         #[test]
+        fn a_text_fits_as_it_is_encoded(text in any::<String>(), most in 3usize..99) {
+            let encoded = |text: &str| serde_json::to_string(text).unwrap().len() - 2;
+            prop_assert_eq!(fits(&text, most), encoded(&text) <= most);
+            prop_assert!(encoded(&cut(text, most)) <= most);
+        }
+
+        #[test]
         fn a_value_never_exceeds_its_limit(host in ".{0,300}", user in ".{0,300}", cmd in ".{0,300}", note in ".{0,600}", by in ".{0,200}") {
-            let details = Details { host, user, cmd, note: Some(note), pid: u32::MAX, acquired: true, since: u64::MAX, ttl: u64::MAX, n: 99, broken: None, v: 0 };
+            let details = Details { host, user, cmd, note: Some(note), pid: u32::MAX, acquired: true, since: u64::MAX, fence: Some(u64::MAX), ttl: u64::MAX, n: 99, broken: None, v: 0 };
             prop_assert!(details.tombstone(Token::fresh(), by).len() <= LARGEST_VALUE);
             prop_assert!(details.fitted().value(Token::fresh()).len() <= LARGEST_VALUE);
         }

@@ -2,6 +2,12 @@
 //!
 //! A node's *tenure* is the time for which its grant is certainly unbroken. The lease runs until the q-th largest end
 //! of a tenure: until then at least q nodes refuse everybody else.
+//!
+//! A node may join late, by a healing or a late grant. If its fence counter was above the holder's fence by then, it had
+//! granted the lock to others after the holder. Attempts that failed leave such a counter behind, and so does a complete grant
+//! in between. Such a node's tenure is *unproven*. It counts once q nodes with a proven tenure have said that the key is the
+//! holder's, each to a request sent after the join was heard. Those q tenures then cover the join, so no other client had a
+//! majority up to that moment.
 
 use std::fmt;
 
@@ -15,6 +21,8 @@ enum Tenure {
     None,
     /// Unbroken until then.
     Until(Instant),
+    /// Unbroken until then, and unproven since the join was heard.
+    Unproven(Instant, Instant),
     /// The node said that it no longer knows us; heard then.
     Struck(Struck, Instant),
 }
@@ -55,12 +63,15 @@ pub struct Lease {
     tenures: Vec<Tenure>,
     /// When each node last struck us, whether or not it has been healed since.
     strikes: Vec<Option<Instant>>,
+    /// The latest request to which each node has said that the key is ours.
+    vouched: Vec<Option<Instant>>,
 }
 
 impl Lease {
     /// A lease that no node has granted yet.
     pub fn new(quorum: Quorum) -> Self {
-        Self { quorum, tenures: vec![Tenure::None; quorum.total()], strikes: vec![None; quorum.total()] }
+        let none = vec![None; quorum.total()];
+        Self { quorum, tenures: vec![Tenure::None; quorum.total()], strikes: none.clone(), vouched: none }
     }
 
     /// Node `node`, asked at `asked`, granted, renewed or was healed: its tenure is unbroken until `end`.
@@ -68,12 +79,49 @@ impl Lease {
     /// An earlier end never shortens a tenure: replies may come in any order, and each proves its own span. One to a
     /// question from before the node struck us proves nothing any more: whatever it saw has been lost since.
     pub fn extend(&mut self, node: usize, asked: Instant, end: Instant) {
-        let end = match self.tenures[node] {
+        self.tenures[node] = match self.tenures[node] {
             Tenure::Struck(_, heard) if asked < heard => return,
-            Tenure::Until(known) => known.max(end),
-            Tenure::None | Tenure::Struck(..) => end,
+            Tenure::Until(known) => Tenure::Until(known.max(end)),
+            Tenure::Unproven(known, since) => Tenure::Unproven(known.max(end), since),
+            Tenure::None | Tenure::Struck(..) => Tenure::Until(end),
         };
-        self.tenures[node] = Tenure::Until(end);
+        self.vouched[node] = self.vouched[node].max(Some(asked));
+        self.prove();
+    }
+
+    /// Node `node`, asked at `asked`, has our key until `end`, we hear `now`; its counter is above our fence. A node that had
+    /// no tenure joins with an unproven one.
+    pub fn admit(&mut self, node: usize, asked: Instant, end: Instant, now: Instant) {
+        if self.wants_healing(node) && self.struck_at(node).is_none_or(|heard| asked >= heard) {
+            self.tenures[node] = Tenure::Unproven(end, now);
+        }
+        self.extend(node, asked, end);
+    }
+
+    /// Lets those unproven tenures count for which enough proven ones vouch.
+    fn prove(&mut self) {
+        let proven = |lease: &Self, since| {
+            let vouches =
+                |node: &usize| matches!(lease.tenures[*node], Tenure::Until(_)) && lease.vouched[*node] >= Some(since);
+            (0..lease.tenures.len()).filter(vouches).count() >= lease.quorum.needed()
+        };
+        for node in 0..self.tenures.len() {
+            if let Tenure::Unproven(end, since) = self.tenures[node]
+                && proven(self, since)
+            {
+                self.tenures[node] = Tenure::Until(end);
+            }
+        }
+    }
+
+    /// Whether node `node` is to be asked at once: its word is missing for a tenure that is unproven.
+    pub fn wants_word_of(&self, node: usize) -> bool {
+        let is_newer = |t: &Tenure| matches!(t, Tenure::Unproven(_, since) if self.vouched[node] < Some(*since));
+        matches!(self.tenures[node], Tenure::Until(_)) && self.tenures.iter().any(is_newer)
+    }
+
+    fn struck_at(&self, node: usize) -> Option<Instant> {
+        if let Tenure::Struck(_, heard) = self.tenures[node] { Some(heard) } else { None }
     }
 
     /// Node `node` no longer knows our token, we hear `now`: its tenure ends in this moment.
@@ -89,10 +137,10 @@ impl Lease {
 
     /// Whether node `node` is to have the key set again: it has none of ours, for all that is known.
     pub fn wants_healing(&self, node: usize) -> bool {
-        !matches!(self.tenures[node], Tenure::Until(_))
+        matches!(self.tenures[node], Tenure::None | Tenure::Struck(..))
     }
 
-    /// D, the q-th largest end of a tenure; `None` if fewer than q nodes have one.
+    /// D, the q-th largest end of a proven tenure; `None` if fewer than q nodes have one.
     pub fn deadline(&self) -> Option<Instant> {
         let mut ends: Vec<Instant> = self
             .tenures
@@ -211,6 +259,64 @@ mod tests {
         (0..2).for_each(|node| lease.extend(node, at(0), at(30)));
         lease.strike(0, Struck::Absent, at(9));
         assert_eq!((lease.loss(at(0)), lease.is_hopeless()), (Some(Loss::Absent), false));
+    }
+
+    /// Nodes 0 and 1 of three granted; node 2 joined with a counter above the fence, heard at second 5.
+    fn joined() -> Lease {
+        let mut lease = Lease::new(Quorum::of(3));
+        (0..2).for_each(|node| lease.extend(node, at(0), at(30)));
+        lease.admit(2, at(4), at(34), at(5));
+        lease
+    }
+
+    #[test]
+    fn an_unproven_tenure_counts_once_a_majority_has_vouched_for_the_time_since_it_was_heard() {
+        let mut lease = joined();
+        assert_eq!([0, 1, 2].map(|node| lease.wants_word_of(node)), [true, true, false]);
+        lease.extend(0, at(6), at(36));
+        lease.extend(2, at(6), at(36));
+        assert_eq!((lease.deadline(), lease.wants_word_of(0)), (Some(at(30)), false));
+        lease.extend(1, at(5), at(35));
+        assert_eq!(lease.deadline(), Some(at(36)), "the second largest of 36, 35 and 36");
+        lease.strike(0, Struck::Absent, at(9));
+        assert_eq!(lease.loss(at(9)), None);
+    }
+
+    #[test]
+    fn words_from_before_the_join_was_heard_prove_nothing() {
+        let mut lease = joined();
+        lease.extend(0, at(6), at(36));
+        lease.extend(1, at(4), at(34));
+        lease.strike(0, Struck::Absent, at(9));
+        assert_eq!(lease.loss(at(9)), Some(Loss::Absent));
+    }
+
+    #[test]
+    fn a_node_that_was_struck_is_no_witness_until_it_is_proven_itself() {
+        let mut lease = joined();
+        lease.strike(0, Struck::Absent, at(6));
+        lease.admit(0, at(7), at(37), at(8));
+        (1..3).for_each(|node| lease.extend(node, at(9), at(39)));
+        assert_eq!(lease.deadline(), None, "only node 1 is certain");
+    }
+
+    #[test]
+    fn a_tenure_that_was_proven_vouches_for_another() {
+        let mut lease = joined();
+        (0..2).for_each(|node| lease.extend(node, at(6), at(36)));
+        lease.strike(0, Struck::Absent, at(9));
+        lease.admit(0, at(9), at(39), at(10));
+        (1..3).for_each(|node| lease.extend(node, at(11), at(41)));
+        lease.strike(1, Struck::Absent, at(12));
+        assert_eq!(lease.loss(at(12)), None);
+    }
+
+    #[test]
+    fn a_late_word_of_a_node_that_has_struck_since_does_not_admit_it() {
+        let mut lease = joined();
+        lease.strike(2, Struck::Absent, at(7));
+        lease.admit(2, at(6), at(36), at(8));
+        assert!(lease.wants_healing(2));
     }
 
     proptest! {

@@ -15,6 +15,7 @@ pub mod instant;
 pub mod key;
 pub mod lease;
 pub mod occupant;
+pub mod outer;
 pub mod queue;
 pub mod quorum;
 pub mod restart;

@@ -45,6 +45,17 @@ pub enum Who {
     Unnamed,
 }
 
+impl Who {
+    /// Whether both are one party. A holder is the same whatever else its value says: a healed node has more details, and a
+    /// broken one others. Anything else is the same if it looks the same.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Holder(own, _), Self::Holder(other, _)) => own == other,
+            _ => self == other,
+        }
+    }
+}
+
 impl Occupant {
     /// The holder's token and what it says of itself, if it is an rlock.
     pub fn holder(&self) -> Option<(Token, &Details)> {
@@ -61,6 +72,15 @@ impl Occupant {
     pub fn nodes(&self) -> Option<usize> {
         let Who::Holder(_, details) = &self.who else { return None };
         (details.n > 0).then_some(details.n)
+    }
+
+    /// Why a list of `ours` nodes cannot judge this lock: its holder uses another number of nodes.
+    pub fn other_list(&self, ours: usize) -> Option<String> {
+        let theirs = self.nodes().filter(|theirs| *theirs != ours)?;
+        let s = if theirs == 1 { "" } else { "s" };
+        Some(format!(
+            "{self}, with {theirs} node{s}; we have {ours}: majorities of different sets need not meet, so give --node the same list everywhere"
+        ))
     }
 }
 

@@ -12,6 +12,10 @@ const DRIFT_FLOOR: Duration = Duration::from_millis(2);
 /// The longest lease accepted. Redis keeps times as unix milliseconds; a lease beyond a year is a mistake.
 pub const LONGEST_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
 
+/// The longest time between two renewals. Cleaners of temporary directories take a `local` lock's file for abandoned after
+/// some days in which it was not touched.
+const RENEW_AT_LEAST_EVERY: Duration = Duration::from_secs(24 * 3600);
+
 /// What the user chose of the schedule; what is `None` follows from the TTL.
 #[derive(Clone, Copy, Debug)]
 pub struct Wishes {
@@ -25,6 +29,17 @@ pub struct Wishes {
     pub kill_after: Option<Duration>,
 }
 
+/// When a command must be signalled and killed if nothing more is heard of the lease that it runs under.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// The last moment for the first signal.
+    pub signal_at: Instant,
+    /// The last moment for SIGKILL.
+    pub kill_at: Instant,
+    /// End of the lease.
+    pub ends: Instant,
+}
+
 /// A schedule that is known to fit into its TTL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Schedule {
@@ -32,12 +47,12 @@ pub struct Schedule {
     drift: Duration,
     node_timeout: Duration,
     retry: Duration,
-    grace: Duration,
+    kill_after: Duration,
     margin: Duration,
 }
 
 impl Schedule {
-    /// Derives the schedule and checks that a renewal that fails once still leaves time to stop the command.
+    /// Derives the schedule and checks that a renewal that fails once still leaves time to kill the command.
     pub fn new(wishes: Wishes) -> Result<Self, Unfit> {
         if wishes.ttl > LONGEST_TTL {
             return Err(Unfit::TooLong);
@@ -59,7 +74,7 @@ impl Schedule {
                 .node_timeout
                 .unwrap_or_else(|| share(20).clamp(Duration::from_millis(50), Duration::from_secs(1))),
             retry: share(50).clamp(Duration::from_millis(10), Duration::from_millis(250)),
-            grace: wishes.kill_after.unwrap_or_else(|| share(6).min(Duration::from_secs(5))),
+            kill_after: wishes.kill_after.unwrap_or_else(|| share(6).min(Duration::from_secs(5))),
             margin: share(20).min(Duration::from_millis(500)),
         }
     }
@@ -68,9 +83,9 @@ impl Schedule {
         self.ttl >= self.needed()
     }
 
-    /// Drift, one renewal interval, two failing exchanges, the grace and the kill margin.
+    /// Drift, a third of the TTL, two failing exchanges and the kill margin. The grace takes what is left.
     fn needed(&self) -> Duration {
-        [self.drift, self.renew_every(), self.node_timeout.saturating_mul(2), self.retry * 2, self.grace, self.margin]
+        [self.drift, self.ttl / 3, self.node_timeout.saturating_mul(2), self.retry * 2, self.margin]
             .into_iter()
             .fold(Duration::ZERO, Duration::saturating_add)
     }
@@ -92,12 +107,17 @@ impl Schedule {
 
     /// Time between two renewals that succeed.
     pub fn renew_every(&self) -> Duration {
-        self.ttl / 3
+        (self.ttl / 3).min(RENEW_AT_LEAST_EVERY)
     }
 
-    /// Time between the first signal and SIGKILL (`--kill-after`).
+    /// Time between the first signal and SIGKILL while the lease is renewed: `--kill-after` as given.
+    pub fn kill_after(&self) -> Duration {
+        self.kill_after
+    }
+
+    /// The same when the lock is being lost: `--kill-after`, cut to what fits into the TTL.
     pub fn grace(&self) -> Duration {
-        self.grace
+        self.kill_after.min(self.ttl.saturating_sub(self.needed()))
     }
 
     /// How far apart strikes are heard that befell the nodes at once: two exchanges, and less than from one renewal to the
@@ -116,9 +136,14 @@ impl Schedule {
         deadline.before(self.ttl.saturating_sub(self.drift + self.renew_every()))
     }
 
+    /// What a lease that ends at `deadline` means for the command.
+    pub fn terms(&self, deadline: Instant) -> Terms {
+        Terms { signal_at: self.signal_at(deadline), kill_at: self.kill_at(deadline), ends: deadline }
+    }
+
     /// The last moment for the first signal, so that SIGKILL still comes in time for a lease that ends at `deadline`.
     pub fn signal_at(&self, deadline: Instant) -> Instant {
-        deadline.before(self.margin + self.grace)
+        deadline.before(self.margin + self.grace())
     }
 
     /// The last moment for SIGKILL for a lease that ends at `deadline`.
@@ -149,18 +174,17 @@ impl fmt::Display for Unfit {
         let show = |span| duration::show(millis_up(span));
         write!(
             f,
-            "--ttl {} is too short for its own schedule: a third to renew, drift {}, twice --node-timeout {} and pause {}, --kill-after {} and margin {} make {}",
+            "--ttl {} is too short for its own schedule: a third to renew, drift {}, twice --node-timeout {} and pause {}, and margin {} make {}",
             show(s.ttl),
             show(s.drift),
             show(s.node_timeout),
             show(s.retry),
-            show(s.grace),
             show(s.margin),
             show(s.needed()),
         )?;
         match shortest {
             Some(ttl) => write!(f, "; give --ttl {} or more", show(*ttl)),
-            None => write!(f, "; give a smaller --node-timeout, --kill-after or --drift"),
+            None => write!(f, "; give a smaller --node-timeout or --drift"),
         }
     }
 }
@@ -213,6 +237,16 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_however_long_is_renewed_every_day() {
+        for days in [4, 30, 366] {
+            let s = Schedule::new(wishes(days * 24 * 3_600_000)).unwrap();
+            assert_eq!(s.renew_every(), Duration::from_secs(24 * 3600));
+            let d = s.tenure(Instant::from_nanos(0));
+            assert_eq!(s.renew_at(d), Instant::from_nanos(24 * 3600 * 1_000_000_000));
+        }
+    }
+
+    #[test]
     fn a_short_ttl_is_refused_with_the_shortest_that_would_do() {
         let Err(Unfit::TooShort { shortest: Some(shortest), .. }) = Schedule::new(wishes(200)) else {
             panic!("200 ms must not fit");
@@ -227,10 +261,33 @@ mod tests {
         assert!(matches!(Schedule::new(greedy), Err(Unfit::TooShort { shortest: None, .. })));
     }
 
+    #[test]
+    fn a_grace_is_as_given_while_the_lease_is_renewed_and_cut_to_the_ttl_when_the_lock_is_lost() {
+        let given = |kill_after| Schedule::new(Wishes { kill_after, ..wishes(30_000) }).unwrap();
+        let seconds = Duration::from_secs;
+        assert_eq!((given(None).kill_after(), given(None).grace()), (seconds(5), seconds(5)));
+        assert_eq!((given(Some(seconds(2))).kill_after(), given(Some(seconds(2))).grace()), (seconds(2), seconds(2)));
+        // 30 s less drift 302 ms, a third, two exchanges of 1.25 s, and the margin of 500 ms.
+        let (long, fits) = (given(Some(seconds(120))), Duration::from_millis(16_698));
+        assert_eq!((long.kill_after(), long.grace()), (seconds(120), fits));
+        let d = long.tenure(Instant::from_nanos(0));
+        assert_eq!(long.signal_at(d), Instant::from_nanos(12_500_000_000), "after a renewal that failed twice");
+        assert_eq!(d.since(long.kill_at(d)), Duration::from_millis(500));
+    }
+
+    #[test]
+    fn a_kill_after_that_does_not_fit_makes_no_ttl_too_short() {
+        let shortest = (1..1000).find(|ms| Schedule::new(wishes(*ms)).is_ok()).unwrap();
+        for kill_after in [Duration::ZERO, Duration::from_secs(3600), Duration::MAX] {
+            let given = |ms| Schedule::new(Wishes { kill_after: Some(kill_after), ..wishes(ms) });
+            assert!(given(shortest).is_ok() && given(shortest - 1).is_err(), "{kill_after:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn signal_kill_and_deadline_come_in_that_order_after_two_failed_renewals(
-            ttl in 1u64..100_000_000, kill_ms in proptest::option::of(0u64..20_000), sent in 0u64..1 << 50,
+            ttl in 1u64..100_000_000, kill_ms in proptest::option::of(0u64..200_000), sent in 0u64..1 << 50,
         ) {
             let sent = Instant::from_nanos(sent);
             let w = Wishes { kill_after: kill_ms.map(Duration::from_millis), ..wishes(ttl) };

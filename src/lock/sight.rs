@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::fence::Fence;
 use super::instant::Instant;
-use super::occupant::{Occupant, Sighting};
+use super::occupant::{Occupant, Sighting, Who};
 use super::queue::Ticket;
 use super::token::Token;
 
@@ -32,6 +32,18 @@ impl Sight {
     /// A node that has nothing, asked then.
     pub fn of_nothing(asked: Instant) -> Self {
         Self { occupant: None, foreign: None, fence: None, queue: Vec::new(), more: false, asked }
+    }
+
+    /// Bytes that it takes, about: what a node tells is kept, and must have a limit where there are many of these.
+    pub fn size(&self) -> usize {
+        let occupant = match self.occupant.as_ref().map(|occupant| &occupant.who) {
+            Some(Who::Holder(_, details)) => details.size(),
+            Some(Who::Foreign(text)) => text.len(),
+            Some(Who::Waiter(_) | Who::Unnamed) | None => 0,
+        };
+        let foreign = self.foreign.as_ref().map_or(0, |foreign| foreign.head.len());
+        let waiters = self.queue.iter().map(|ticket| size_of::<Ticket>() + ticket.waiter.host.len()).sum::<usize>();
+        size_of::<Self>() + occupant + foreign + waiters
     }
 
     /// Whether `token` has the key here, and nobody broke its lock.

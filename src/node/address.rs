@@ -79,6 +79,12 @@ const IN_NO_HOST: &str = "/?#@%,\\[]<>^|";
 const FORMS: &str =
     "redis://[user:password@]host[:port][/db], rediss://…, redis+unix:///path[?db=N], local or local:/dir";
 
+/// Whether addresses of nodes begin with `scheme` and `://`.
+pub fn is_scheme(scheme: &str) -> bool {
+    let server = scheme.split(['+', '-']).next().unwrap_or_default();
+    matches!(server, "redis" | "rediss" | "valkey" | "valkeys") || scheme == "unix"
+}
+
 impl Address {
     /// Reads one address. Errors name it without its password.
     pub fn parse(raw: &str) -> Result<Self, String> {
@@ -87,6 +93,10 @@ impl Address {
             return Ok(Self::Local(None));
         }
         if let Some(dir) = raw.strip_prefix("local:") {
+            // A directory that is named with an option would be another lock's.
+            if dir.contains('?') {
+                return fail("local: takes a directory without ?, and no option");
+            }
             let dir = PathBuf::from(dir);
             return if dir.is_absolute() {
                 Ok(Self::Local(Some(dir)))
@@ -184,7 +194,9 @@ pub fn without_password(raw: &str) -> String {
     // An option of another client's may be one too; and where a password has a comma, its address ends before the @.
     let rest = rest.split_once('?').map_or(rest, |(before, _)| before);
     let (host, port) = rest.split_once(':').filter(|_| !rest.starts_with('[')).unwrap_or((rest, ""));
-    let is_port = port.split('/').next().is_none_or(|port| port.bytes().all(|byte| byte.is_ascii_digit()));
+    // Behind no host, or too large for a port, digits are a password whose @ is missing.
+    let port = port.split('/').next().unwrap_or_default();
+    let is_port = port.is_empty() || (!host.is_empty() && port.parse::<u16>().is_ok());
     let is_safe = is_port || raw.starts_with("local:");
     let rest = if is_safe { rest.to_owned() } else { format!("{host}:…") };
     let shown = if scheme.is_empty() { rest } else { format!("{scheme}://{rest}") };
@@ -268,6 +280,7 @@ mod tests {
             ("", "not an address"),
             ("h:6379", "not an address"),
             ("local:dir", "absolute"),
+            ("local:/dir?shared", "no option"),
             ("http://h", "unknown scheme"),
             ("redis://", "host"),
             ("redis://u:hunter2@", "host"),
@@ -279,6 +292,8 @@ mod tests {
             ("redis://u:1/hunter2@h", "%2F"),
             ("redis://u:1?hunter2@h", "%3F"),
             ("redis://u:hunter2", "port"),
+            ("redis://u:12345678", "port"),
+            ("redis://:12345", "host"),
             ("redis://a%2Fb", "no host has"),
             ("redis://a%3A1", "no host has"),
             ("redis://u%40h", "no host has"),
@@ -288,7 +303,8 @@ mod tests {
             ("redis+unix:///x?pass=hunter2", "unknown option pass"),
         ] {
             let error = Address::parse(raw).expect_err(raw);
-            assert!(error.contains(why) && !error.contains("hunter2"), "{raw}: {error}");
+            assert!(error.contains(why), "{raw}: {error}");
+            assert!(!["hunter2", "12345"].iter().any(|secret| error.contains(secret)), "{raw}: {error}");
         }
     }
 

@@ -17,7 +17,7 @@ pub struct Console {
 impl Console {
     /// Connects. `limit` bounds this, and each exchange; a reply has at most `size` bytes.
     pub async fn open(access: &Access, limit: Duration, size: usize) -> Result<Self, Fault> {
-        let opened = Box::pin(Link::open(access, size, None));
+        let opened = Box::pin(Link::open(access, size, limit, None));
         let link = clock::until(clock::now() + limit, opened).await.unwrap_or_else(|| Err(Fault::timeout(limit)))?;
         Ok(Self { link, limit })
     }

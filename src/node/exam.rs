@@ -7,7 +7,7 @@ use redis::Value;
 
 use super::console::Console;
 use super::link::{Access, REPLY_LIMIT};
-use super::rights::{CHANNELS, RIGHTS, Right};
+use super::rights::{CHANNELS, KINDS, RIGHTS, Right, TRIAL};
 use super::{Fault, FaultKind};
 use crate::clock;
 use crate::lock::identity::Identity;
@@ -25,7 +25,7 @@ pub struct Exam {
     pub ahead: Option<i64>,
     /// What INFO says; empty if it is refused.
     pub info: HashMap<String, String>,
-    /// `appendfsync`, if CONFIG is allowed.
+    /// `appendfsync`, if CONFIG GET is allowed, which no right of rlock's asks for.
     pub fsync: Option<String>,
     /// Rights that are refused.
     pub lacking: Vec<&'static Right>,
@@ -33,6 +33,19 @@ pub struct Exam {
     pub closed: Vec<(Key, Fault)>,
     /// Whether the channels of those who wait are refused.
     pub deaf: bool,
+    /// What the server answered to a write.
+    pub write: Write,
+}
+
+/// A server's answer to a write that changes nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Write {
+    /// It would have set the key.
+    Taken,
+    /// It sets no key for anybody; in its words.
+    Refused(String),
+    /// It may set keys, but not for this user, who is refused before the server says more.
+    Untried,
 }
 
 impl Exam {
@@ -43,9 +56,9 @@ impl Exam {
         // A key that nobody has: what is tried on it touches nothing.
         let nobodys = format!("doctor-{}", Token::fresh());
         let nobodys = Key::new("", &nobodys).map_err(|why| Fault::new(FaultKind::Unfit, why))?;
-        let trial = keys.first().unwrap_or(&nobodys).derived("doctor");
+        let trial = keys.first().unwrap_or(&nobodys).derived(TRIAL);
         let channel = CHANNELS.replace('&', "").replace('*', &Token::fresh().to_string());
-        let mut deaf = false;
+        let (mut deaf, mut write) = (false, Write::Untried);
         for right in RIGHTS {
             let word = |word: &&'static str| match *word {
                 "KEY" => trial.clone(),
@@ -60,6 +73,9 @@ impl Exam {
             } else {
                 console.say(&words).await
             };
+            if right.name == "set" {
+                write = written(&said);
+            }
             match said {
                 Err(fault) if is_about_commands(&fault) => lacking.push(right),
                 Err(fault) if is_about_keys(&fault) && fault.why.contains("channel") => deaf = true,
@@ -71,13 +87,7 @@ impl Exam {
         }
         let mut closed = Vec::new();
         for key in keys {
-            for name in [
-                key.stored(),
-                &key.derived("fence"),
-                &key.derived("queue"),
-                &key.derived("offer"),
-                &key.derived("watch"),
-            ] {
+            for name in KINDS.map(|kind| key.derived(kind)).iter().map(String::as_str).chain([key.stored()]) {
                 if let Err(fault) = console.say(&["TYPE", name]).await
                     && is_about_keys(&fault)
                 {
@@ -92,7 +102,7 @@ impl Exam {
             Ok(Value::Array(pair)) => pair.into_iter().nth(1).and_then(text).map(|word| crate::escape::short(&word)),
             _ => None,
         };
-        Ok(Self { round_trip, ahead, info, fsync, lacking, closed, deaf })
+        Ok(Self { round_trip, ahead, info, fsync, lacking, closed, deaf, write })
     }
 
     /// A field of INFO.
@@ -110,6 +120,14 @@ impl Exam {
         let owned = |name| self.field(name).unwrap_or_default().to_owned();
         let uptime = self.number("uptime_in_seconds").unwrap_or_default();
         Identity { uptime, run_id: owned("run_id"), replication_id: owned("master_replid") }
+    }
+}
+
+fn written(said: &Result<Value, Fault>) -> Write {
+    match said {
+        Ok(_) => Write::Taken,
+        Err(Fault { kind: FaultKind::Unavailable, why }) => Write::Refused(why.clone()),
+        Err(_) => Write::Untried,
     }
 }
 

@@ -9,18 +9,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Sender;
 
 use super::address::{Endpoint, Secret, Server};
+use super::dial::dial;
 use super::tls::Trust;
 use super::{Fault, FaultKind, Wake, reply};
-use crate::escape;
+use crate::{escape, secret};
 
 /// The most that may be read between two requests, for all that a lock needs.
 pub const REPLY_LIMIT: usize = 64 * 1024;
@@ -50,6 +52,8 @@ pub struct Link {
 /// What is known of a connection without asking the server.
 #[derive(Default)]
 struct Traffic {
+    /// Hidden in whatever the server says.
+    password: Option<Secret>,
     /// Bytes handed to the connection.
     queued: AtomicU64,
     /// Bytes taken by the stream.
@@ -60,6 +64,8 @@ struct Traffic {
     broken: AtomicBool,
     /// Nobody waits for its replies any more.
     given_up: AtomicBool,
+    /// The server has said that it is a replica.
+    demoted: AtomicBool,
     /// Requests that may set a key and have no reply yet.
     open_sets: AtomicUsize,
     /// Requests that free one and have no reply yet.
@@ -126,17 +132,21 @@ pub async fn wait_for(changed: &Notify, seen: impl Fn() -> bool) {
 }
 
 impl Link {
-    /// Connects and authenticates. The caller limits the time; `limit` is the most that may be read between two requests.
-    /// `told`: speak RESP3, and pass on the words to one who waits.
-    pub async fn open(access: &Access, limit: usize, told: Option<Sender<Wake>>) -> Result<Self, Fault> {
+    /// Connects and authenticates. The caller limits the time to `time`; `limit` is the most that may be read between two
+    /// requests. `told`: speak RESP3, and pass on the words to one who waits.
+    pub async fn open(
+        access: &Access,
+        limit: usize,
+        time: Duration,
+        told: Option<Sender<Wake>>,
+    ) -> Result<Self, Fault> {
         match &access.server.endpoint {
             Endpoint::Unix(path) => {
                 let stream = UnixStream::connect(path).await.map_err(|error| cannot_connect(&error))?;
                 Self::over(access, stream, limit, told).await
             }
             Endpoint::Tcp { host, port, tls } => {
-                let stream =
-                    TcpStream::connect((host.as_str(), *port)).await.map_err(|error| cannot_connect(&error))?;
+                let stream = dial(host, *port, time).await.map_err(|error| cannot_connect(&error))?;
                 stream.set_nodelay(true).map_err(|error| cannot_connect(&error))?;
                 match (&access.trust, tls) {
                     (Some(trust), true) => Self::over(access, trust.handshake(host, stream).await?, limit, told).await,
@@ -152,7 +162,7 @@ impl Link {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let traffic = Arc::new(Traffic::default());
+        let traffic = Arc::new(Traffic { password: access.password.clone(), ..Traffic::default() });
         let metered = Metered { stream, traffic: Arc::clone(&traffic), limit, allowance: limit };
         let mut info = RedisConnectionInfo::default().set_db(i64::from(access.server.db)).set_skip_set_lib_name();
         if let Some(password) = &access.password {
@@ -175,7 +185,7 @@ impl Link {
         let (connection, driver) = opened.map_err(|error| match error.kind() {
             // The crate keeps the server's own words to itself.
             ErrorKind::AuthenticationFailed => Fault::new(FaultKind::Refused, "the user or the password is wrong"),
-            _ => match fault(&error) {
+            _ => match fault(&error, access.password.as_ref()) {
                 // Nothing of ours has been sent yet.
                 Fault { kind: FaultKind::Unknown, why } => Fault::new(FaultKind::Unavailable, why),
                 other => other,
@@ -206,11 +216,15 @@ impl Link {
             count.fetch_sub(1, Ordering::Relaxed);
             self.traffic.changed.notify_waiters();
         }
-        match reply {
-            Ok(Value::ServerError(error)) => Err(fault(&RedisError::from(error))),
+        let reply = match reply {
+            Ok(Value::ServerError(error)) => Err(fault(&RedisError::from(error), self.traffic.password.as_ref())),
             Ok(value) => Ok(value),
-            Err(error) => Err(fault(&error)),
+            Err(error) => Err(fault(&error, self.traffic.password.as_ref())),
+        };
+        if is_from_a_replica(&reply) {
+            self.traffic.demoted.store(true, Ordering::Relaxed);
         }
+        reply
     }
 
     /// Sends a SUBSCRIBE, and notes whether it went well. It is on its way when this returns, before what is sent next.
@@ -244,7 +258,13 @@ impl Link {
 
     /// Whether it works, and for one who `waits` was opened for that.
     pub fn serves(&self, waits: bool) -> bool {
-        !self.is_broken() && (!waits || self.is_for_waiting())
+        self.works() && (!waits || self.is_for_waiting())
+    }
+
+    /// Whether new requests may take it: it is not broken, and the server has not said that it is a replica. A failover closes
+    /// no connection, and a new one, with a new name look-up, may lead to the primary.
+    pub fn works(&self) -> bool {
+        !self.is_broken() && !self.traffic.demoted.load(Ordering::Relaxed)
     }
 
     /// Whether it listens to a channel. Until the server has answered, it is believed to.
@@ -316,14 +336,16 @@ fn cannot_connect(error: &io::Error) -> Fault {
     Fault::new(FaultKind::Unavailable, format!("cannot connect: {}", escape::text(&error.to_string())))
 }
 
-/// What a server's error means. A request that was refused with one of the passing conditions changed nothing: each
-/// script's first write is the one that is refused.
-fn fault(error: &RedisError) -> Fault {
-    let mut text = told(error);
-    if text.contains("unauthenticated multibulk length") || text.contains("unauthenticated bulk length") {
+/// What a server's error means, told without the password that it was sent. A request that was refused with one of the
+/// passing conditions changed nothing: each script's first write is the one that is refused.
+fn fault(error: &RedisError, password: Option<&Secret>) -> Fault {
+    let mut said = said(error);
+    if said.contains("unauthenticated multibulk length") || said.contains("unauthenticated bulk length") {
         // What Redis says to one without a password whose request is longer than an AUTH.
-        "NOAUTH Authentication required.".clone_into(&mut text);
+        "NOAUTH Authentication required.".clone_into(&mut said);
     }
+    // The kind is that of what was said: words that mean something may be in the password.
+    let text = escape::short(&said);
     let kind = match error.kind() {
         ErrorKind::AuthenticationFailed => FaultKind::Refused,
         ErrorKind::InvalidClientConfig => FaultKind::Unfit,
@@ -333,7 +355,21 @@ fn fault(error: &RedisError) -> Fault {
         // Broken, closed or unintelligible after the request was written: it may have been executed.
         _ => FaultKind::Unknown,
     };
-    Fault::new(kind, text)
+    Fault::new(kind, password.map_or(text, |password| escape::short(&secret::without(&said, password.reveal()))))
+}
+
+/// Whether the answer, or its refusal, says that the server is a replica.
+pub fn is_from_a_replica(reply: &Result<Value, Fault>) -> bool {
+    match reply {
+        Ok(value) => reply::is_replica(value),
+        Err(fault) => ["READONLY", "MASTERDOWN"].iter().any(|code| is_code(&fault.why, code)),
+    }
+}
+
+/// Whether `code` is the error's code. Redis 7 passes a command's error on as its own; Redis 6 wraps it: "ERR Error running
+/// script …: -READONLY You …".
+fn is_code(text: &str, code: &str) -> bool {
+    text.split(' ').next() == Some(code) || text.contains(&format!("-{code} "))
 }
 
 fn kind_of_server_error(text: &str) -> FaultKind {
@@ -349,9 +385,7 @@ fn kind_of_server_error(text: &str) -> FaultKind {
     ];
     const PASSING: [&str; 9] =
         ["LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN"];
-    // Redis 7 passes a command's error on as its own; Redis 6 wraps it: "ERR Error running script …: -READONLY You …".
-    let code = text.split(' ').next().unwrap_or_default();
-    let names = |known: &&str| code == *known || text.contains(&format!("-{known} "));
+    let names = |known: &&str| is_code(text, known);
     if REFUSED.iter().any(|known| names(known) || (known.contains(' ') && text.contains(known))) {
         FaultKind::Refused
     } else if PASSING.iter().any(names) || text.contains("max number of clients") {
@@ -361,14 +395,13 @@ fn kind_of_server_error(text: &str) -> FaultKind {
     }
 }
 
-/// The server's words, escaped and short.
-fn told(error: &RedisError) -> String {
-    let words = match (error.code(), error.detail()) {
+/// The server's words.
+fn said(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (None, Some(detail)) => detail.to_owned(),
         _ => error.to_string(),
-    };
-    escape::short(&words)
+    }
 }
 
 /// Has the processor say what it can do, which whoever reads the reply will ask. In a virtual machine that takes some

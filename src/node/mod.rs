@@ -6,22 +6,24 @@
 
 pub mod address;
 pub mod console;
+mod dial;
 pub mod exam;
 pub mod link;
 pub mod local;
 pub mod redis;
+mod refusal;
 pub mod reply;
 pub mod rights;
 mod script;
 pub mod survey;
 pub mod tls;
-mod watch;
 
 use std::fmt;
 use std::os::fd::RawFd;
 use std::pin::Pin;
 use std::time::Duration;
 
+use crate::lock::details::Details;
 use crate::lock::fence::Fence;
 use crate::lock::identity::Identity;
 use crate::lock::instant::Instant;
@@ -47,9 +49,9 @@ pub trait Node {
     /// Extends the key if it is ours. `anew`: the last exchange got no answer, so do not queue behind it.
     fn renew(&self, claim: &Claim, fence: Fence, anew: bool) -> Pending<Renewal>;
 
-    /// Sets the key again, with the same token, if there is none and no later holder's fence was given out; extends it
-    /// if it is still ours. `anew` as for [`Node::renew`].
-    fn heal(&self, claim: &Claim, fence: Fence, anew: bool) -> Pending<Renewal>;
+    /// Sets the key again, with the same token, if there is none; extends it if it is still ours. A node whose fence counter
+    /// is above `fence` does so only if the counter is still `told`. `anew` as for [`Node::renew`].
+    fn heal(&self, claim: &Claim, fence: Fence, told: Counter, anew: bool) -> Pending<Renewal>;
 
     /// Tells what stands at the key, and the first `crowd` of those who wait for it. Changes nothing.
     fn look(&self, key: &Key, crowd: usize) -> Pending<Result<Sight, Fault>>;
@@ -95,8 +97,8 @@ pub struct Claim {
     pub key: Key,
     /// The holder's proof.
     pub token: Token,
-    /// What is stored: the token and who holds it.
-    pub value: String,
+    /// Who holds it: stored beside the token.
+    pub details: Details,
     /// Where a forgotten fence counter starts again, in unix microseconds; one for all nodes of an attempt.
     pub fence_hint: u64,
     /// How long the lease is, and how much of that counts.
@@ -105,6 +107,18 @@ pub struct Claim {
     pub inquiry: Option<Duration>,
     /// Our place among those who wait; `None` if we have not waited.
     pub ticket: Option<Ticket>,
+}
+
+impl Claim {
+    /// What is stored at the key.
+    pub fn value(&self) -> String {
+        self.details.value(self.token)
+    }
+
+    /// What is stored where the key is set again.
+    pub fn healed_value(&self, fence: Fence) -> String {
+        Details { fence: Some(fence.get()), ..self.details.clone() }.value(self.token)
+    }
 }
 
 /// What becomes of a waiter's place when its lock is released or an attempt given up.
@@ -175,17 +189,21 @@ pub enum Vote {
     Failed(Fault),
 }
 
+/// A node's fence counter, as the node told it; `None` if it did not.
+pub type Counter = Option<u64>;
+
 /// A node's answer to a renewal.
 #[derive(Clone, Debug)]
 pub enum Renewal {
     /// The key was ours all along and is until then. Counts even if it comes late.
-    Renewed(Instant),
-    /// The key was gone and is ours again until then. Counts only if it comes while the lease stands.
-    Healed(Instant),
+    Renewed(Instant, Counter),
+    /// The key was gone and is ours again until then. Counts only if it comes while the lease stands. With the counter as it
+    /// was before.
+    Healed(Instant, Counter),
     /// The lock was broken, by whom; its place is kept, until then if it was extended.
     Broken(Option<Instant>, String),
-    /// The key is not ours any more.
-    Lost(Struck),
+    /// The key is not ours any more. The counter is told where there is no key.
+    Lost(Struck, Counter),
     /// No answer that counts.
     Failed(Fault),
 }

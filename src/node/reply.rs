@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::{PushInfo, PushKind, Value};
 
-use super::{Answer, Fault, FaultKind, Inquiry, Renewal, Vote, Wake};
+use super::{Answer, Counter, Fault, FaultKind, Inquiry, Renewal, Vote, Wake};
 use crate::escape;
 use crate::lock::details::LARGEST_VALUE;
 use crate::lock::fence::Fence;
@@ -77,23 +77,32 @@ fn turn(answer: &Value, next: &str) -> Option<Occupant> {
     Some(Occupant { who, ttl: Some(Duration::from_millis(u64::try_from(*left).unwrap_or(0))) })
 }
 
+/// Whether a script answered that the server is a replica.
+pub fn is_replica(value: &Value) -> bool {
+    let Value::Array(items) = value else { return false };
+    items.first().and_then(parts).is_some_and(|words| words == [Some("replica"), None])
+}
+
 /// What a script answered to a renewal; ours lasts until `until`. `keeps`: it extends a tombstone too.
 pub fn renewal(value: &Value, until: Instant, keeps: bool) -> Renewal {
     match parts(value) {
-        Some([Some("healed"), _]) => Renewal::Healed(until),
+        Some([Some("healed"), counter]) => Renewal::Healed(until, counted(counter)),
         Some([Some("broken"), _]) => {
             let by = sighting(value).map(Occupant::from).and_then(|seen| seen.holder()?.1.broken.clone());
             Renewal::Broken(keeps.then_some(until), escape::text(&by.unwrap_or_default()))
         }
-        _ => match standing(value, "renewed") {
-            Ok(None) => Renewal::Renewed(until),
-            Ok(Some(struck)) => Renewal::Lost(struck),
-            Err(fault) => Renewal::Failed(fault),
-        },
+        Some([Some("renewed"), counter]) => Renewal::Renewed(until, counted(counter)),
+        Some([Some("absent"), counter]) => Renewal::Lost(Struck::Absent, counted(counter)),
+        Some([Some("held"), _]) => Renewal::Lost(Struck::Another, None),
+        _ => Renewal::Failed(garbled(value)),
     }
 }
 
-/// What a script answered to a renewal or a release: `None` if it was ours, else how we were struck.
+fn counted(counter: Option<&str>) -> Counter {
+    counter?.parse().ok()
+}
+
+/// What a script answered to a release or a removal: `None` if it was ours, else how we were struck.
 pub fn standing(value: &Value, good: &str) -> Result<Option<Struck>, Fault> {
     match parts(value) {
         Some([Some(word), _]) if word == good => Ok(None),

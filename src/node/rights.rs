@@ -31,7 +31,13 @@ pub const CHANNELS: &str = "&rlock:wake:*";
 
 const IN_LINE: Lacks = Lacks::Comfort("those who wait go in no order, or hear late that the lock is free");
 
-/// All of them.
+/// The kinds of keys that belong to a lock, beside its own ([`Key::derived`]).
+pub const KINDS: [&str; 4] = ["fence", "queue", "offer", "watch"];
+
+/// The kind of key on which `doctor` tries rights: no lock has one.
+pub const TRIAL: &str = "doctor";
+
+/// All of them. Not among them is CONFIG GET: no ACL limits it to one parameter, and others are the server's passwords.
 pub const RIGHTS: &[Right] = &[
     Right { name: "eval", trial: &["EVAL", "return 1", "1", "KEY"], lacks: Lacks::Locks },
     Right { name: "type", trial: &["TYPE", "KEY"], lacks: Lacks::Locks },
@@ -55,11 +61,6 @@ pub const RIGHTS: &[Right] = &[
     },
     Right { name: "scan", trial: &["SCAN", "0"], lacks: Lacks::Comfort("inspect finds no lock that is not named") },
     Right { name: "dbsize", trial: &["DBSIZE"], lacks: Lacks::Detail("inspect cannot tell how far it has come") },
-    Right {
-        name: "config|get",
-        trial: &["CONFIG", "GET", "appendfsync"],
-        lacks: Lacks::Detail("how often the server writes to its disk cannot be told"),
-    },
     // Since Redis 6.2 nobody can be kept from it.
     Right { name: "hello", trial: &["HELLO", "2"], lacks: IN_LINE },
     Right { name: "subscribe", trial: &["SUBSCRIBE", "CHANNEL"], lacks: IN_LINE },
@@ -71,12 +72,18 @@ pub const RIGHTS: &[Right] = &[
     Right { name: "zrank", trial: &["ZRANK", "KEY", ""], lacks: IN_LINE },
 ];
 
+/// Whether a server can have a user of this name, and a terminal can show it.
+pub fn is_user(name: &str) -> bool {
+    !name.is_empty() && !name.contains(char::is_whitespace) && crate::escape::text(name) == name
+}
+
 /// The line that grants `user` exactly this for the locks `keys`, or for all if there are none. `select`: the database is
 /// not the first one.
 pub fn acl_line(user: &str, keys: &[Key], select: bool) -> String {
     let patterns = keys.iter().flat_map(|key| {
-        let (own, derived) = (literal(key.stored()), literal(&key.derived("*")).replacen("\\*", "*", 1));
-        [own, derived].map(|pattern| word(&format!("~{pattern}")))
+        // Each kind by its name: `*` in its place would match keys of other locks as well.
+        let derived = KINDS.into_iter().chain([TRIAL]).map(|kind| key.derived(kind));
+        [key.stored().to_owned()].into_iter().chain(derived).map(|name| word(&format!("~{}", literal(&name))))
     });
     let all = keys.is_empty().then(|| "~*".to_owned());
     let rights = RIGHTS.iter().map(|right| right.name).chain(select.then_some("select"));
@@ -85,6 +92,7 @@ pub fn acl_line(user: &str, keys: &[Key], select: bool) -> String {
         .chain(all)
         .chain(["resetchannels".to_owned(), CHANNELS.to_owned()])
         .chain(rights.map(|right| format!("+{right}")));
+    let user = word(user);
     format!("ACL SETUSER {user} on >PASSWORD {}", words.collect::<Vec<_>>().join(" "))
 }
 
@@ -112,7 +120,8 @@ mod tests {
         let line = acl_line("ci", &[key("job")], false);
         assert!(
             line.starts_with(
-                "ACL SETUSER ci on >PASSWORD ~job ~rlock:*:{job}:job resetchannels &rlock:wake:* +eval +type "
+                "ACL SETUSER ci on >PASSWORD ~job ~rlock:fence:{job}:job ~rlock:queue:{job}:job ~rlock:offer:{job}:job \
+                 ~rlock:watch:{job}:job ~rlock:doctor:{job}:job resetchannels &rlock:wake:* +eval +type "
             ),
             "{line}"
         );
@@ -120,6 +129,18 @@ mod tests {
             !line.contains("+select") && acl_line("ci", &[], true).contains(" ~* resetchannels &rlock:wake:* +eval")
         );
         let odd = acl_line("ci", &[key("a*b")], false);
-        assert!(odd.contains(r#" "~a\\*b" "~rlock:*:{a\\*b}:a\\*b" "#), "{odd}");
+        assert!(odd.contains(r#" "~a\\*b" "~rlock:fence:{a\\*b}:a\\*b" "#), "{odd}");
+        assert!(!line.contains("config"), "{line}");
+    }
+
+    #[test]
+    fn a_users_name_cannot_add_words_to_the_line() {
+        for name in ["ci", "ci-2", "größe", "a\"b", "a'b", "a;b"] {
+            assert!(is_user(name), "{name}");
+        }
+        for name in ["", "x nopass ~* +@all", "x\ty", "x\ny", "x\u{a0}y", "x\0", "x\u{202e}y", "x\x1b[2J"] {
+            assert!(!is_user(name), "{name:?}");
+        }
+        assert!(acl_line("a\"b", &[], false).starts_with(r#"ACL SETUSER "a\"b" on >PASSWORD "#));
     }
 }

@@ -10,6 +10,9 @@ use redis::Value;
 use super::console::Console;
 use super::link::Access;
 use super::{Fault, FaultKind};
+use crate::clock;
+use crate::lock::duration;
+use crate::lock::instant::Instant;
 
 /// Matches the names of all fence counters.
 const COUNTERS: &str = "rlock:fence:{*";
@@ -20,31 +23,52 @@ const STEP: usize = 1000;
 /// One step's keys, if all of them should be locks with the longest names; SCAN may return some more than it was asked.
 const REPLY_LIMIT: usize = STEP * 2400;
 
+/// Number of steps that a walk may take beyond what the number of keys explains: a table that was large stays so for a while.
+const SPARE_STEPS: u64 = 1000;
+
+/// Longest walk, whatever the server says of its size.
+const LONGEST: Duration = Duration::from_secs(300);
+
 /// A walk through one server's keys.
 pub struct Survey {
     console: Console,
     /// Where it goes on; `None` at its end.
     cursor: Option<String>,
+    /// Number of keys, if the server says so.
+    size: Option<u64>,
+    /// Number of steps that are left.
+    steps: u64,
+    ends: Instant,
 }
 
 impl Survey {
     /// Connects. `limit` bounds this, and each step.
     pub async fn begin(access: &Access, limit: Duration) -> Result<Self, Fault> {
-        Ok(Self { console: Console::open(access, limit, REPLY_LIMIT).await?, cursor: Some("0".to_owned()) })
+        let ends = clock::now() + LONGEST;
+        let console = Console::open(access, limit, REPLY_LIMIT).await?;
+        let size = match console.say(&["DBSIZE"]).await {
+            Ok(Value::Int(size)) => u64::try_from(size).ok(),
+            // A server that does not answer this does not answer SCAN either.
+            Err(fault) if fault.kind == FaultKind::Unknown => return Err(fault),
+            Ok(_) | Err(_) => None,
+        };
+        Ok(Self { console, cursor: Some("0".to_owned()), size, steps: most_steps(size), ends })
     }
 
-    /// How many keys there are in all, if the server says so. An error if it says nothing: then it will not to more either.
-    pub async fn size(&self) -> Result<Option<u64>, Fault> {
-        match self.console.say(&["DBSIZE"]).await {
-            Ok(Value::Int(size)) => Ok(u64::try_from(size).ok()),
-            Err(fault) if fault.kind == FaultKind::Unknown => Err(fault),
-            Ok(_) | Err(_) => Ok(None),
-        }
+    /// How many keys there are in all, if the server says so.
+    pub fn size(&self) -> Option<u64> {
+        self.size
     }
 
     /// The names of the counters in the next step; `None` at the end. Some may come twice.
     pub async fn step(&mut self) -> Result<Option<Vec<String>>, Fault> {
         let Some(cursor) = self.cursor.take() else { return Ok(None) };
+        let endless = |why: String| Fault::new(FaultKind::Unknown, why);
+        self.steps = self.steps.checked_sub(1).ok_or_else(|| endless("SCAN comes to no end".to_owned()))?;
+        if clock::now() >= self.ends {
+            let why = format!("SCAN is not at its end after {}; name the locks", duration::show(LONGEST));
+            return Err(endless(why));
+        }
         let mut command = redis::cmd("SCAN");
         command.arg(cursor).arg("MATCH").arg(COUNTERS).arg("COUNT").arg(STEP);
         let (cursor, names) = page(self.console.ask(&command).await?)
@@ -59,6 +83,12 @@ impl Survey {
     }
 }
 
+/// Number of steps after which a walk through so many keys is one without end. A table has at most ten times as many places as
+/// keys, but for a while after many were deleted (dict.c, `HASHTABLE_MIN_FILL`); without a size only the time limits it.
+fn most_steps(size: Option<u64>) -> u64 {
+    size.map_or(u64::MAX, |size| (size / (STEP as u64 / 10)).saturating_add(SPARE_STEPS))
+}
+
 /// The next cursor, and the names that are text: a lock's is.
 pub fn page(value: Value) -> Option<(String, Vec<String>)> {
     let Value::Array(parts) = value else { return None };
@@ -66,4 +96,17 @@ pub fn page(value: Value) -> Option<(String, Vec<String>)> {
     let cursor = String::from_utf8(cursor).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?;
     let name = |value| if let Value::BulkString(name) = value { String::from_utf8(name).ok() } else { None };
     Some((cursor, names.into_iter().filter_map(name).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_has_ten_steps_for_each_that_the_size_explains_and_some_to_spare() {
+        assert_eq!(most_steps(Some(0)), SPARE_STEPS);
+        assert_eq!(most_steps(Some(1_000_000)), 10_000 + SPARE_STEPS);
+        assert!(most_steps(Some(u64::MAX)) < u64::MAX);
+        assert_eq!(most_steps(None), u64::MAX);
+    }
 }

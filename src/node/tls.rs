@@ -1,6 +1,7 @@
 //! TLS for `rediss://`: rustls with the system's issuers, or with the one that `--ca` names.
 
-use std::io;
+use std::fmt::Display;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +14,10 @@ use tokio_rustls::client::TlsStream;
 
 use super::{Fault, FaultKind};
 use crate::escape;
+use crate::input;
+
+/// The largest file that `--ca` may name.
+const LARGEST_CA: u64 = 1 << 20;
 
 /// Whom a `rediss://` node must be vouched for by.
 #[derive(Clone)]
@@ -24,12 +29,14 @@ impl Trust {
         let mut roots = RootCertStore::empty();
         if let Some(file) = ca {
             let shown = escape::text(&file.to_string_lossy());
-            let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-            for certificate in read.map_err(|error| format!("--ca {shown}: {error}"))? {
-                roots.add(certificate).map_err(|error| format!("--ca {shown}: {error}"))?;
+            let fail = |why: &dyn Display| format!("--ca {shown}: {why}");
+            let pem = read_limited(file).map_err(|error| fail(&error))?;
+            for certificate in CertificateDer::pem_slice_iter(&pem) {
+                let added = certificate.map_err(|error| fail(&error)).map(|certificate| roots.add(certificate))?;
+                added.map_err(|error| fail(&error))?;
             }
             if roots.is_empty() {
-                return Err(format!("--ca {shown}: there is no PEM certificate in it"));
+                return Err(fail(&"there is no PEM certificate in it"));
             }
         } else {
             // Single unreadable certificates of the system's store are no reason to trust none of the others.
@@ -58,6 +65,16 @@ impl Trust {
         })?;
         TlsConnector::from(Arc::clone(&self.0)).connect(name, stream).await.map_err(|error| explain(&error))
     }
+}
+
+/// All of `file`, if that is not more than any list of issuers has.
+fn read_limited(file: &Path) -> io::Result<Vec<u8>> {
+    let mut pem = Vec::new();
+    input::open(file)?.0.take(LARGEST_CA + 1).read_to_end(&mut pem)?;
+    if pem.len() as u64 > LARGEST_CA {
+        return Err(io::Error::other(format!("it is larger than {} MiB", LARGEST_CA >> 20)));
+    }
+    Ok(pem)
 }
 
 fn explain(error: &io::Error) -> Fault {

@@ -1,5 +1,7 @@
 //! One attempt to take the lock: ask every node, count the votes, and leave nothing behind if it fails.
 
+mod objection;
+
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -35,6 +37,8 @@ pub struct Attempt {
     /// The nodes that have told us to go since they were asked.
     called: Vec<bool>,
     servers: Vec<Inquiry>,
+    /// Why each node refuses us, if it does: its vote is missing, and does not count as one that may come.
+    refusals: Vec<Option<Fault>>,
     places: Vec<Option<Place>>,
     begun: Instant,
     ends: Instant,
@@ -84,6 +88,8 @@ pub enum Tally {
     },
     /// No time would mend it: the set of nodes cannot hold this lock as configured.
     Unfit(String, Fault),
+    /// So many nodes refuse us that the others are no majority; what those said that gave no vote.
+    Refused(Vec<(String, Fault)>),
 }
 
 impl Attempt {
@@ -103,6 +109,7 @@ impl Attempt {
             said: nodes.iter().map(|_| None).collect(),
             called: vec![false; nodes.len()],
             servers: nodes.iter().map(|_| Inquiry::None).collect(),
+            refusals: vec![None; nodes.len()],
             places: nodes.iter().map(|_| None).collect(),
             ballot: Ballot::new(quorum),
             quorum,
@@ -169,15 +176,19 @@ impl Attempt {
         let now = clock::now();
         match reply {
             Reply::Answer(answer) => {
+                self.refusals[node] = self.refusal(&answer);
                 self.servers[node] = answer.server;
                 self.places[node] = answer.place;
                 self.voted(node, answer.vote, now);
+                if self.refusals[node].is_some() {
+                    self.ballot.miss(node, None, now);
+                }
                 self.dismiss_the_young(now);
             }
-            Reply::Confirmed(asked, Renewal::Renewed(until)) => self.ballot.confirmed(node, asked, until),
-            Reply::Confirmed(_, Renewal::Lost(how)) => self.ballot.miss(node, Some(how), now),
+            Reply::Confirmed(asked, Renewal::Renewed(until, _)) => self.ballot.confirmed(node, asked, until),
+            Reply::Confirmed(_, Renewal::Lost(how, _)) => self.ballot.miss(node, Some(how), now),
             Reply::Confirmed(_, Renewal::Broken(..)) => self.ballot.miss(node, Some(Struck::Another), now),
-            Reply::Confirmed(_, Renewal::Healed(_)) => self.ballot.miss(node, None, now),
+            Reply::Confirmed(_, Renewal::Healed(..)) => self.ballot.miss(node, None, now),
             Reply::Confirmed(_, Renewal::Failed(fault)) => {
                 self.ballot.miss(node, None, now);
                 self.said[node] = Some(Said::Failed(Fault { kind: FaultKind::Unknown, ..fault }));
@@ -232,6 +243,9 @@ impl Attempt {
         if let Some((node, fault)) = self.objection() {
             return Tally::Unfit(node, fault);
         }
+        if self.is_refused() {
+            return Tally::Refused(self.faults());
+        }
         if let Verdict::Won(fence) = self.ballot.verdict() {
             // The lease counts from before the requests were sent; what is left must be enough to stop the command.
             let deadline = self.ballot.lease().deadline();
@@ -242,7 +256,7 @@ impl Attempt {
             return Tally::Unreachable { faults: vec![(self.nodes[0].name().to_owned(), fault)], answered: true };
         }
         let needed = self.quorum.needed();
-        let there = self.said.iter().flatten().filter(|said| !matches!(said, Said::Failed(_))).count();
+        let there = self.votes();
         let answered = there >= needed;
         // Whoever was not waited for is not away.
         let unheard = if self.waited_in_vain() { 0 } else { self.unheard() };
@@ -251,6 +265,16 @@ impl Attempt {
             Some((occupant, _)) if there + unheard >= needed => Tally::Split(Box::new(occupant.clone()), self.faults()),
             _ => Tally::Unreachable { faults: self.faults(), answered },
         }
+    }
+
+    /// Number of nodes that gave a vote, for us or not.
+    pub fn votes(&self) -> usize {
+        (0..self.nodes.len()).filter(|node| self.has_voted(*node)).count()
+    }
+
+    /// Whether node `node` gave a vote, for us or not.
+    pub fn has_voted(&self, node: usize) -> bool {
+        self.refusals[node].is_none() && !matches!(self.said[node], None | Some(Said::Failed(_)))
     }
 
     /// How many nodes have not answered yet.
@@ -272,61 +296,16 @@ impl Attempt {
         votes > self.quorum.spare() && votes + unknown >= self.quorum.needed()
     }
 
+    /// Whoever a majority of the nodes said has the lock.
+    pub fn holder(&self) -> Option<&Occupant> {
+        self.occupant().filter(|(_, votes)| *votes >= self.quorum.needed()).map(|(occupant, _)| occupant)
+    }
+
     /// Who has the most nodes, and how many.
     fn occupant(&self) -> Option<(&Occupant, usize)> {
         let occupants = || self.said.iter().flatten().filter_map(Said::occupant);
-        let votes = |who: &Who| occupants().filter(|other| other.who == *who).count();
+        let votes = |who: &Who| occupants().filter(|other| other.who.is_same(who)).count();
         occupants().map(|occupant| (occupant, votes(&occupant.who))).max_by_key(|(_, votes)| *votes)
-    }
-
-    /// Whether it is this attempt itself, at a server that it has met by another name.
-    fn is_own(&self, occupant: &Occupant) -> bool {
-        matches!(&occupant.who, Who::Holder(token, _) if *token == self.claim.token)
-    }
-
-    /// What no time would mend.
-    fn objection(&self) -> Option<(String, Fault)> {
-        let about = |node: usize, fault: Fault| Some((self.nodes[node].name().to_owned(), fault));
-        for (node, said) in self.said.iter().enumerate() {
-            match said {
-                Some(Said::Failed(fault)) if matches!(fault.kind, FaultKind::Refused | FaultKind::Unfit) => {
-                    return about(node, fault.clone());
-                }
-                Some(Said::Held(occupant)) if occupant.nodes().is_some_and(|n| n != self.nodes.len()) => {
-                    let (theirs, ours) = (occupant.nodes().unwrap_or_default(), self.nodes.len());
-                    let why = format!(
-                        "{occupant}, with {theirs} node{}; we have {ours}: majorities of different sets need not meet, so give --node the same list everywhere",
-                        if theirs == 1 { "" } else { "s" },
-                    );
-                    return about(node, Fault::new(FaultKind::Unfit, why));
-                }
-                _ => {}
-            }
-        }
-        for (node, server) in self.servers.iter().enumerate() {
-            match server {
-                Inquiry::Forbidden(why) if self.guard.insists() => {
-                    let why = format!("--restart-guard cannot see whether it restarted: INFO: {why}");
-                    return about(node, Fault::new(FaultKind::Refused, why));
-                }
-                Inquiry::Told(identity) => {
-                    for (earlier, other) in self.servers[..node].iter().enumerate() {
-                        if let Inquiry::Told(other) = other
-                            && let Some(how) = identity.shared_with(other)
-                        {
-                            let why = format!("it {how} {}: nodes must be independent", self.nodes[earlier].name());
-                            return about(node, Fault::new(FaultKind::Unfit, why));
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-        // Where INFO tells nothing, or the other has not answered yet.
-        let own = |said: &Option<Said>| said.as_ref().and_then(Said::occupant).is_some_and(|who| self.is_own(who));
-        let node = self.said.iter().position(own)?;
-        let why = "it has the token that another node was given just now: nodes must be independent";
-        about(node, Fault::new(FaultKind::Unfit, why))
     }
 
     /// A node that may not say whether it restarted, and is used all the same; in its words.
@@ -342,6 +321,7 @@ impl Attempt {
 
     fn faults(&self) -> Vec<(String, Fault)> {
         let fault = |node: usize| match &self.said[node] {
+            _ if self.refusals[node].is_some() => self.refusals[node].clone(),
             None => self.waited_in_vain().then(|| Fault::timeout(self.claim.schedule.node_timeout())),
             Some(Said::Failed(fault)) => Some(fault.clone()),
             Some(Said::Granted) if self.ballot.has_granted(node) => None,
@@ -447,12 +427,12 @@ impl Said {
     }
 }
 
-/// A vote that comes when the lock is held already: a late grant is as good as a renewal.
+/// A vote that comes when the lock is held already: a late grant is as good as a renewal, at the counter that it raised.
 impl From<Vote> for Renewal {
     fn from(vote: Vote) -> Self {
         match vote {
-            Vote::Granted { until, .. } => Self::Renewed(until),
-            Vote::Held(_) => Self::Lost(Struck::Another),
+            Vote::Granted { until, fence } => Self::Renewed(until, Some(fence.get())),
+            Vote::Held(_) => Self::Lost(Struck::Another, None),
             Vote::Restarted => Self::Failed(Fault::new(FaultKind::Unavailable, "it restarted a short while ago")),
             Vote::Failed(fault) => Self::Failed(fault),
         }

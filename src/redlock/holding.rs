@@ -17,7 +17,7 @@ use crate::lock::instant::Instant;
 use crate::lock::lease::{Lease, Loss, Struck};
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
-use crate::node::{Claim, Fault, FaultKind, Pending, Queued, Renewal};
+use crate::node::{Claim, Counter, Fault, FaultKind, Pending, Queued, Renewal};
 
 /// A held lock.
 pub struct Holding {
@@ -54,10 +54,16 @@ struct Upkeep {
     asked: Option<Instant>,
     /// The last exchange got no answer in time: the next takes a new connection.
     silent: bool,
-    /// So many exchanges have failed since one succeeded.
+    /// The fence counter, as the node told it when it had no key.
+    told: Counter,
+    /// Number of exchanges since the last one that served the lease.
     failures: u32,
+    /// When the first of these failed without an answer that counts.
+    lost_since: Option<Instant>,
     /// What the last of them died of.
     fault: Option<Fault>,
+    /// Whether its refusal has been told.
+    refusal_told: bool,
     /// The connection that last worked has broken.
     broken: Pending<()>,
 }
@@ -80,6 +86,8 @@ pub enum Change {
     Extended(Instant),
     /// A node failed to renew; the lease still stands.
     Trouble(String, Fault),
+    /// The same, because the node refuses us; told once for each node.
+    Refused(String, Fault),
     /// It is lost, and that is final.
     Lost(Loss),
     /// After a loss: the place is kept until then.
@@ -109,11 +117,29 @@ impl Holding {
                 Asked::Answered if lease.wants_healing(node) => (now + pause(&claim), None),
                 Asked::Answered => (rhythm, None),
             };
-            Upkeep { due, asked, silent: false, failures: 0, fault: None, broken: nodes[node].broken() }
+            let broken = nodes[node].broken();
+            Upkeep {
+                due,
+                asked,
+                silent: false,
+                told: None,
+                failures: 0,
+                lost_since: None,
+                fault: None,
+                refusal_told: false,
+                broken,
+            }
         });
         let upkeep = upkeep.collect();
         let told = lease.deadline();
         Self { nodes, claim, fence, lease, upkeep, replies: late, alarm, stage: Stage::Keeping, broken: false, told }
+    }
+
+    /// The caller has been told that the nodes `which` refuse us.
+    pub fn has_told_refusals(&mut self, which: &[usize]) {
+        for &node in which {
+            self.upkeep[node].refusal_told = true;
+        }
     }
 
     /// What proves the lock to be ours.
@@ -183,7 +209,9 @@ impl Holding {
         upkeep.due = now + self.claim.schedule.node_timeout();
         let anew = std::mem::take(&mut upkeep.silent);
         let reply = if self.lease.wants_healing(node) || self.stage != Stage::Keeping || self.broken {
-            self.nodes[node].heal(&self.claim, self.fence, anew)
+            // After the lease nothing is set where another client may have had the lock.
+            let told = upkeep.told.filter(|_| self.stage == Stage::Keeping && Some(now) < self.lease.deadline());
+            self.nodes[node].heal(&self.claim, self.fence, told, anew)
         } else {
             self.nodes[node].renew(&self.claim, self.fence, anew)
         };
@@ -200,17 +228,52 @@ impl Holding {
         let gains = self.lease.wants_healing(node);
         let too_late = gains && self.stage == Stage::Keeping && clock::now() >= self.deadline();
         match renewal {
-            Renewal::Renewed(_) | Renewal::Healed(_) if too_late => {
+            Renewal::Renewed(..) | Renewal::Healed(..) if too_late => {
                 timely.then(|| self.failed(node, Fault::new(FaultKind::Unavailable, "it was healed too late")))
             }
             // Even a late one counts: it proves that the tenure was unbroken when the request ran.
-            Renewal::Renewed(until) => self.extended(node, asked, until),
-            Renewal::Healed(until) if timely => self.extended(node, asked, until),
+            Renewal::Renewed(until, counter) => self.renewed(node, asked, until, counter),
+            Renewal::Healed(until, counter) if timely => self.renewed(node, asked, until, counter),
             Renewal::Broken(until, by) => self.was_broken(node, asked, until.filter(|_| !too_late), &by),
-            Renewal::Lost(how) => self.struck(node, asked, how),
+            // A refused healing is no news: the counter has moved since it was told.
+            Renewal::Lost(Struck::Absent, counter) if gains && self.stage == Stage::Keeping => {
+                self.refused_healing(node, asked, counter);
+                None
+            }
+            Renewal::Lost(how, counter) => self.struck(node, asked, how, counter),
             Renewal::Failed(fault) if timely => Some(self.failed(node, fault)),
-            Renewal::Healed(_) | Renewal::Failed(_) => None,
+            Renewal::Healed(..) | Renewal::Failed(_) => None,
         }
+    }
+
+    /// Node `node` has our key, with a fence counter of `counter` before that. While the lease is to be kept, a node that joins
+    /// with a counter above our fence joins unproven, and the others are asked at once for their word.
+    fn renewed(&mut self, node: usize, asked: Instant, until: Instant, counter: Counter) -> Option<Change> {
+        let is_above = counter.is_none_or(|counter| counter > self.fence.get());
+        if is_above && self.stage == Stage::Keeping && self.lease.wants_healing(node) {
+            let now = clock::now();
+            self.lease.admit(node, asked, until, now);
+            for (other, upkeep) in self.upkeep.iter_mut().enumerate() {
+                if upkeep.asked.is_none() && self.lease.wants_word_of(other) {
+                    upkeep.due = now;
+                }
+            }
+        }
+        self.extended(node, asked, until)
+    }
+
+    /// Node `node` has no key of ours, and set none because its counter is not the one that the request named. Asked again at
+    /// once with the counter that it told; later if that was tried already.
+    fn refused_healing(&mut self, node: usize, asked: Instant, counter: Counter) {
+        let pause = self.pause_for_another(node);
+        let upkeep = &mut self.upkeep[node];
+        if upkeep.asked != Some(asked) {
+            return;
+        }
+        upkeep.asked = None;
+        let is_news = upkeep.told.is_none() && counter.is_some();
+        (upkeep.told, upkeep.failures) = (counter, upkeep.failures.saturating_add(1));
+        upkeep.due = clock::now() + if is_news { Duration::ZERO } else { pause };
     }
 
     fn extended(&mut self, node: usize, asked: Instant, until: Instant) -> Option<Change> {
@@ -218,13 +281,14 @@ impl Holding {
         if self.lease.wants_healing(node) {
             return None;
         }
+        let wanted = self.lease.wants_word_of(node);
         let upkeep = &mut self.upkeep[node];
         if upkeep.asked == Some(asked) {
             upkeep.asked = None;
-            upkeep.due = asked + self.claim.schedule.renew_every();
+            upkeep.due = if wanted { clock::now() } else { asked + self.claim.schedule.renew_every() };
             upkeep.broken = self.nodes[node].broken();
         }
-        (upkeep.failures, upkeep.fault) = (0, None);
+        (upkeep.failures, upkeep.lost_since, upkeep.fault, upkeep.told) = (0, None, None, None);
         let deadline = self.changed_deadline()?;
         Some(if self.stage == Stage::Keeping { Change::Extended(deadline) } else { Change::Shielded(deadline) })
     }
@@ -249,12 +313,15 @@ impl Holding {
         if std::mem::replace(&mut self.told, deadline) == deadline { None } else { deadline }
     }
 
-    fn struck(&mut self, node: usize, asked: Instant, how: Struck) -> Option<Change> {
+    fn struck(&mut self, node: usize, asked: Instant, how: Struck, counter: Counter) -> Option<Change> {
         let now = clock::now();
-        if self.upkeep[node].asked == Some(asked) {
-            self.upkeep[node].asked = None;
+        let pause_for_another = self.pause_for_another(node);
+        let upkeep = &mut self.upkeep[node];
+        if upkeep.asked == Some(asked) {
+            upkeep.asked = None;
         }
-        self.upkeep[node].fault = Some(Fault::new(FaultKind::Unavailable, how.to_string()));
+        upkeep.fault = Some(Fault::new(FaultKind::Unavailable, how.to_string()));
+        (upkeep.told, upkeep.failures) = (counter, upkeep.failures.saturating_add(1));
         let news = self.lease.struck(node) != Some(how);
         self.lease.strike(node, how, now);
         if self.stage != Stage::Keeping {
@@ -265,9 +332,8 @@ impl Holding {
             self.stage = Stage::Over;
             return Some(Change::Unshielded);
         }
-        // Set again at once; if somebody else is there or was, not sooner than in the usual rhythm.
-        self.upkeep[node].due =
-            if news && how == Struck::Absent { now } else { now + self.claim.schedule.renew_every() };
+        // A node without a key is healed at once. Another's key is mostly that of an attempt which is about to fail.
+        self.upkeep[node].due = if how == Struck::Absent { now } else { now + pause_for_another };
         let Some(loss) = self.lease.loss(now.before(self.claim.schedule.round())) else {
             // What is left of the lease may be shorter than before.
             return self.changed_deadline().map(Change::Extended).or_else(|| news.then(|| self.trouble(node)));
@@ -295,23 +361,35 @@ impl Holding {
 
     fn failed(&mut self, node: usize, fault: Fault) -> Change {
         let now = clock::now();
+        let upkeep = &mut self.upkeep[node];
+        // A node that refuses us is there, and remembers.
+        upkeep.lost_since = upkeep.lost_since.or(Some(now)).filter(|_| fault.kind != FaultKind::Refused);
         let pause = self.pause_after_failure(node, now);
         let upkeep = &mut self.upkeep[node];
         upkeep.asked = None;
         upkeep.due = now + pause;
         upkeep.failures = upkeep.failures.saturating_add(1);
-        upkeep.fault = Some(fault);
         upkeep.broken = Box::pin(std::future::pending());
-        self.trouble(node)
+        let is_news = fault.kind == FaultKind::Refused && !std::mem::replace(&mut upkeep.refusal_told, true);
+        upkeep.fault = Some(fault.clone());
+        if is_news { Change::Refused(self.nodes[node].name().to_owned(), fault) } else { self.trouble(node) }
     }
 
-    /// Short while the lease needs the node; if a majority has renewed without it, longer and longer, so that a node that
-    /// is gone for a day does not cost four connections a second.
+    /// Short while the lease needs the node, and for as long as a node that restarts grants nothing. The guard goes by the
+    /// server's wall clock, which a step puts forward: the holder then heals the node before others are granted there. Later,
+    /// if a majority has renewed without it, longer and longer: a node that is gone for a day must not cost four connections
+    /// a second.
     fn pause_after_failure(&self, node: usize, now: Instant) -> Duration {
         let short = pause(&self.claim);
-        let (schedule, failures) = (self.claim.schedule, self.upkeep[node].failures);
+        let (schedule, upkeep) = (self.claim.schedule, &self.upkeep[node]);
+        let may_restart = upkeep.lost_since.is_some_and(|since| now < since + self.claim.inquiry.unwrap_or_default());
         let at_ease = self.stage == Stage::Keeping && now < schedule.renew_at(self.deadline());
-        if at_ease { backoff::doubled(short, failures, schedule.renew_every()) } else { short }
+        if at_ease && !may_restart { backoff::doubled(short, upkeep.failures, schedule.renew_every()) } else { short }
+    }
+
+    /// Until a node at which others are is asked again: short at first, longer and longer up to the usual rhythm.
+    fn pause_for_another(&self, node: usize) -> Duration {
+        backoff::doubled(pause(&self.claim), self.upkeep[node].failures, self.claim.schedule.renew_every())
     }
 
     /// A connection broke: renew at once, so that a server that came back empty is noticed in milliseconds. Not sooner

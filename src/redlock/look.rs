@@ -33,6 +33,47 @@ impl Looks {
     }
 }
 
+/// Room for what one node tells in many looks, in bytes: some 10,000 locks that are held.
+const ROOM: usize = 8 << 20;
+
+/// What is left of that, for each node: one that invents locks must not use our memory up.
+pub struct Room {
+    left: Vec<usize>,
+    /// The nodes that are asked no more, by their numbers, and why.
+    away: Vec<(usize, Fault)>,
+    is_overfull: bool,
+}
+
+impl Room {
+    /// Room for so many nodes, of which those `away` are not asked.
+    pub fn new(nodes: usize, away: Vec<(usize, Fault)>) -> Self {
+        Self { left: vec![ROOM; nodes], away, is_overfull: false }
+    }
+
+    /// Counts what was seen. A node that has told more than there is room for is asked no more.
+    pub fn count(&mut self, looks: &Looks) {
+        for (node, sight) in looks.sights.iter().enumerate() {
+            let takes = sight.as_ref().map_or(0, Sight::size);
+            if takes > self.left[node] && !self.away.iter().any(|(away, _)| *away == node) {
+                let why = format!("its locks take over {} MiB; name those that are meant", ROOM >> 20);
+                self.is_overfull = true;
+                self.away.push((node, Fault::new(FaultKind::Unknown, why)));
+            }
+            self.left[node] = self.left[node].saturating_sub(takes);
+        }
+    }
+
+    /// Whether a node has told more than there is room for.
+    pub fn is_overfull(&self) -> bool {
+        self.is_overfull
+    }
+
+    /// The nodes that are asked no more, by their numbers, and why.
+    pub fn away(&self) -> &[(usize, Fault)] {
+        &self.away
+    }
+}
+
 /// Asks all nodes who has the lock, until `enough` says that more would change nothing, at most for `limit`.
 pub async fn look(nodes: &Nodes, key: &Key, limit: Duration, enough: impl Fn(&Census) -> bool) -> Looks {
     look_closely(nodes, key, limit, 0, &[], enough).await

@@ -23,7 +23,7 @@ use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
 use crate::node::{Fault, Freed, Node, Queued};
 
-/// How long replies of nodes beyond a majority are waited for, and those to one who gives up.
+/// How long a waiter that gives up waits for replies.
 const STRAGGLERS: Duration = Duration::from_millis(20);
 
 /// The nodes of one lock.
@@ -49,8 +49,9 @@ struct Freeing {
     faults: Vec<(String, Fault)>,
 }
 
-/// Deletes the lock at the nodes `which` if it is `token`'s. Returns when a majority has answered, the others have
-/// had a moment more, and every release is written; at the latest `limit` later, and `limit` more for the writing.
+/// Deletes the lock at the nodes `which` if it is `token`'s. Returns when a majority has deleted it, or all have answered, and
+/// every release is written: a node that hangs executes it when it wakes. At the latest `limit` later, and `limit` more for the
+/// writing.
 async fn release(
     nodes: &Nodes,
     which: &[usize],
@@ -68,17 +69,16 @@ async fn release(
         })
         .collect();
     let mut silent = which.to_vec();
-    let mut ends = clock::now() + limit;
+    let ends = clock::now() + limit;
     let mut freeing = Freeing::default();
-    while let Some(Some((index, freed))) = clock::until(ends, replies.next()).await {
+    while freeing.ours < needed
+        && let Some(Some((index, freed))) = clock::until(ends, replies.next()).await
+    {
         silent.retain(|&node| node != index);
         match freed {
             Freed::Released => freeing.ours += 1,
             Freed::NotOurs(how) => freeing.struck.push((index, how)),
             Freed::Failed(fault) => freeing.faults.push((nodes[index].name().to_owned(), fault)),
-        }
-        if freeing.ours == needed {
-            ends = ends.min(clock::now() + STRAGGLERS);
         }
     }
     // One that answered may have been sent it on an older connection too.

@@ -1,14 +1,21 @@
 //! All locks that a majority of the nodes knows of.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
 use crate::lock::key::Key;
-use crate::node::Fault;
 use crate::node::link::Access;
 use crate::node::survey::Survey;
+use crate::node::{Fault, FaultKind};
+
+/// Room for the names that one node tells, in bytes: some 20,000 of ordinary length. A server that invents names must not use
+/// our memory up.
+const ROOM: usize = 4 << 20;
+
+/// Bytes that a name takes besides its own, which are kept twice.
+const NAME: usize = 120;
 
 /// What was found.
 pub struct Found {
@@ -27,25 +34,36 @@ pub async fn survey(
     wanted: impl Fn(&Key) -> bool,
     progress: impl Fn(u64, u64),
 ) -> Found {
-    let (seen, of) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
-    let walk = async |access: &Access| -> Result<Vec<Key>, Fault> {
+    let (seen, of) = (std::cell::Cell::new(0), std::cell::Cell::new(0_u64));
+    let walk = async |access: &Access| -> Result<BTreeSet<Key>, Fault> {
         let mut survey = Survey::begin(access, limit).await?;
-        of.set(of.get() + survey.size().await?.unwrap_or_default());
-        let mut keys = Vec::new();
+        of.set(of.get().saturating_add(survey.size().unwrap_or_default()));
+        let (mut keys, mut room) = (BTreeSet::new(), ROOM);
         while let Some(names) = survey.step().await? {
-            keys.extend(names.iter().filter_map(|name| Key::of_derived("fence", name, prefix)).filter(&wanted));
+            for key in names.iter().filter_map(|name| Key::of_derived("fence", name, prefix)).filter(&wanted) {
+                let takes = NAME + 2 * key.stored().len();
+                if keys.insert(key) {
+                    room = room.checked_sub(takes).ok_or_else(too_many)?;
+                }
+            }
             seen.set(seen.get() + survey.stride());
             progress(seen.get(), of.get());
         }
         Ok(keys)
     };
-    let mut all = BTreeMap::new();
+    let mut all = BTreeSet::new();
     let mut faults = Vec::new();
     for (node, walked) in join_all(servers.iter().map(walk)).await.into_iter().enumerate() {
         match walked {
-            Ok(keys) => all.extend(keys.into_iter().map(|key| (key.stored().to_owned(), key))),
+            Ok(keys) => all.extend(keys),
             Err(fault) => faults.push((node, fault)),
         }
     }
-    Found { keys: all.into_values().collect(), faults }
+    Found { keys: all.into_iter().collect(), faults }
+}
+
+fn too_many() -> Fault {
+    let why =
+        format!("its locks' names take over {} MiB; name the locks, or give a pattern that fewer match", ROOM >> 20);
+    Fault::new(FaultKind::Unknown, why)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Place, place, usage};
+use super::{Place, outer_locks, place, usage};
 use crate::cli::operator::HeldArgs;
 use crate::cli::{NodeArgs, OutputArgs, Sources};
 use crate::exit::Failure;
@@ -58,6 +58,8 @@ pub struct HeldSettings {
     pub key: Key,
     /// The caller's proof.
     pub token: Token,
+    /// Whether the environment says that an `rlock run` above us keeps it.
+    pub is_kept: bool,
     /// Where it lives.
     pub reach: Reach,
     /// Says what happens.
@@ -69,6 +71,7 @@ impl HeldSettings {
     pub fn new(args: &HeldArgs, output: &OutputArgs, sources: &Sources) -> Result<Self, Failure> {
         let key = Key::new(&args.nodes.prefix, &args.key).map_err(usage)?;
         let report = Reporter { key: key.clone(), log: output.log, quiet: output.quiet, verbose: output.verbose };
-        Ok(Self { key, token: args.token, reach: Reach::new(&args.nodes, sources)?, report })
+        let is_kept = outer_locks().is_run(args.token);
+        Ok(Self { key, token: args.token, is_kept, reach: Reach::new(&args.nodes, sources)?, report })
     }
 }

@@ -111,12 +111,12 @@ fn understood(value: &Value) {
     }
     for keeps in [false, true] {
         match reply::renewal(value, now, keeps) {
-            Renewal::Renewed(until) | Renewal::Healed(until) => assert_eq!(until, now),
+            Renewal::Renewed(until, _) | Renewal::Healed(until, _) => assert_eq!(until, now),
             Renewal::Broken(until, by) => {
                 assert_eq!(until, keeps.then_some(now));
                 is_fit_to_be_shown(&by, LONGEST_OCCUPANT);
             }
-            Renewal::Lost(_) => {}
+            Renewal::Lost(..) => {}
             Renewal::Failed(fault) => a_fault(&fault),
         }
     }

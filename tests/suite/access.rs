@@ -2,9 +2,13 @@
 
 use std::io::Read;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::time::Duration;
 
-use crate::support::{Certificates, Server, rlock};
+use nix::sys::stat::Mode;
+use nix::unistd::{Uid, mkfifo};
+
+use crate::support::{Certificates, Server, rlock, skipped};
 
 #[test]
 fn a_password_comes_from_the_url_a_file_or_the_environment() {
@@ -81,7 +85,22 @@ fn a_password_file_that_others_may_read_is_refused() {
     };
     with(file.to_str().expect("a name")).said(&["--password-file", "644", "chmod 600"]);
     with("/no/such/file").said(&["--password-file /no/such/file"]);
-    with(dir.path().to_str().expect("a name")).said(&["--password-file", "not a file"]);
+    with(dir.path().to_str().expect("a name")).said(&["--password-file", "not a regular file"]);
+}
+
+#[test]
+fn a_password_file_of_another_user_is_refused() {
+    if !Uid::effective().is_root() {
+        return skipped("only root can give a file away");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("password");
+    std::fs::write(&file, "hunter2\n").expect("a file");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("its mode");
+    chown(&file, Some(65534), None).expect("another owner");
+    let file = file.to_str().expect("a name");
+    let finished = rlock("job").node("redis://127.0.0.1:1").args(["--password-file", file]).command(["true"]);
+    finished.code(78).said(&["--password-file", "uid 65534", "chown"]);
 }
 
 #[test]
@@ -144,4 +163,12 @@ fn an_issuer_file_without_a_certificate_is_78() {
     let with = |path: &str| rlock("job").node("rediss://127.0.0.1:1").args(["--ca", path]).command(["true"]).code(78);
     with(file.to_str().expect("a name")).said(&["--ca", "no PEM certificate"]);
     with("/no/such/ca").said(&["--ca /no/such/ca"]);
+    // None of these is waited for, or read to an end that it does not have.
+    let fifo = dir.path().join("fifo");
+    mkfifo(&fifo, Mode::S_IRWXU).expect("a fifo");
+    for path in [fifo.to_str().expect("a name"), "/dev/zero"] {
+        with(path).said(&["--ca", "not a regular file"]).within(Duration::from_secs(5));
+    }
+    std::fs::File::create(&file).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
+    with(file.to_str().expect("a name")).said(&["--ca", "larger than 1 MiB"]).within(Duration::from_secs(5));
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Server, alive, rlock, rlock_words};
+use crate::support::{Server, alive, eventually, rlock, rlock_words};
 
 #[test]
 fn words_reach_the_command_as_they_were_typed() {
@@ -82,7 +82,7 @@ fn the_command_learns_what_it_holds() {
         .args(["--prefix", "p:", "--ttl", "90s"])
         .sh("redis-cli -s ${RLOCK_NODE#redis+unix://} get p:job; env | grep ^RLOCK_ | sort")
         .code(0);
-    let [value, fence, key, node, prefix, token, ttl] = finished.stdout.as_slice() else {
+    let [value, fence, held, key, node, prefix, token, ttl] = finished.stdout.as_slice() else {
         panic!("{:?}", finished.stdout)
     };
     assert_eq!(key, "RLOCK_KEY=job");
@@ -91,6 +91,7 @@ fn the_command_learns_what_it_holds() {
     assert_eq!(node, &format!("RLOCK_NODE={}", server.url()));
     assert!(fence.strip_prefix("RLOCK_FENCE=").expect("a fence").parse::<u64>().is_ok());
     let token = token.strip_prefix("RLOCK_TOKEN=").expect("a token");
+    assert_eq!(held, &format!("RLOCK_HELD={token}:{}", fence.trim_start_matches("RLOCK_FENCE=")));
     let details = value.strip_prefix(&format!("{token} ")).expect("the value begins with the token");
     for part in
         ["\"user\":\"tester\"", "\"cmd\":\"sh\"", "\"ttl\":90000", "\"n\":1", "\"v\":1", "\"pid\":", "\"since\":"]
@@ -257,6 +258,64 @@ fn a_full_disk_and_a_closed_stderr_change_nothing_for_the_command() {
 }
 
 #[test]
+fn a_limit_of_file_sizes_is_an_error_for_rlock_and_what_it_was_for_the_command() {
+    let server = Server::start();
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = dir.path().join("log");
+    let run = |node: &str| {
+        let script = format!(
+            "ulimit -f 0; {} run -v --key job --node {node} -- sh -c 'grep SigIgn /proc/self/status; exit 5' 2>{}",
+            env!("CARGO_BIN_EXE_rlock"),
+            log.display()
+        );
+        Command::new("sh").args(["-c", &script]).output().expect("sh")
+    };
+    let output = run(&server.url());
+    assert_eq!(output.status.code(), Some(5));
+    // XFSZ is 25.
+    let ignored = String::from_utf8_lossy(&output.stdout).into_owned();
+    let set = ignored.rsplit('\t').next().and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    assert!(set.is_some_and(|set| set & 1 << 24 == 0), "{ignored}");
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+    // A lock on this machine cannot be written down.
+    assert_eq!(run(&format!("local:{}", dir.path().display())).status.code(), Some(78));
+}
+
+#[test]
+fn what_stands_in_the_environment_and_is_no_variable_reaches_the_command() {
+    let server = Server::start();
+    let script = format!(
+        "import os, ctypes
+words = [{:?}, 'run', '--key', 'job', '--node', {:?}, '--', 'cat', '/proc/self/environ']
+entries = [b'PATH=' + os.environ['PATH'].encode(), b'alone', b'=odd', b'A=1', b'A=2']
+strings = lambda all: (ctypes.c_char_p * (len(all) + 1))(*all, None)
+ctypes.CDLL(None).execve(words[0].encode(), strings([word.encode() for word in words]), strings(entries))",
+        env!("CARGO_BIN_EXE_rlock"),
+        server.url()
+    );
+    let output = Command::new("python3").args(["-c", &script]).output().expect("python3");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let entries: Vec<&str> = text.split('\0').collect();
+    assert_eq!(entries.get(1..5), Some(&["alone", "=odd", "A=1", "A=2"][..]), "{text:?} {output:?}");
+}
+
+#[test]
+fn memory_that_is_short_for_the_command_leaves_no_lock() {
+    let server = Server::start();
+    // From where rlock cannot even start to where there is plenty: somewhere between, it wins the lock and has no more.
+    for limit in (4000..24_000).step_by(100) {
+        let script = format!(
+            "ulimit -v {limit}; exec {} run --ttl 1m --key job --node {} -- true",
+            env!("CARGO_BIN_EXE_rlock"),
+            server.url()
+        );
+        let status = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status().expect("sh");
+        // Where rlock dies of it, the guard gives the lock back.
+        eventually(&format!("{limit} KiB: {status:?}: the lock is free"), || server.cli(&["EXISTS", "job"]) == "0");
+    }
+}
+
+#[test]
 fn a_nested_run_of_the_same_lock_runs_at_once_under_the_outer_one() {
     let server = Server::start();
     for node in [server.url(), "local:/tmp/rlock-suite-nested".to_owned()] {
@@ -266,14 +325,11 @@ fn a_nested_run_of_the_same_lock_runs_at_once_under_the_outer_one() {
         let [outer, first, code, second] = finished.stdout.as_slice() else { panic!("{:?}", finished.stdout) };
         assert!(outer == first && outer == second && code == "3", "{:?}", finished.stdout);
 
-        let refused = format!("{} run --key job --max-run 5s -- true", env!("CARGO_BIN_EXE_rlock"));
-        rlock("job").node(&node).args(["-c", &refused]).finish().code(64).said(&["job", "--max-run", "give"]);
-
         // Of another key, with another prefix, or with variables that lie, it is a run like any other.
         let tried = format!(
             "R='{} run -n -q'
              $R -k other -- echo other; $R -k job --prefix p: -- echo prefix
-             RLOCK_TOKEN=5ae7c1be-3e1a-4a44-8c5a-0d3b6b3cbb4f; $R -k job -- echo lie; echo $?",
+             RLOCK_TOKEN=5ae7c1be-3e1a-4a44-8c5a-0d3b6b3cbb4f; RLOCK_HELD=$RLOCK_TOKEN:7; $R -k job -- echo lie; echo $?",
             env!("CARGO_BIN_EXE_rlock")
         );
         rlock("job").node(&node).args(["-c", &tried]).finish().code(0).printed(&["other", "prefix", "75"]);

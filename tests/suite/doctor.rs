@@ -197,11 +197,18 @@ fn a_user_with_the_rights_of_the_line_can_do_everything() {
     held.finish().code(79);
     server.cli(&["HSET", "job", "a", "b"]);
     verb(&["break", "job", "-y", "-q", "--foreign"]).finish().code(0).silent();
-    verb(&["doctor", "-k", "job"]).finish().code(0).tells(&["verdict: fit"]);
     assert_eq!(server.cli(&["ACL", "LOG"]), "");
+    let fit = ["verdict: fit", "appendfsync unknown: CONFIG GET is not allowed"];
+    verb(&["doctor", "-k", "job"]).finish().code(0).tells(&fit);
     // And nothing else.
     verb(&["run", "-k", "other", "true"]).finish().code(77);
-    for refused in [&["KEYS", "*"][..], &["FLUSHALL"], &["CONFIG", "SET", "appendonly", "no"], &["ACL", "LIST"]] {
+    for refused in [
+        &["KEYS", "*"][..],
+        &["FLUSHALL"],
+        &["CONFIG", "GET", "requirepass"],
+        &["CONFIG", "SET", "appendonly", "no"],
+        &["ACL", "LIST"],
+    ] {
         let said = server.cli(&[&["--user", "rlock", "--pass", "pw", "--no-auth-warning"], refused].concat());
         assert!(said.contains("no permissions"), "{refused:?}: {said}");
     }
@@ -230,6 +237,109 @@ fn each_right_of_the_line_is_missed_when_it_is_taken_away() {
         assert!(text.contains(&format!("may not use {right}")), "{right} is not missed: {text}");
         assert_eq!(server.cli(&["ACL", "SETUSER", "rlock", &format!("+{right}")]), "OK");
     }
+}
+
+/// CONFIG GET shows the server's passwords, and a pattern with `*` for the kind reaches other locks' counters.
+#[test]
+fn the_line_opens_neither_the_servers_passwords_nor_other_locks() {
+    let server = Server::tcp(&["--appendonly", "yes"]);
+    let line = granted(&server.url());
+    assert_eq!(server.cli(&line.iter().map(String::as_str).collect::<Vec<_>>()), "OK");
+    let readme = include_str!("../../README.md");
+    let (_, patterns) = readme.split_once("with a pattern each: `").expect("the patterns");
+    let patterns: Vec<&str> = patterns.split_once('`').expect("their end").0.split_whitespace().collect();
+    server.cli(
+        &[&["ACL", "SETUSER", "deployer", "on", ">pw", "resetchannels", "&rlock:wake:*", "+@all"], &patterns[..]]
+            .concat(),
+    );
+    let as_user = |user: &str, words: &[&str]| {
+        server.cli(&[&["--user", user, "--pass", "pw", "--no-auth-warning"], words].concat())
+    };
+    for secret in ["requirepass", "masterauth", "*"] {
+        assert!(as_user("rlock", &["CONFIG", "GET", secret]).contains("no permissions"), "{secret}");
+    }
+    for kind in ["fence", "queue", "offer", "watch"] {
+        let own = format!("rlock:{kind}:{{deploy-1}}:deploy-1");
+        assert_eq!(as_user("deployer", &["TYPE", &own]), "none");
+        for foreign in ["{prod:deploy-1}:prod:deploy-1", "{other}:other", "{deploy-1}:prod{deploy-1}"] {
+            let said = as_user("deployer", &["TYPE", &format!("rlock:{kind}:{foreign}")]);
+            assert!(said.contains("NOPERM"), "{kind} {foreign}: {said}");
+        }
+    }
+    let run = |key: &str| rlock(key).node(&server.tcp_url().replace("://", "://deployer@")).env("RLOCK_PASSWORD", "pw");
+    run("deploy-1").command(["true"]).code(0).silent();
+    run("prod:deploy-1").command(["true"]).code(77);
+}
+
+#[test]
+fn a_users_name_that_would_add_words_to_the_line_is_refused() {
+    for name in ["x%20nopass%20~%2A%20%2B%40all", "x%0Ay", "x%E2%80%AEy"] {
+        let told = doctor(&format!("redis://{name}@127.0.0.1:1")).finish().code(78).printed(&[]);
+        told.said(&["--node redis://127.0.0.1:1", "no server has a user"]).never_said("nopass");
+    }
+    let told = doctor("redis://a%22b@127.0.0.1:1").finish().code(69);
+    told.tells(&[r#"ACL SETUSER "a\"b" on >PASSWORD "#]);
+}
+
+/// What doctor says of a server that refuses to set keys, and that `run` ends there with 69 as well.
+fn sets_no_key(server: &Server, words: &[&str]) {
+    rlock("job").on(server).args(["-n"]).command(["true"]).code(69);
+    let all: Vec<&str> = [&["unfit: ", "not fit"], words].concat();
+    doctor(&server.url()).finish().code(69).tells(&all);
+    // Among three it is a vote missing.
+    let others = [good(), good()];
+    let nodes = joined(&[server, &others[0], &others[1]]);
+    let told = doctor(&nodes).args(["--restart-guard", "off"]).finish().code(1);
+    told.tells(&[&["warn: ", "see the warnings"], words].concat());
+}
+
+#[test]
+fn a_server_that_is_out_of_memory_is_unfit() {
+    let server = good();
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    sets_no_key(&server, &["it is out of memory and sets no key", "maxmemory 1B", "raise maxmemory"]);
+}
+
+#[test]
+fn a_server_that_lacks_replicas_is_unfit() {
+    let server = Server::with(&["--appendonly", "yes", "--min-replicas-to-write", "1"]);
+    sets_no_key(&server, &["fewer replicas are in step (0) than min-replicas-to-write", "bring its replicas back"]);
+}
+
+#[test]
+fn a_server_whose_snapshot_failed_is_unfit_if_it_refuses_writes_for_that() {
+    let server = Server::with(&["--appendonly", "yes"]);
+    server.cli(&["CONFIG", "SET", "save", "3600 1"]);
+    // What stands in the way is a directory, which root cannot write either.
+    std::fs::create_dir(server.socket().with_file_name("dump.rdb")).expect("a directory");
+    server.cli(&["BGSAVE"]);
+    eventually("it failed", || server.cli(&["INFO", "persistence"]).contains("rdb_last_bgsave_status:err"));
+    sets_no_key(&server, &["its last snapshot failed, and stop-writes-on-bgsave-error is on", "BGSAVE"]);
+    server.cli(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]);
+    rlock("job").on(&server).args(["-n"]).command(["true"]).code(0).silent();
+    doctor(&server.url()).finish().code(1).tells(&["warn: ", "its last snapshot failed", "see the warnings"]);
+}
+
+#[test]
+fn a_cluster_without_its_slots_is_unfit() {
+    let server = Server::with(&["--appendonly", "yes", "--cluster-enabled", "yes"]);
+    sets_no_key(&server, &["part of a cluster that is down", "CLUSTER INFO"]);
+}
+
+#[test]
+fn a_user_that_may_use_no_other_keys_is_told_what_info_proves() {
+    let server = Server::tcp(&["--appendonly", "yes", "--maxmemory", "1"]);
+    server.cli(&["ACL", "SETUSER", "narrow", "on", "nopass", "~x", "&*", "+@all"]);
+    let node = server.tcp_url().replace("://", "://narrow@");
+    doctor(&node).finish().code(69).tells(&["it is out of memory and sets no key"]);
+}
+
+#[test]
+fn a_minority_that_refuses_us_is_a_warning_with_its_own_cure() {
+    let servers = [good(), good(), Server::tcp(&["--appendonly", "yes", "--requirepass", "hunter2"])];
+    let nodes = [servers[0].url(), servers[1].url(), servers[2].tcp_url()];
+    let told = doctor(&nodes.join(",")).args(["--restart-guard", "off"]).finish().code(1);
+    told.tells(&["warn: ", &nodes[2], "NOAUTH", "give the user and password", "see the warnings"]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::support::{Nodes, Running, eventually, rlock};
+use crate::support::{Nodes, Running, Server, eventually, rlock};
 
 const COUNTER: &str = "rlock:fence:{job}:job";
 
@@ -87,4 +87,17 @@ fn twenty_who_wait_all_get_their_turn_and_a_higher_fence_each() {
     }
     assert!(fences.chunks(2).map(|pair| pair[0]).is_sorted_by(|a, b| a < b), "{fences:?}");
     nodes.are_clean();
+}
+
+/// A client whose clock is behind names a low number, and the next one a higher: the server starts above both.
+#[test]
+fn a_counter_that_one_server_lost_starts_above_every_number_that_a_client_may_name() {
+    let server = Server::ahead(10);
+    for _ in 0..2 {
+        let now: u64 = server.cli(&["TIME"]).lines().next().and_then(|time| time.parse().ok()).expect("a time");
+        let run = rlock("job").on(&server).sh("echo $RLOCK_FENCE").code(0).silent();
+        let fence: u64 = run.stdout[0].parse().expect("a fence");
+        assert!(fence >= (now + 5) * 1_000_000, "{fence} at {now}");
+        server.cli(&["FLUSHALL"]);
+    }
 }

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
-use crate::support::{Running, Server, alive, eventually, rlock, signal};
+use crate::support::{Running, Server, alive, children, eventually, guard_of, rlock, signal};
 
 /// Milliseconds, on a machine whose cores are all busy with other tests. `benches/` measures it on an idle one.
 const MOMENT: Duration = Duration::from_millis(400);
@@ -72,21 +72,6 @@ fn last_line(file: &Path) -> f64 {
     text.lines().rev().find_map(|line| line.parse().ok()).expect("a tick")
 }
 
-fn children(pid: i32) -> Vec<i32> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    text.split_whitespace().map(|word| word.parse().expect("a pid")).collect()
-}
-
-fn guard_of(rlock: i32) -> i32 {
-    let name = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let mut found = None;
-    eventually("there is a guard", || {
-        found = children(rlock).into_iter().find(|pid| name(pid).trim() == "rlock-guard");
-        found.is_some()
-    });
-    found.expect("a guard")
-}
-
 fn local() -> (TempDir, String) {
     let dir = tempfile::tempdir().expect("a directory");
     let node = format!("local:{}", dir.path().display());
@@ -104,9 +89,8 @@ fn rlock_killed_means_the_command_is_gone_in_milliseconds() {
         witness.rlock.signal(Signal::SIGKILL);
         let took = witness.dies();
         assert!(took < MOMENT, "{took:?}");
-        // The lock is left to its lease: nobody got it early.
-        assert_eq!(server.cli(&["EXISTS", "job"]), "1");
-        server.cli(&["DEL", "job"]);
+        // The guard has given it back or is about to.
+        eventually("the lock is free", || server.cli(&["EXISTS", "job"]) == "0");
     }
 }
 
@@ -206,6 +190,8 @@ fn rlock_and_its_guard_killed_at_once_take_the_command_with_them() {
         signal(guard, Signal::SIGKILL);
         signal(job.pid(), Signal::SIGKILL);
         eventually("the command is dead", || !alive(command));
+        // The lock is left to its lease: no other client gets it early.
+        assert_eq!(server.cli(&["EXISTS", "job"]), "1");
         server.cli(&["DEL", "job"]);
     }
 }
@@ -336,6 +322,29 @@ fn a_command_that_runs_too_long_is_stopped_with_124() {
     }
     rlock("job").on(&server).args(["--max-run", "5s"]).sh("exit 3").code(3).silent();
     rlock("job").on(&server).args(["--max-run", "0"]).sh("exit 3").code(3).silent();
+}
+
+#[test]
+fn a_grace_longer_than_the_lease_is_given_in_full_when_the_time_is_up_and_cut_for_a_loss() {
+    let server = Server::start();
+    let mut job = rlock("job")
+        .on(&server)
+        .args(["--ttl", "1500ms", "--max-run", "200ms", "--kill-after", "2m"])
+        .stdin(std::process::Stdio::piped())
+        .hold("trap 'echo asked' TERM; echo ready; read interrupted; read line; exit 5");
+    job.wait_for("asked");
+    // Renewals come three to a lease: the grace is longer than one.
+    server.wait_until_asked(5);
+    assert!(job.is_running());
+    drop(job.stdin.take());
+    job.finish().code(124);
+
+    let witness = Witness::start(&server.url(), &["--ttl", "1500ms", "--kill-after", "2m"]);
+    server.freeze();
+    let took = witness.dies();
+    server.thaw();
+    assert!(took < Duration::from_millis(1500) + MOMENT, "{took:?}");
+    witness.rlock.finish().code(79);
 }
 
 #[test]

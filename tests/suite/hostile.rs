@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{Finished, Rlock, rlock, rlock_words};
+use crate::support::{Finished, Rlock, Server, rlock, rlock_words};
 
 const TOKEN: &str = "6b29fc40-ca47-4067-b31d-00dd010662da";
 
@@ -188,7 +188,7 @@ fn busy(more: impl Fn(&mut TcpStream) -> io::Result<()> + Send + Sync + 'static)
         if is_said(b"HELLO") {
             stream.write_all(b"%1\r\n+server\r\n+redis\r\n")?;
         }
-        if is_said(b"SUBSCRIBE") {
+        if is_said(b"SUBSCRIBE\r\n") {
             stream.write_all(b">3\r\n+subscribe\r\n$1\r\nx\r\n:1\r\n")?;
         }
         if is_said(b"EVAL") {
@@ -202,6 +202,87 @@ fn busy(more: impl Fn(&mut TcpStream) -> io::Result<()> + Send + Sync + 'static)
         Ok(())
     });
     (url, attempts)
+}
+
+/// A server that finds something in each step of a SCAN, and never comes to its end: names of locks, `length` bytes each; none
+/// if that is 0. It says that it has `size` keys.
+fn endless(length: usize, size: i64) -> String {
+    let steps = AtomicUsize::new(0);
+    server(move |request, stream| {
+        let is_said = |word: &[u8]| request.windows(word.len()).any(|window| window == word);
+        if is_said(b"DBSIZE") {
+            return write!(stream, ":{size}\r\n");
+        }
+        if !is_said(b"SCAN") {
+            return stream.write_all(b"-ERR what\r\n");
+        }
+        let step = steps.fetch_add(1, Ordering::Relaxed);
+        let name = |number: usize| {
+            let key = format!("{step}-{number:0length$}");
+            let name = format!("rlock:fence:{{{key}}}:{key}");
+            format!("${}\r\n{name}\r\n", name.len())
+        };
+        let names: String = (0..if length == 0 { 0 } else { 1000 }).map(name).collect();
+        let count = names.lines().count() / 2;
+        let cursor = (step + 1).to_string();
+        write!(stream, "*2\r\n${}\r\n{cursor}\r\n*{count}\r\n{names}", cursor.len())
+    })
+}
+
+#[test]
+fn a_walk_through_keys_that_has_no_end_is_ended_with_little_memory_used() {
+    let cases = [
+        (0, 0, "SCAN comes to no end"),
+        (0, 1_000_000, "SCAN comes to no end"),
+        (8, i64::MAX, "its locks' names take over 4 MiB"),
+        (900, i64::MAX, "its locks' names take over 4 MiB"),
+    ];
+    for (length, size, why) in cases {
+        let url = endless(length, size);
+        let finished = frugal(rlock_words(["inspect", "--node", &url, "--quiet"])).finish().code(69);
+        is_clean("a walk", &finished);
+        finished.said(&["cannot look for locks", &url, why]).within(Duration::from_secs(20));
+    }
+}
+
+/// A server that knows of 5000 locks, each with a holder and 32 who wait.
+fn crowded() -> String {
+    let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+    let value = format!("{TOKEN} {{\"host\":\"h\",\"note\":\"{}\"}}", "n".repeat(900));
+    let waiter = bulk(&format!("{TOKEN} {} 1 1700000000000", "h".repeat(60))) + &bulk("1");
+    let (kind, head, waiters) = (bulk("held") + &bulk("string"), bulk(&value), waiter.repeat(32));
+    let look = format!("*4\r\n*5\r\n{kind}:{}\r\n{head}:30000\r\n{}*64\r\n{waiters}:0\r\n", value.len(), bulk("1"));
+    server(move |request, stream| {
+        let said = |word: &[u8]| request.windows(word.len()).filter(|window| *window == word).count();
+        if said(b"DBSIZE") > 0 {
+            stream.write_all(b":5000\r\n")?;
+        }
+        if said(b"SCAN") > 0 {
+            let names: String = (0..5000).map(|number| bulk(&format!("rlock:fence:{{{number}}}:{number}"))).collect();
+            write!(stream, "*2\r\n{}*5000\r\n{names}", bulk("0"))?;
+        }
+        stream.write_all(look.repeat(said(b"EVAL\r\n")).as_bytes())
+    })
+}
+
+#[test]
+fn locks_that_a_server_invents_are_looked_at_with_little_memory_used() {
+    let url = crowded();
+    let finished = frugal(rlock_words(["inspect", "--node", &url, "--quiet"])).finish().code(69);
+    is_clean("locks", &finished);
+    finished.said(&["cannot look at all locks", &url, "its locks take over 8 MiB"]).within(Duration::from_secs(20));
+}
+
+#[test]
+fn a_node_whose_keys_have_no_end_does_not_hide_the_locks_of_the_others() {
+    let servers = [Server::start(), Server::start()];
+    let url = format!("{},{},{}", servers[0].url(), servers[1].url(), endless(8, 0));
+    for server in &servers {
+        server.cli(&["SET", "job", &format!("{TOKEN} {{\"host\":\"web1\"}}"), "PX", "60000"]);
+        server.cli(&["SET", "rlock:fence:{job}:job", "1"]);
+    }
+    let shown = rlock_words(["inspect", "--node", &url]).finish().code(0).stdout.join("\n");
+    assert!(shown.contains("job") && shown.contains("web1") && shown.contains("2/3"), "{shown}");
 }
 
 const GO: &str = ">3\r\n+message\r\n$1\r\nx\r\n$2\r\ngo\r\n";
@@ -254,5 +335,35 @@ fn what_is_said_instead_of_a_greeting_costs_a_waiter_no_more() {
         let finished = waits.command(["echo", "ran"]).printed(&[]).within(Duration::from_millis(2900));
         assert!(finished.exited_with(75) || finished.exited_with(69), "{what}: {:?}", finished.stderr);
         is_clean(what, &finished);
+    }
+}
+
+#[test]
+fn a_server_that_repeats_the_password_is_quoted_without_it() {
+    let password = "correct horse battery staple";
+    for repeated in [password, "correct horse"] {
+        let said = format!("-BUSY unknown command, with args beginning with: '3' 'AUTH' 'default' '{repeated}\r\n");
+        for word in ["HELLO", "EVAL"] {
+            let said = said.clone();
+            let (behind, _) = busy(|_| Ok(()));
+            let behind = behind.trim_start_matches("redis://").to_owned();
+            let url = server(move |request, stream| {
+                let has = |word: &str| request.windows(word.len()).any(|window| window == word.as_bytes());
+                if has(word) {
+                    return stream.write_all(said.as_bytes());
+                }
+                if has("AUTH") {
+                    return stream.write_all(b"+OK\r\n");
+                }
+                let mut to = TcpStream::connect(&behind)?;
+                to.write_all(request)?;
+                let mut reply = [0; 4096];
+                let length = to.read(&mut reply)?;
+                stream.write_all(&reply[..length])
+            });
+            let waits = rlock("job").node(&url).env("RLOCK_PASSWORD", password).args(["-v", "--wait", "1.5"]);
+            let finished = waits.command(["echo", "ran"]).printed(&[]).mentions(&["BUSY unknown command", "'***"]);
+            assert!(!finished.stderr.contains("correct"), "{word}: {}", finished.stderr);
+        }
     }
 }

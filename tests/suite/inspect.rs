@@ -119,6 +119,8 @@ fn votes_are_told_by_node_and_no_majority_is_69() {
     assert!(shown[1].contains("2/3"), "{shown:?}");
     assert!(shown[2].contains(&servers[2].url()) && shown[2].contains("f00dfeed"), "{shown:?}");
     servers[2].freeze();
+    let nothing = inspect(&nodes).args(["none*"]).finish().code(0).stdout;
+    assert!(nothing[0] == "no lock is held" && nothing[1].contains(&servers[2].url()), "{nothing:?}");
     let lock = seen(&nodes, &["job"], 0).remove(0);
     assert_eq!(lock["votes"]["held"], 2);
     assert!(lock["nodes"][2]["error"].as_str().is_some_and(|error| error.contains("no answer")), "{lock}");

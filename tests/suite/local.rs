@@ -1,33 +1,36 @@
 //! The embedded `local` node: flock(2) in a directory of this machine.
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::support::{Running, alive, eventually, rlock};
+use crate::support::{Running, alive, eventually, rlock, rlock_words};
 
-struct Place {
-    dir: TempDir,
+/// A directory of locks.
+pub(crate) struct Place {
+    pub(crate) dir: TempDir,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().expect("a directory") }
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("local:{}", self.dir.path().display())
     }
 
-    fn files(&self) -> Vec<String> {
+    pub(crate) fn files(&self) -> Vec<String> {
         let names = std::fs::read_dir(self.dir.path()).expect("a directory").flatten();
         names.map(|entry| entry.file_name().to_string_lossy().into_owned()).filter(|name| name != ".fence").collect()
     }
 
-    fn hold(&self, script: &str) -> Running {
+    pub(crate) fn hold(&self, script: &str) -> Running {
         rlock("job").node(&self.url()).stdin(Stdio::piped()).hold(script)
     }
 }
@@ -129,14 +132,6 @@ fn any_key_is_a_safe_name() {
 }
 
 #[test]
-fn the_default_directory_is_the_users_own_and_the_same_for_cron() {
-    let script = "ls -ld /run/lock/rlock-$(id -u) /tmp/rlock-$(id -u) 2>/dev/null | cut -c1-10";
-    let finished =
-        rlock("job").node("local").env("TMPDIR", "/nowhere").env("XDG_RUNTIME_DIR", "/nowhere").sh(script).code(0);
-    assert!(finished.stdout.iter().any(|line| line == "drwx------"), "{:?}", finished.stdout);
-}
-
-#[test]
 fn the_lock_ends_with_rlock_however_that_ends() {
     let place = Place::new();
     let mut holder = rlock("job").node(&place.url()).args(["--", "sh", "-c", "echo self $$; exec sleep 60"]).spawn();
@@ -172,20 +167,75 @@ fn a_file_that_was_deleted_or_replaced_is_a_lost_lock() {
 }
 
 #[test]
-fn a_symlink_at_the_name_is_not_followed() {
-    let place = Place::new();
-    let target = place.dir.path().join("precious");
-    std::fs::write(&target, "data").expect("a file");
-    symlink(&target, place.dir.path().join("job.lock")).expect("a symlink");
-    rlock("job").node(&place.url()).command(["true"]).code(78).said(&["job", "local:"]);
-    assert_eq!(std::fs::read_to_string(&target).expect("the file"), "data");
+fn a_lock_that_is_taken_away_is_noticed_long_before_the_next_renewal() {
+    let deleted = |place: &Path| std::fs::remove_file(place.join("job.lock"));
+    let moved = |place: &Path| std::fs::rename(place.join("job.lock"), place.join("elsewhere"));
+    let without_its_directory = |place: &Path| std::fs::rename(place, place.with_extension("moved"));
+    for take_away in [deleted, moved, without_its_directory] {
+        let place = Place::new();
+        let locks = place.dir.path().join("locks");
+        let url = format!("local:{}", locks.display());
+        // The lease is renewed every 10 s.
+        let mut job = rlock("job").node(&url).args(["--", "sh", "-c", "echo self $$; exec sleep 60"]).spawn();
+        let command = job.wait_for_pid("self");
+        take_away(&locks).expect("a file that can be taken away");
+        let begin = Instant::now();
+        job.finish().code(79).mentions(&["job", "lost the lock"]);
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        assert!(!alive(command));
+    }
 }
 
 #[test]
-fn a_directory_that_cannot_be_used_is_78() {
-    rlock("job").node("local:/proc/nowhere").command(["true"]).code(78).said(&["local:/proc/nowhere"]);
-    rlock("job").node("local:/etc/passwd").command(["true"]).code(78).said(&["local:/etc/passwd"]);
-    rlock("job").node("local:relative").command(["true"]).code(78).said(&["absolute"]);
+fn a_waiter_finds_the_lock_in_the_directory_that_took_the_place_of_the_first() {
+    let place = Place::new();
+    let locks = place.dir.path().join("locks");
+    let url = format!("local:{}", locks.display());
+    let holder = rlock("job").node(&url).hold("echo ready; read line; true");
+    let mut waiter = rlock("job").node(&url).args(["-v", "--", "echo", "mine"]).spawn();
+    waiter.wait_until_told("waiting");
+    std::fs::rename(&locks, place.dir.path().join("moved")).expect("a directory");
+    waiter.finish().code(0).printed(&["mine"]);
+    holder.finish().code(79);
+}
+
+#[test]
+fn a_look_tells_a_holder_from_a_leftover_and_keeps_no_taker_out() {
+    let place = Place::new();
+    let holder = place.hold("echo ready; read line; true");
+    rlock_words(["inspect", "job", "--node", &place.url()]).finish().code(0);
+    holder.signal(Signal::SIGKILL);
+    eventually("the lock is free", || rlock_words(["inspect", "job", "--node", &place.url()]).finish().exited_with(1));
+    let file = place.dir.path().join("job.lock");
+    let leftover = std::fs::read(&file).expect("what a killed holder leaves");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let look = || {
+            while !over.load(Ordering::Relaxed) {
+                rlock_words(["inspect", "job", "--node", &place.url()]).finish();
+            }
+        };
+        scope.spawn(look);
+        scope.spawn(look);
+        for _ in 0..40 {
+            rlock("job").node(&place.url()).args(["-n"]).command(["true"]).code(0).silent();
+            std::fs::write(&file, &leftover).expect("a leftover");
+            std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("its mode");
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_file_that_is_held_is_kept_young() {
+    let place = Place::new();
+    let file = place.dir.path().join("job.lock");
+    let holder = rlock("job").node(&place.url()).args(["--ttl", "900ms"]).hold("echo ready; read line; true");
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let opened = std::fs::OpenOptions::new().write(true).open(&file).expect("the lock's file");
+    opened.set_modified(old).expect("its age");
+    eventually("it is touched", || opened.metadata().and_then(|it| it.modified()).expect("its age") > old);
+    holder.finish().code(0).silent();
 }
 
 #[test]

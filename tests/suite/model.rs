@@ -85,7 +85,7 @@ struct Node {
 enum Request {
     Acquire { token: Token, asked: u64 },
     Renew { token: Token, asked: u64, fence: Fence },
-    Heal { token: Token, asked: u64, fence: Fence },
+    Heal { token: Token, asked: u64, fence: Fence, told: Option<u64> },
 }
 
 #[derive(Clone)]
@@ -93,9 +93,10 @@ enum Reply {
     Granted(Fence),
     /// Held by another, or restarted.
     Denied(bool),
-    Renewed,
-    Healed,
-    Struck(Struck),
+    /// With the counter, before anything was changed.
+    Renewed(u64),
+    Healed(u64),
+    Struck(Struck, u64),
 }
 
 #[derive(Clone)]
@@ -111,16 +112,21 @@ struct Client {
     upkeep: u8,
     phase: Phase,
     requests: [VecDeque<Request>; NODES],
+    /// The counter that a node told when it had no key.
+    told: [Option<u64>; NODES],
     /// What the ballot and the lease know of each node, once more, since they keep it to themselves.
     known: [Known; NODES],
 }
 
-/// The vote (0: open, 1: missing, else the fence), the end of the tenure, and when we were struck.
+/// The vote (0: open, 1: missing, else the fence), the end of the tenure, when we were struck, and since when the tenure lacks
+/// proof.
 #[derive(Clone, Copy, Hash, Default)]
 struct Known {
     vote: u64,
     end: u64,
     struck: Option<(Struck, u64)>,
+    unproven: Option<u64>,
+    vouched: u64,
 }
 
 #[derive(Clone)]
@@ -151,11 +157,13 @@ impl Client {
 
 impl Request {
     /// All of it but whose it is.
-    fn print(&self) -> (u8, u8, u64, u64) {
+    fn print(&self) -> (u8, u8, u64, u64, u64) {
         match self {
-            Self::Acquire { token, asked } => (0, token.1, *asked, 0),
-            Self::Renew { token, asked, fence } => (1, token.1, *asked, fence.get()),
-            Self::Heal { token, asked, fence } => (2, token.1, *asked, fence.get()),
+            Self::Acquire { token, asked } => (0, token.1, *asked, 0, 0),
+            Self::Renew { token, asked, fence } => (1, token.1, *asked, fence.get(), 0),
+            Self::Heal { token, asked, fence, told } => {
+                (2, token.1, *asked, fence.get(), told.map_or(0, |told| told + 1))
+            }
         }
     }
 }
@@ -185,24 +193,42 @@ impl Hasher for Mixer {
     }
 }
 
+impl Reply {
+    /// The counter of a node that has our key.
+    fn counter(&self) -> Option<u64> {
+        match self {
+            Self::Granted(fence) => Some(fence.get()),
+            Self::Renewed(counter) | Self::Healed(counter) => Some(*counter),
+            Self::Denied(_) | Self::Struck(..) => None,
+        }
+    }
+}
+
 impl Known {
-    fn learn(&mut self, phase: &Phase, now: u64, end: u64, reply: &Reply) {
+    fn learn(&mut self, node: usize, phase: &Phase, [asked, now, end]: [u64; 3], reply: &Reply) {
         let confirming = matches!(phase, Phase::Asking { confirming: Some(_), .. });
         let asking = matches!(phase, Phase::Asking { .. });
         match reply {
-            Reply::Granted(_) | Reply::Renewed | Reply::Healed => {
+            Reply::Granted(_) | Reply::Renewed(_) | Reply::Healed(_) => {
+                self.vouched = self.vouched.max(asked + 1);
+                if let (Some(counter), Phase::Holding { fence, lease }) = (reply.counter(), phase)
+                    && counter > fence.get()
+                    && lease.wants_healing(node)
+                {
+                    self.unproven = Some(now);
+                }
                 self.end = self.end.max(end);
                 self.struck = None;
                 match reply {
                     Reply::Granted(fence) if asking && !confirming => self.vote = fence.get() + 2,
-                    Reply::Renewed if asking => self.vote = 2,
+                    Reply::Renewed(_) if asking => self.vote = 2,
                     _ => {}
                 }
             }
-            Reply::Denied(_) | Reply::Struck(_) => {
+            Reply::Denied(_) | Reply::Struck(..) => {
                 self.vote = u64::from(asking);
-                if let Reply::Struck(how) = reply {
-                    *self = Self { end: 0, struck: Some((*how, now)), ..*self };
+                if let Reply::Struck(how, _) = reply {
+                    *self = Self { end: 0, struck: Some((*how, now)), unproven: None, ..*self };
                 }
             }
         }
@@ -216,6 +242,7 @@ impl World {
             upkeep: bounds.upkeep,
             phase: Phase::Idle,
             requests: Default::default(),
+            told: Default::default(),
             known: Default::default(),
         };
         Self {
@@ -247,7 +274,7 @@ impl World {
             key.map(|((client, attempt), expires)| (order[client], attempt, expires)).hash(&mut hasher);
             for &client in order {
                 let client = &self.clients[client];
-                client.known[node].hash(&mut hasher);
+                (client.known[node], client.told[node]).hash(&mut hasher);
                 for request in &client.requests[node] {
                     request.print().hash(&mut hasher);
                 }
@@ -323,6 +350,7 @@ impl World {
         let token = quiet.clients[index].token(index);
         quiet.clients[index].phase = Phase::Idle;
         quiet.clients[index].known = Default::default();
+        quiet.clients[index].told = Default::default();
         for reached in 0..1 << NODES {
             let mut next = quiet.clone();
             for at in (0..NODES).filter(|node| reached >> node & 1 == 1) {
@@ -361,7 +389,7 @@ impl World {
                     for node in (0..NODES).filter(|node| client.requests[*node].is_empty()) {
                         let (token, asked, fence) = (client.token(index), self.now, *fence);
                         let request = if lease.wants_healing(node) {
-                            Request::Heal { token, asked, fence }
+                            Request::Heal { token, asked, fence, told: client.told[node] }
                         } else {
                             Request::Renew { token, asked, fence }
                         };
@@ -443,17 +471,23 @@ impl World {
                 (node.counter, node.key) = (fence.get(), Some((token, expires)));
                 (asked, token, Reply::Granted(fence))
             }
-            Request::Renew { token, asked, fence } | Request::Heal { token, asked, fence } if holder == Some(token) => {
+            Request::Renew { token, asked, fence } | Request::Heal { token, asked, fence, .. }
+                if holder == Some(token) =>
+            {
+                let reply = Reply::Renewed(node.counter);
                 (node.counter, node.key) = (node.counter.max(fence.get()), Some((token, expires)));
-                (asked, token, Reply::Renewed)
+                (asked, token, reply)
             }
-            Request::Heal { token, asked, fence } if holder.is_none() && node.counter <= fence.get() => {
-                (node.counter, node.key) = (fence.get(), Some((token, expires)));
-                (asked, token, Reply::Healed)
+            Request::Heal { token, asked, fence, told }
+                if holder.is_none() && (node.counter <= fence.get() || told == Some(node.counter)) =>
+            {
+                let reply = Reply::Healed(node.counter);
+                (node.counter, node.key) = (node.counter.max(fence.get()), Some((token, expires)));
+                (asked, token, reply)
             }
             Request::Renew { token, asked, .. } | Request::Heal { token, asked, .. } => {
                 let how = if holder.is_some() { Struck::Another } else { Struck::Absent };
-                (asked, token, Reply::Struck(how))
+                (asked, token, Reply::Struck(how, node.counter))
             }
         };
         let client = &next.clients[index];
@@ -470,7 +504,7 @@ impl World {
     fn hear(&self, index: usize, node: usize, asked: u64, reply: &Reply, all: &mut Vec<Self>) {
         let mut next = self.clone();
         let client = &mut next.clients[index];
-        client.known[node].learn(&client.phase, self.now, asked + self.ttl, reply);
+        client.known[node].learn(node, &client.phase, [asked, self.now, asked + self.ttl], reply);
         let (now, sent, end) = (at(self.now), at(asked), at(asked + self.ttl));
         let lost = match (&mut client.phase, reply.clone()) {
             (Phase::Asking { ballot, .. }, Reply::Granted(fence)) => {
@@ -481,30 +515,35 @@ impl World {
                 ballot.miss(node, held.then_some(Struck::Another), now);
                 false
             }
-            (Phase::Asking { ballot, .. }, Reply::Renewed) => {
+            (Phase::Asking { ballot, .. }, Reply::Renewed(_)) => {
                 ballot.confirmed(node, sent, end);
                 false
             }
-            (Phase::Asking { ballot, .. }, Reply::Struck(how)) => {
+            (Phase::Asking { ballot, .. }, Reply::Struck(how, _)) => {
                 ballot.miss(node, Some(how), now);
                 false
             }
-            (Phase::Asking { ballot, .. }, Reply::Healed) => {
+            (Phase::Asking { ballot, .. }, Reply::Healed(_)) => {
                 ballot.miss(node, None, now);
                 false
             }
-            (Phase::Holding { lease, .. }, Reply::Granted(_) | Reply::Renewed) => {
-                lease.extend(node, sent, end);
-                false
-            }
-            (Phase::Holding { lease, .. }, Reply::Healed) => {
-                if lease.deadline().is_some_and(|deadline| now < deadline) {
+            (Phase::Holding { fence, lease }, Reply::Granted(_) | Reply::Renewed(_) | Reply::Healed(_)) => {
+                let gains = lease.wants_healing(node);
+                if !gains {
                     lease.extend(node, sent, end);
+                } else if lease.deadline().is_some_and(|deadline| now < deadline) {
+                    match reply.counter() {
+                        Some(counter) if counter <= fence.get() => lease.extend(node, sent, end),
+                        _ => lease.admit(node, sent, end, now),
+                    }
                 }
                 false
             }
-            (Phase::Holding { lease, .. }, Reply::Struck(how)) => {
-                lease.strike(node, how, now);
+            (Phase::Holding { lease, .. }, Reply::Struck(how, counter)) => {
+                client.told[node] = (how == Struck::Absent).then_some(counter);
+                if how == Struck::Another || !lease.wants_healing(node) {
+                    lease.strike(node, how, now);
+                }
                 lease.loss(now).is_some()
             }
             (Phase::Holding { lease, .. }, Reply::Denied(true)) => {

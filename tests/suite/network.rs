@@ -1,8 +1,10 @@
 //! Nodes that are away, slow, or out of order for a while.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
+
+use nix::sys::socket::{Backlog, listen};
 
 use crate::support::{Server, eventually, rlock};
 
@@ -39,6 +41,50 @@ fn a_node_that_is_away_is_69_at_once_without_waiting_and_after_the_wait_with() {
 fn a_node_that_never_answered_is_given_up_after_ten_seconds() {
     let finished = rlock("job").node("redis://127.0.0.1:1").command(["true"]).code(69);
     assert!(finished.took > Duration::from_secs(9) && finished.took < Duration::from_secs(12), "{:?}", finished.took);
+}
+
+#[test]
+fn a_waiter_backs_off_from_a_node_that_is_gone_and_notices_when_it_is_back() {
+    let mut server = Server::start();
+    server.crash();
+    let begin = Instant::now();
+    // Without backing off there is a try every 45 ms or so.
+    let mut waiter = rlock("job").on(&server).args(["--ttl", "3s", "-v", "--", "echo", "ran"]).spawn();
+    for _ in 0..7 {
+        waiter.wait_until_told("trying again");
+    }
+    assert!(begin.elapsed() > Duration::from_secs(2), "seven tries in {:?}", begin.elapsed());
+    server.come_back();
+    let begin = Instant::now();
+    waiter.finish().code(0).printed(&["ran"]);
+    // A try every two seconds, of which one may meet the server while it starts.
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn a_name_whose_first_address_leads_nowhere_costs_a_moment() {
+    let server = Server::tcp(&["--bind", "127.0.0.3"]);
+    // The queue of this one is full, and the kernel drops what else comes.
+    let hole = TcpListener::bind(("127.0.0.2", server.port())).expect("the same port");
+    listen(&hole, Backlog::new(0).expect("a backlog")).expect("a queue");
+    let address = hole.local_addr().expect("its address");
+    let fill = || TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok();
+    let _filled: Vec<TcpStream> = std::iter::from_fn(fill).collect();
+
+    let dir = tempfile::tempdir().expect("a directory");
+    let hosts = dir.path().join("hosts");
+    std::fs::write(&hosts, "127.0.0.2 two.test\n127.0.0.3 two.test\n").expect("a file");
+    let script = format!(
+        "mount --bind {} /etc/hosts && getent ahosts two.test >&2 && exec {} run -n --key job --node redis://two.test:{} -- echo ran",
+        hosts.display(),
+        env!("CARGO_BIN_EXE_rlock"),
+        server.port(),
+    );
+    let output = std::process::Command::new("unshare").args(["-rm", "sh", "-c", &script]).output().expect("unshare");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.starts_with("127.0.0.2"), "the resolver's order is another: {said}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "ran\n", "{said}");
+    assert_eq!(output.status.code(), Some(0), "{said}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Rlock, Running, Server, Session, eventually, far, rlock, slow};
+use crate::support::{Rlock, Running, Server, Session, eventually, far, rlock, rlock_words, skipped, slow};
 
 const QUEUE: &str = "rlock:queue:{job}:job";
 
@@ -189,6 +189,25 @@ fn one_that_stopped_is_passed_by_though_all_were_told_to_watch_another() {
     nothing_is_left(&servers);
 }
 
+/// An offer that was made in the future is none that the head still has time to take.
+#[test]
+fn one_that_stopped_is_passed_by_though_the_clock_is_set_back() {
+    let servers = [Server::ahead(0)];
+    let holder = hold(&servers);
+    let stopped = queued(&servers, &[], "stopped");
+    let waiter = queued(&servers, &[], "waiter");
+    stopped.signal(Signal::SIGSTOP);
+    holder.finish().code(0);
+    servers[0].set_clock(-300);
+    let begin = Instant::now();
+    waiter.finish().code(0).silent();
+    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    stopped.signal(Signal::SIGCONT);
+    stopped.finish().code(0);
+    assert_eq!(ran(&servers), ["waiter", "stopped"]);
+    nothing_is_left(&servers);
+}
+
 #[test]
 fn a_waiter_that_leaves_passes_its_turn_on() {
     let servers = servers(1);
@@ -293,6 +312,59 @@ fn a_holder_that_crashed_is_followed_when_its_lease_is_over() {
     }
     assert!(begin.elapsed() < Duration::from_millis(3500), "{:?}", begin.elapsed());
     assert_eq!(ran(&servers), ["a", "b"]);
+}
+
+/// The members of the queue, the first first.
+fn line(server: &Server) -> Vec<String> {
+    server.cli(&["ZRANGE", QUEUE, "0", "-1"]).lines().map(str::to_owned).collect()
+}
+
+fn listening(server: &Server) -> usize {
+    server.cli(&["PUBSUB", "CHANNELS", "rlock:wake:*"]).lines().count()
+}
+
+#[test]
+fn dead_waiters_do_not_delay_those_behind_them_when_the_holder_is_dead_too() {
+    let servers = servers(1);
+    let holder = hold(&servers);
+    let value = servers[0].cli(&["GET", "job"]);
+    let dead: Vec<Running> = (0..20).map(|number| queued(&servers, &[], &format!("dead{number}"))).collect();
+    for waiter in &dead {
+        waiter.signal(Signal::SIGKILL);
+    }
+    drop(dead);
+    eventually("their connections have ended", || listening(&servers[0]) == 0);
+    // A holder that will neither renew nor release.
+    servers[0].cli(&["SET", "job", &value, "PX", "3000"]);
+    let ends = Instant::now() + Duration::from_secs(3);
+    let script = format!("redis-cli -s {} rpush ran alive >/dev/null", servers[0].socket().display());
+    let alive = job(&servers).args(["--", "sh", "-c", &script]).spawn();
+    let pid = alive.pid().to_string();
+    let is_alone = |line: Vec<String>| line.len() == 1 && line[0].split(' ').nth(2) == Some(&pid);
+    eventually("only the one that lives is in the queue", || is_alone(line(&servers[0])));
+    alive.finish().code(0).silent();
+    let late = Instant::now().saturating_duration_since(ends);
+    assert!(late < Duration::from_secs(1), "{late:?} after the end of the lease");
+    assert_eq!(ran(&servers), ["alive"]);
+    holder.finish();
+}
+
+#[test]
+fn a_waiter_that_is_taken_out_while_it_has_no_connection_comes_back_to_its_place() {
+    let servers = servers(1);
+    let holder = hold(&servers);
+    let first = queued(&servers, &[], "first");
+    let place = line(&servers[0]);
+    first.signal(Signal::SIGSTOP);
+    servers[0].cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    eventually("its connection has ended", || listening(&servers[0]) == 0);
+    let second = job(&servers).args(["--", "sh", "-c", "true"]).spawn();
+    eventually("the second has taken it out", || line(&servers[0]).len() == 1 && line(&servers[0]) != place);
+    first.signal(Signal::SIGCONT);
+    eventually("it is back", || line(&servers[0]).len() == 2 && listening(&servers[0]) == 2);
+    assert_eq!(line(&servers[0])[0], place[0]);
+    all_run(holder, vec![first, second]);
+    nothing_is_left(&servers);
 }
 
 #[test]
@@ -552,6 +624,46 @@ fn a_waiter_that_may_not_listen_says_so_once_and_looks_for_itself() {
     assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
 }
 
+/// A release by such a user wakes no waiter.
+#[test]
+fn a_waiter_whose_user_may_not_publish_says_so_once_and_looks_for_itself() {
+    let server = Server::tcp(&[]);
+    server.cli(&["ACL", "SETUSER", "mute", "on", ">pw", "~*", "&*", "+@all", "-publish"]);
+    if server.cli(&["EVAL", "return redis.acl_check_cmd and 1 or 0", "0"]) != "1" {
+        return skipped("this server's scripts cannot ask what a user may do");
+    }
+    let url = format!("redis://mute@127.0.0.1:{}", server.port());
+    let mute = || rlock("job").node(&url).env("RLOCK_PASSWORD", "pw");
+    let holder = mute().hold("echo ready; read line; true");
+    let mut waiter = mute().args(["--", "echo", "ran"]).spawn();
+    waiter.wait_until_told("may not PUBLISH");
+    assert_eq!(server.cli(&["EXISTS", QUEUE]), "0");
+    let begin = Instant::now();
+    holder.finish().code(0).silent();
+    waiter.finish().code(0).said(&["job", "redis://127.0.0.1", "rlock:wake:*"]).printed(&["ran"]);
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn a_stranger_in_the_queue_is_cut_to_what_a_reply_has_room_for() {
+    let server = Server::start();
+    let member = format!("{} {}", "6b29fc40-ca47-4067-b31d-00dd010662da", "y".repeat(100_000));
+    server.cli(&["ZADD", QUEUE, "1", &member]);
+    // It counts as there as long as it is listened to.
+    let mut listener = std::process::Command::new("redis-cli")
+        .arg("-s")
+        .arg(server.socket())
+        .args(["SUBSCRIBE", "rlock:wake:6b29fc40-ca47-4067-b31d-00dd010662da"])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("redis-cli");
+    eventually("it listens", || listening(&server) == 1);
+    let finished = job(std::slice::from_ref(&server)).args(["-n"]).sh("echo ran");
+    let _ = listener.kill();
+    let _ = listener.wait();
+    finished.code(75).printed(&[]).said(&["busy", "a stranger in the queue"]);
+}
+
 #[test]
 fn the_rights_that_readme_names_are_enough_to_wait_in_line() {
     let server = Server::tcp(&[]);
@@ -611,4 +723,40 @@ fn a_waiter_sent_to_the_background_leaves_the_line_of_others_alone() {
     holder.finish().code(0);
     let rest = bash.sees("let in");
     assert!(!rest.contains("\x1b[K"), "{rest:?}");
+}
+
+/// Nobody renews a lock that `acquire` took, so the third node stays free.
+#[test]
+fn a_waiter_that_gives_a_minority_up_does_not_call_itself() {
+    let mut servers = servers(3);
+    servers[2].crash();
+    let urls = servers.iter().map(Server::url).collect::<Vec<_>>().join(",");
+    let acquire = rlock_words(&["acquire", "-k", "job", "--ttl", "5m", "--restart-guard", "off", "--node", &urls]);
+    acquire.finish().code(0);
+    servers[2].come_back();
+    let waiter = job(&servers).args(["--", "true"]).spawn();
+    eventually("it stands in the queue", || servers[2].cli(&["ZCARD", QUEUE]) == "1");
+    let (asked, begin) = (servers[2].asked(), Instant::now());
+    while begin.elapsed() < Duration::from_secs(3) {
+        let more = servers[2].asked() - asked;
+        assert!(more < 8, "{more} requests in {:?}", begin.elapsed());
+    }
+    waiter.signal(Signal::SIGTERM);
+    waiter.finish().code(143);
+}
+
+#[test]
+fn a_queue_has_an_expiry_while_a_waiter_takes_a_minority_and_gives_it_up() {
+    let servers = servers(3);
+    for server in &servers[..2] {
+        server.cli(&["SET", "job", "theirs"]);
+    }
+    let waiter = job(&servers).args(["--", "true"]).spawn();
+    eventually("it stands in the queue", || servers[2].cli(&["ZCARD", QUEUE]) == "1");
+    let asked = servers[2].asked();
+    while servers[2].asked() < asked + 8 {
+        assert_ne!(servers[2].cli(&["PTTL", QUEUE]), "-1");
+    }
+    waiter.signal(Signal::SIGTERM);
+    waiter.finish().code(143);
 }

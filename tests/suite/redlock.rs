@@ -240,19 +240,70 @@ fn a_hung_node_costs_the_end_less_than_a_tenth_of_a_second() {
     assert!(best < Duration::from_millis(100), "{best:?}");
 }
 
+/// The addresses of three nodes, of which those before `count` refuse the password; the last answers so late that every
+/// refusal is heard before there is a majority.
+fn refusing(nodes: &Nodes, count: usize) -> String {
+    let url = |(index, node): (usize, &Server)| {
+        let refuses = index < count;
+        node.cli(&["CONFIG", "SET", "requirepass", if refuses { "hunter2" } else { "" }]);
+        if refuses { node.tcp_url().replace("://", "://:hunter3@") } else { slow(node, Duration::from_millis(150)) }
+    };
+    nodes.iter().enumerate().map(url).collect::<Vec<_>>().join(",")
+}
+
 #[test]
-fn one_wrong_password_is_77_before_anything_runs() {
+fn a_minority_that_refuses_us_is_a_missing_vote_and_one_warning() {
     let nodes = Nodes::tcp(3);
-    nodes[1].cli(&["CONFIG", "SET", "requirepass", "hunter2"]);
-    // The majority is not there sooner than the refusal.
-    let late = slow(&nodes[2], Duration::from_millis(150));
-    let wrong = nodes[1].tcp_url().replace("://", "://:hunter3@");
-    let urls = [&nodes[0].url(), &wrong, &late].map(String::as_str).join(",");
-    let run = rlock("job").node(&urls).args(["--restart-guard", "off"]).command(["echo", "ran"]).code(77).printed(&[]);
-    run.said(&["job", &nodes[1].tcp_url(), "the user or the password is wrong"]);
-    for server in [&nodes[0], &nodes[2]] {
-        eventually("what was granted is given back", || server.cli(&["EXISTS", "job"]) == "0");
+    let urls = refusing(&nodes, 1);
+    let run = || rlock("job").node(&urls).args(["--restart-guard", "off"]);
+    let told = ["job: ", &nodes[0].tcp_url(), "the user or the password is wrong", "its vote is missing", "password"];
+    run().command(["echo", "ran"]).code(0).printed(&["ran"]).said(&told).never_said("hunter");
+    run().args(["-q"]).command(["echo", "ran"]).code(0).printed(&["ran"]).silent();
+    eventually("all is given back", || nodes[1..].iter().all(|node| node.cli(&["EXISTS", "job"]) == "0"));
+    // One that waits is told once, however often it asks.
+    nodes[1..].iter().for_each(|node| drop(node.cli(&["SET", "job", "theirs"])));
+    let busy = run().args(["--wait", "1"]).command(["echo", "ran"]).code(75).printed(&[]);
+    assert_eq!(busy.stderr.matches("its vote is missing").count(), 1, "{}", busy.stderr);
+}
+
+#[test]
+fn a_node_that_refuses_us_and_one_that_is_away_are_no_majority_and_both_are_named() {
+    let mut nodes = Nodes::tcp(3);
+    let urls = refusing(&nodes, 1);
+    nodes[1].crash();
+    let run = rlock("job").node(&urls).args(["--restart-guard", "off", "-n"]).command(["echo", "ran"]).code(69);
+    run.printed(&[]).said(&["no majority of the 3 nodes", "the password is wrong", &nodes[0].tcp_url()]);
+}
+
+#[test]
+fn a_majority_that_refuses_us_is_77_before_anything_runs() {
+    let nodes = Nodes::tcp(3);
+    let urls = refusing(&nodes, 2);
+    for wait in [&["-n"][..], &[]] {
+        let run = rlock("job").node(&urls).args(["--restart-guard", "off"]).args(wait).command(["echo", "ran"]);
+        let run = run.code(77).printed(&[]).said(&["job: no majority of the 3 nodes", "the password is wrong"]);
+        run.mentions(&[&nodes[0].tcp_url(), &nodes[1].tcp_url()]);
     }
+    eventually("what was granted is given back", || nodes[2].cli(&["EXISTS", "job"]) == "0");
+}
+
+/// A password can be changed node by node while a command runs.
+#[test]
+fn a_node_that_begins_to_refuse_us_while_the_lock_is_held_is_one_warning() {
+    let nodes = Nodes::tcp(3);
+    let urls = nodes.iter().map(Server::tcp_url).collect::<Vec<_>>().join(",");
+    let run = rlock("job").node(&urls).args(["--restart-guard", "off"]);
+    let run = run.args(["--ttl", "3s", "--node-timeout", "500ms"]);
+    let mut holder = run.stdin(Stdio::piped()).hold("echo ready; read line; echo done");
+    eventually("all have it", || !nodes.job().iter().any(String::is_empty));
+    nodes[1].cli(&["CONFIG", "SET", "requirepass", "hunter2"]);
+    nodes[1].cli(&["--pass", "hunter2", "--no-auth-warning", "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    holder.wait_until_told("its vote is missing");
+    // The others go on renewing.
+    nodes[0].wait_until_asked(3);
+    drop(holder.stdin.take());
+    let ended = holder.finish().code(0).printed(&["ready", "done"]);
+    ended.said(&["job: ", &nodes[1].tcp_url(), "NOAUTH", "give the user and password that the server knows"]);
 }
 
 #[test]

@@ -81,7 +81,9 @@ fn a_holder_with_a_longer_lease_makes_the_guard_longer() {
     let [second, third] = [&nodes[1], &nodes[2]].map(|node| slow(node, Duration::from_millis(50)));
     let urls = [nodes[0].url(), second, third].join(",");
     let run = rlock("job").node(&urls).args(["--wait", "1"]).command(["echo", "ran"]).printed(&[]);
-    run.mentions(&["restarted", "counts again in 10m"]);
+    // A busy machine may have started them some seconds ago.
+    let ten_minutes = ["counts again in 10m", "counts again in 9m5"];
+    assert!(ten_minutes.iter().any(|told| run.stderr.contains(told)), "{}", run.stderr);
     assert_eq!(nodes[0].cli(&["GET", "job"]), value);
 }
 
@@ -133,13 +135,13 @@ fn a_node_that_forgot_a_lock_is_reminded_though_another_is_away() {
     let holder = rlock("job").on_all(&nodes).args(["--ttl", "20s"]).stdin(Stdio::piped());
     let holder = holder.hold("echo ready; read line; echo done");
     eventually("all have it", || !nodes.job().iter().any(String::is_empty));
-    let value = nodes[0].cli(&["GET", "job"]);
+    let own = nodes[0].token();
     nodes[1].freeze();
     nodes[2].crash();
     nodes[2].come_back();
     let waiter =
         rlock("job").node(&nodes.url()).args(["--ttl", "20s", "--wait", "2"]).args(["--", "echo", "ran"]).spawn();
-    eventually("it is back", || nodes[2].cli(&["GET", "job"]) == value);
+    eventually("it is back", || nodes[2].token() == own);
     waiter.finish().code(75).printed(&[]);
     holder.finish().code(0).silent().printed(&["ready", "done"]);
     nodes[1].thaw();
@@ -149,8 +151,10 @@ fn a_node_that_forgot_a_lock_is_reminded_though_another_is_away() {
 #[test]
 fn a_restarted_minority_is_a_missing_vote_only() {
     let mut nodes = Nodes::start(3);
-    // All of them have been up for long enough once this has run.
-    rlock("job").node(&nodes.url()).args(["--restart-guard", "1s", "-q"]).command(["true"]).code(0);
+    // Each of them has been up for long enough once this has run, and not only two.
+    for node in nodes.iter() {
+        rlock("job").on(node).args(["--restart-guard", "1s", "-q"]).command(["true"]).code(0);
+    }
     nodes[2].crash();
     nodes[2].come_back();
     let asked = nodes[2].asked();
@@ -173,4 +177,15 @@ fn a_node_that_may_not_say_is_told_of_once_and_refused_if_a_duration_was_given()
     run("off").command(["echo", "ran"]).code(0).printed(&["ran"]).silent();
     run("1s").command(["echo", "ran"]).code(77).printed(&[]).said(&["--restart-guard cannot see", "INFO"]);
     nodes.become_clean();
+    // A minority is a missing vote: with one more node away nothing is left that counts.
+    let [second, third] = [&nodes[1], &nodes[2]].map(|node| slow(node, Duration::from_millis(150)));
+    let some = [urls.split(',').next().expect("an address"), &second, &third].join(",");
+    let run = || rlock("job").node(&some).env("RLOCK_PASSWORD", "").args(["--restart-guard", "1s"]);
+    nodes.cli(&["ACL", "SETUSER", "mute", "nopass"]);
+    let ran = run().command(["echo", "ran"]).code(0).printed(&["ran"]);
+    assert_eq!(ran.stderr.matches("its vote is missing").count(), 1, "{}", ran.stderr);
+    nodes[1].cli(&["SET", "job", "theirs"]);
+    let refused = run().args(["-n"]).command(["echo", "ran"]).code(75).printed(&[]);
+    refused.mentions(&["too few votes are free", "--restart-guard cannot see"]);
+    assert_eq!(nodes.job(), ["", "theirs", ""]);
 }

@@ -33,6 +33,37 @@ fn each_signal_reaches_the_whole_group_each_time() {
 }
 
 #[test]
+fn an_alarm_that_was_set_before_rlock_ends_the_command_and_the_lock() {
+    let server = Server::start();
+    let holder = server.url();
+    let alarmed = |words: &str| {
+        let script = format!("alarm 1; exec @ARGV or die; # {words}");
+        let mut perl = std::process::Command::new("perl");
+        perl.args(["-e", &script, env!("CARGO_BIN_EXE_rlock"), "run", "-k", "job", "--node", &holder, "--"]);
+        perl.args(["sh", "-c", words]).output().expect("perl")
+    };
+    let output = alarmed("echo ran; exec sleep 60");
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(142), &b"ran\n"[..]), "{output:?}");
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+
+    let _holder = rlock("job").on(&server).hold("echo ready; read line");
+    let output = alarmed("echo ran");
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(142), &b""[..]), "{output:?}");
+}
+
+#[test]
+fn what_ends_a_process_by_default_reaches_the_command_and_leaves_no_lock() {
+    let server = Server::start();
+    for signal in [Signal::SIGALRM, Signal::SIGVTALRM, Signal::SIGPROF, Signal::SIGXCPU, Signal::SIGIO, Signal::SIGPWR]
+    {
+        let job = rlock("job").on(&server).hold("echo ready; exec sleep 60");
+        job.signal(signal);
+        job.finish().code(128 + signal as i32);
+        assert_eq!(server.cli(&["EXISTS", "job"]), "0", "{signal}");
+    }
+}
+
+#[test]
 fn a_command_that_dies_of_a_passed_on_signal_gives_its_code_and_the_lock_back() {
     let server = Server::start();
     let job = rlock("job").on(&server).hold("echo ready; sleep 60");

@@ -178,6 +178,17 @@ fn a_majority_decides_and_none_is_69() {
 }
 
 #[test]
+fn a_release_that_no_majority_answers_still_reaches_the_nodes_when_they_wake() {
+    let (servers, nodes) = three();
+    let token = acquired(&nodes);
+    servers[..2].iter().for_each(Server::freeze);
+    let told = with(&token, "release", &nodes).finish().code(69).said(&["no majority", "no answer within 1s"]);
+    told.within(Duration::from_millis(1900));
+    servers[..2].iter().for_each(Server::thaw);
+    eventually("all have it back", || servers.iter().all(|server| server.cli(&["EXISTS", "job"]) == "0"));
+}
+
+#[test]
 fn a_minority_does_not_hold_the_lock() {
     let (servers, nodes) = three();
     let token = acquired(&nodes);
@@ -190,6 +201,57 @@ fn a_minority_does_not_hold_the_lock() {
     with(&token, "renew", &nodes).args(["--ttl", "2m"]).finish().code(1);
     with(&token, "release", &nodes).finish().code(1).said(&["nobody holds the lock"]);
     assert_eq!(servers[2].cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn a_token_that_is_not_the_holders_is_1_and_names_the_holder_on_several_nodes_too() {
+    let (servers, nodes) = three();
+    let token = acquired(&nodes);
+    for verb in ["check", "renew", "release"] {
+        let words = ["job: not the holder's token: held by tester@", "taken with acquire"];
+        with(NOBODY, verb, &nodes).finish().code(1).said(&words);
+    }
+    with(&token, "check", &nodes).finish().code(0).silent();
+    // The holder is named though the first who answers is not one of its nodes.
+    servers[0].cli(&["DEL", "job"]);
+    for verb in ["check", "renew", "release"] {
+        with(NOBODY, verb, &nodes).finish().code(1).said(&["not the holder's token: held by tester@"]);
+    }
+}
+
+#[test]
+fn a_lock_of_another_number_of_nodes_is_78_and_is_not_touched() {
+    let (servers, nodes) = three();
+    let token = acquired(&nodes);
+    let (one, five) = (servers[0].url(), format!("{nodes},{}", Server::start().url()));
+    let ours = ["we have 1:", "we have 4:"];
+    for (list, ours) in [&one, &five].into_iter().zip(ours) {
+        for verb in ["check", "renew", "release"] {
+            let words = ["held by tester@", "with 3 nodes", ours, "same list everywhere"];
+            with(&token, verb, list).finish().code(78).said(&words);
+        }
+    }
+    with(NOBODY, "check", &one).finish().code(78);
+    assert!(servers.iter().all(|server| server.cli(&["GET", "job"]).starts_with(&token)));
+    with(&token, "release", &nodes).finish().code(0).silent();
+}
+
+#[test]
+fn a_minority_that_refuses_us_is_one_warning_and_a_majority_77() {
+    let servers: Vec<Server> = (0..3).map(|_| Server::tcp(&[])).collect();
+    let nodes = servers.iter().map(Server::tcp_url).collect::<Vec<_>>().join(",");
+    let token = acquired(&nodes);
+    servers[0].cli(&["CONFIG", "SET", "requirepass", "hunter2"]);
+    for verb in ["check", "renew", "release"] {
+        let told = with(&token, verb, &nodes).finish().code(0);
+        // Two that answer are enough for check, which does not wait for the third.
+        assert!(told.stderr.lines().count() <= 1 && (verb == "check" || !told.stderr.is_empty()), "{}", told.stderr);
+        assert!(told.stderr.is_empty() || told.stderr.contains("its vote is missing"), "{}", told.stderr);
+    }
+    servers[1].cli(&["CONFIG", "SET", "requirepass", "hunter2"]);
+    for verb in ["check", "renew", "release"] {
+        with(&token, verb, &nodes).finish().code(77).said(&["job: no majority of the 3 nodes", "NOAUTH"]);
+    }
 }
 
 #[test]
@@ -222,6 +284,29 @@ fn a_token_that_cannot_be_told_is_a_lock_that_is_not_kept() {
         .expect("rlock");
     assert_eq!(finished.status.code(), Some(78), "{finished:?}");
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn a_token_that_is_told_to_a_closed_stdout_is_a_lock_that_is_not_kept() {
+    let server = Server::start();
+    let node = server.url();
+    for redirection in [">&-", "<&- >&-", ">&- 2>&-", "1</dev/null"] {
+        let script = format!("exec {} acquire -k job --node {node} {redirection}", env!("CARGO_BIN_EXE_rlock"));
+        let output = std::process::Command::new("sh").args(["-c", &script]).output().expect("sh");
+        assert_eq!(output.status.code(), Some(78), "{redirection}: {output:?}");
+        assert_eq!(server.cli(&["EXISTS", "job"]), "0", "{redirection}");
+    }
+}
+
+#[test]
+fn what_was_asked_for_and_cannot_be_printed_is_78_and_no_bug() {
+    let server = Server::start();
+    for redirection in [">&-", ">/dev/full"] {
+        let script = format!("exec {} inspect --node {} {redirection}", env!("CARGO_BIN_EXE_rlock"), server.url());
+        let output = std::process::Command::new("sh").args(["-c", &script]).output().expect("sh");
+        assert_eq!(output.status.code(), Some(78), "{redirection}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("cannot print"), "{redirection}: {output:?}");
+    }
 }
 
 #[test]

@@ -106,14 +106,31 @@ fn ctrl_c_that_kills_the_command_stops_the_loop_around_rlock() {
 
 #[test]
 fn ctrl_c_stops_the_loop_around_nested_rlocks_too() {
+    for key in ["outer", "job"] {
+        let mut shell = Session::bash();
+        let job = format!("rlock run -k {key} -- {}", run("echo runs; exec sleep 60"));
+        shell.line(&format!("for host in a b c; do echo on $host; {job}; done"));
+        shell.sees("runs");
+        shell.press(CTRL_C);
+        shell.prompt();
+        assert_eq!(shell.code(), 130, "{key}");
+        assert!(!shell.seen().contains("on b"), "{}", shell.seen());
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_run_of_the_same_lock_that_the_command_left_and_the_loop_around_it() {
     let mut shell = Session::bash();
-    let job = format!("rlock run -k outer -- {}", run("echo runs; exec sleep 60"));
-    shell.line(&format!("for host in a b c; do echo on $host; {job}; done"));
+    let left = "rlock run -k job -- sh -c \"echo runs; exec sleep 60\" & read x; true";
+    shell.line(&format!("for host in a b c; do echo on $host; {}; done", run(left).replace("run -k", "run -v -k")));
     shell.sees("runs");
+    shell.line("");
+    shell.sees("keeping the lock");
     shell.press(CTRL_C);
     shell.prompt();
     assert_eq!(shell.code(), 130);
     assert!(!shell.seen().contains("on b"), "{}", shell.seen());
+    assert_eq!(shell.answer("rlock run -n -k job -- echo free"), "free\n");
 }
 
 #[test]
@@ -496,29 +513,31 @@ fn a_terminal_that_stops_background_writers_does_not_stop_rlock() {
 
 #[test]
 fn rlocks_within_rlocks_share_the_terminal() {
-    let mut shell = Session::bash();
-    let nested = |script: &str| format!("rlock run -k outer -- {}", run(script));
-    shell.line(&nested(&format!("echo pid $$; {UNTIL_GO}; read x; echo got $x; read y; echo and $y; read z")));
-    let command = shell.number("pid ");
-    let (inner, outer) = (parent(command), parent(parent(command)));
-    let all_stopped = || [command, inner, outer].iter().all(|pid| state(*pid) == Some('T'));
-    shell.press(CTRL_Z);
-    shell.prompt();
-    assert!(all_stopped());
-    shell.line("fg");
-    shell.go();
-    shell.line("one");
-    shell.sees("got one");
-    shell.press(CTRL_Z);
-    shell.prompt();
-    assert!(all_stopped());
-    shell.line("fg");
-    shell.line("two");
-    shell.sees("and two");
-    shell.press(CTRL_C);
-    shell.prompt();
-    assert_eq!(shell.code(), 130);
-    shell_has_the_terminal(&mut shell);
+    for key in ["outer", "job"] {
+        let mut shell = Session::bash();
+        let nested = |script: &str| format!("rlock run -k {key} -- {}", run(script));
+        shell.line(&nested(&format!("echo pid $$; {UNTIL_GO}; read x; echo got $x; read y; echo and $y; read z")));
+        let command = shell.number("pid ");
+        let (inner, outer) = (parent(command), parent(parent(command)));
+        let all_stopped = || [command, inner, outer].iter().all(|pid| state(*pid) == Some('T'));
+        shell.press(CTRL_Z);
+        shell.prompt();
+        assert!(all_stopped());
+        shell.line("fg");
+        shell.go();
+        shell.line("one");
+        shell.sees("got one");
+        shell.press(CTRL_Z);
+        shell.prompt();
+        assert!(all_stopped());
+        shell.line("fg");
+        shell.line("two");
+        shell.sees("and two");
+        shell.press(CTRL_C);
+        shell.prompt();
+        assert_eq!(shell.code(), 130);
+        shell_has_the_terminal(&mut shell);
+    }
 }
 
 #[test]

@@ -10,6 +10,8 @@ use crate::node::exam::Exam;
 use crate::node::rights::{CHANNELS, Lacks};
 use crate::node::{Fault, FaultKind};
 
+use super::writes;
+
 /// Clocks that differ by more are wrong: time servers keep them within some milliseconds.
 const SKEW: Duration = Duration::from_secs(1);
 
@@ -57,18 +59,17 @@ pub(super) struct Use {
 /// All findings, the nodes' in their order.
 pub(super) fn of(exams: &[Result<Exam, Fault>], how: &Use) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let usable = exams.iter().flatten().filter(|exam| exam.field("role") != Some("slave")).count();
-    let majority = usable >= Quorum::of(exams.len()).needed();
+    let votes = Votes::of(exams);
     let reference = median(exams);
     for (node, exam) in exams.iter().enumerate() {
         let mut say = |level, what: String, cure: &str| {
             findings.push(Finding { node: Some(node), level, what, cure: cure.to_owned() });
         };
         match exam {
-            Err(fault) => away(fault, majority, &mut say),
+            Err(fault) => away(fault, votes, &mut say),
             Ok(exam) => {
-                rights(exam, exams.len(), &mut say);
-                server(exam, majority, &mut say);
+                rights(exam, exams.len(), votes, &mut say);
+                server(exam, votes, &mut say);
                 memory(exam, &mut say);
                 replicas(exam, exams.len(), &mut say);
                 restarted(exam, exams.len(), how, &mut say);
@@ -81,29 +82,70 @@ pub(super) fn of(exams: &[Result<Exam, Fault>], how: &Use) -> Vec<Finding> {
     findings
 }
 
-fn away(fault: &Fault, majority: bool, say: &mut impl FnMut(Level, String, &str)) {
-    let what = fault.to_string();
+/// What the nodes that give no vote leave.
+#[derive(Clone, Copy)]
+struct Votes {
+    /// The others are a majority.
+    majority: bool,
+    /// So many refuse us that the others are none.
+    refused: bool,
+}
+
+impl Votes {
+    fn of(exams: &[Result<Exam, Fault>]) -> Self {
+        let quorum = Quorum::of(exams.len());
+        let refused = exams.iter().filter(|exam| refuses(exam)).count();
+        let votes = |exam: &&Result<Exam, Fault>| {
+            let takes = |exam: &Exam| !is_replica(exam) && writes::obstacle(exam).is_none_or(|it| !it.certain);
+            !refuses(exam) && exam.as_ref().is_ok_and(takes)
+        };
+        Self { majority: exams.iter().filter(votes).count() >= quorum.needed(), refused: refused > quorum.spare() }
+    }
+
+    /// The level of what costs a node its vote.
+    fn missing(self) -> Level {
+        if self.majority { Level::Warn } else { Level::Unfit(Outcome::Unreachable) }
+    }
+
+    /// The level of a refusal.
+    fn refusal(self) -> Level {
+        if self.refused { Level::Unfit(Outcome::Refused) } else { self.missing() }
+    }
+}
+
+fn refuses(exam: &Result<Exam, Fault>) -> bool {
+    match exam {
+        Err(fault) => fault.kind == FaultKind::Refused,
+        Ok(exam) => !exam.closed.is_empty() || exam.lacking.iter().any(|right| right.lacks == Lacks::Locks),
+    }
+}
+
+fn is_replica(exam: &Exam) -> bool {
+    exam.field("role") == Some("slave")
+}
+
+fn away(fault: &Fault, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
+    let what = fault.why.trim_end_matches('.').to_owned();
     match fault.kind {
         FaultKind::Refused => {
-            say(Level::Unfit(Outcome::Refused), what, "give the user and password that the server knows, and see --ca");
+            say(votes.refusal(), what, fault.cure());
         }
         FaultKind::Unfit => say(Level::Unfit(Outcome::Config), what, "mend the node's address"),
         FaultKind::Unavailable | FaultKind::Unknown => {
-            let level = if majority { Level::Warn } else { Level::Unfit(Outcome::Unreachable) };
-            say(level, what, "start it, or see what is between it and this machine");
+            say(votes.missing(), what, "start it, or see what is between it and this machine");
         }
     }
 }
 
-fn rights(exam: &Exam, nodes: usize, say: &mut impl FnMut(Level, String, &str)) {
+fn rights(exam: &Exam, nodes: usize, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
     let refused: Vec<&str> =
         exam.lacking.iter().filter(|right| right.lacks == Lacks::Locks).map(|right| right.name).collect();
     let cure = "grant what the ACL line below says";
     if !refused.is_empty() {
-        say(Level::Unfit(Outcome::Refused), format!("the user may not use {}", refused.join(", ")), cure);
+        say(votes.refusal(), format!("the user may not use {}", refused.join(", ")), cure);
     }
     for (key, why) in &exam.closed {
-        say(Level::Unfit(Outcome::Refused), format!("the user may not use the keys of {key}: {why}"), cure);
+        say(votes.refusal(), format!("the user may not use the keys of {key}: {why}"), cure);
     }
     // Several whose lack has the same consequence are named together.
     for group in exam.lacking.chunk_by(|a, b| a.lacks == b.lacks) {
@@ -124,16 +166,22 @@ fn rights(exam: &Exam, nodes: usize, say: &mut impl FnMut(Level, String, &str)) 
     }
 }
 
-fn server(exam: &Exam, majority: bool, say: &mut impl FnMut(Level, String, &str)) {
+fn server(exam: &Exam, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
     if let Some(version) = exam.field("redis_version")
         && version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u64| major < OLDEST)
     {
         let what = format!("version {version}; rlock needs {OLDEST}.0 or later");
         say(Level::Unfit(Outcome::Config), what, "update it");
     }
-    if exam.field("role") == Some("slave") {
-        let level = if majority { Level::Warn } else { Level::Unfit(Outcome::Unreachable) };
-        say(level, "it is a replica and grants nothing".to_owned(), "name its primary, or a server of its own");
+    if is_replica(exam) {
+        say(
+            votes.missing(),
+            "it is a replica and grants nothing".to_owned(),
+            "name its primary, or a server of its own",
+        );
+    } else if let Some(obstacle) = writes::obstacle(exam) {
+        let level = if obstacle.certain { votes.missing() } else { Level::Warn };
+        say(level, obstacle.what, obstacle.cure);
     }
 }
 
@@ -151,6 +199,14 @@ fn memory(exam: &Exam, say: &mut impl FnMut(Level, String, &str)) {
         (Some("1"), Some("no")) => {
             let what = "appendfsync no: a power failure forgets the locks of the last half minute".to_owned();
             say(Level::Note, what, "CONFIG SET appendfsync everysec");
+        }
+        (Some("1"), None) => {
+            let what = "appendfsync unknown: CONFIG GET is not allowed".to_owned();
+            say(
+                Level::Note,
+                what,
+                "nothing to do if redis.conf has everysec or always; CONFIG GET would show passwords too",
+            );
         }
         _ => {}
     }
@@ -251,6 +307,7 @@ pub(super) fn verdict(findings: &[Finding]) -> Level {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::exam::Write;
 
     #[expect(clippy::unnecessary_wraps, reason = "a diagnosis is of nodes that may not have answered")]
     fn exam(ahead: i64, info: &[(&str, &str)]) -> Result<Exam, Fault> {
@@ -262,6 +319,7 @@ mod tests {
             lacking: Vec::new(),
             closed: Vec::new(),
             deaf: false,
+            write: Write::Taken,
         })
     }
 
@@ -293,7 +351,15 @@ mod tests {
         assert_eq!(level(&[exam(0, &[])]), Level::Note);
         assert_eq!(level(&[exam(0, &[]), gone(), exam(0, &[])]), Level::Warn);
         assert_eq!(level(&[exam(0, &[]), gone(), gone()]), Level::Unfit(Outcome::Unreachable));
-        assert_eq!(level(&[gone(), refused(), gone()]), Level::Unfit(Outcome::Refused));
+        // One that refuses is a vote missing; several leave no majority.
+        assert_eq!(level(&[exam(0, &[]), refused(), exam(0, &[])]), Level::Warn);
+        assert_eq!(level(&[gone(), refused(), exam(0, &[])]), Level::Unfit(Outcome::Unreachable));
+        assert_eq!(level(&[refused(), refused(), exam(0, &[])]), Level::Unfit(Outcome::Refused));
+        assert_eq!(level(&[refused()]), Level::Unfit(Outcome::Refused));
+        let full = || exam(0, &[]).map(|exam| Exam { write: Write::Refused("OOM".to_owned()), ..exam });
+        assert_eq!(level(&[full()]), Level::Unfit(Outcome::Unreachable));
+        assert_eq!(level(&[full(), exam(0, &[]), exam(0, &[])]), Level::Warn);
+        assert_eq!(level(&[full(), full(), exam(0, &[])]), Level::Unfit(Outcome::Unreachable));
     }
 
     #[test]

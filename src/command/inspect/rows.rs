@@ -11,6 +11,7 @@ use crate::lock::duration;
 use crate::lock::key::Key;
 use crate::lock::occupant::Who;
 use crate::lock::queue::{Ticket, Waiter};
+use crate::node::Fault;
 use crate::redlock::Nodes;
 use crate::redlock::look::Looks;
 
@@ -30,12 +31,12 @@ const COLUMNS: [Column; 9] = [
 ];
 
 /// The table, and below it what is unusual, each line at most `width` wide.
-pub(super) fn of(locks: &[(Key, Looks)], nodes: &Nodes, width: Option<usize>) -> String {
+pub(super) fn of(locks: &[(Key, Looks)], nodes: &Nodes, unread: &[(usize, Fault)], width: Option<usize>) -> String {
     let now = clock::unix_millis(SystemTime::now());
     let rows: Vec<Vec<String>> = locks.iter().map(|(key, looks)| row(key, &looks.census(), now)).collect();
     let mut lines =
         if rows.is_empty() { vec!["no lock is held".to_owned()] } else { table::fit(&COLUMNS, &rows, width) };
-    let remarks = remarks(locks, nodes);
+    let remarks = remarks(locks, nodes, unread);
     let fitted = remarks.iter().map(|remark| width.map_or_else(|| remark.clone(), |width| table::cut(remark, width)));
     lines.extend(fitted);
     lines.join("\n") + "\n"
@@ -103,10 +104,11 @@ fn ago(since: u64, now: u64) -> String {
 }
 
 /// Nodes that fail, once each, and nodes that say something else than the majority, for each lock.
-fn remarks(locks: &[(Key, Looks)], nodes: &Nodes) -> Vec<String> {
+fn remarks(locks: &[(Key, Looks)], nodes: &Nodes, unread: &[(usize, Fault)]) -> Vec<String> {
     let mut remarks = Vec::new();
     for (node, there) in nodes.iter().enumerate() {
-        let fault = locks.iter().find_map(|(_, looks)| looks.faults.iter().find(|(failed, _)| *failed == node));
+        let faults = locks.iter().flat_map(|(_, looks)| &looks.faults).chain(unread);
+        let fault = faults.into_iter().find(|(failed, _)| *failed == node);
         remarks.extend(fault.map(|(_, fault)| format!("{}: {fault}", there.name())));
     }
     for (key, looks) in locks {
@@ -114,6 +116,9 @@ fn remarks(locks: &[(Key, Looks)], nodes: &Nodes) -> Vec<String> {
         for (node, there) in nodes.iter().enumerate() {
             let remark = looks.sights[node].as_ref().and_then(|_| remark(node, looks, &census));
             remarks.extend(remark.map(|remark| format!("{key}: {}: {remark}", there.name())));
+        }
+        if let Some((node, why)) = census.other_list() {
+            remarks.push(format!("{key}: {}: {why}", nodes[node].name()));
         }
         if let Some(by) = census.holder().and_then(|occupant| occupant.holder()?.1.broken.as_deref()) {
             remarks.push(format!("{key}: {} broke it; its holder is to stop the command and let go", escape::text(by)));

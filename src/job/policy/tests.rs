@@ -264,6 +264,63 @@ fn a_lease_that_ends_within_the_grace_is_not_waited_out() {
     assert!(p.wake_at() <= schedule().kill_at(deadline()));
 }
 
+/// `--ttl 30s --kill-after 2m`.
+fn patient(wishes: Wishes) -> Wishes {
+    let kill_after = Some(Duration::from_secs(120));
+    let schedule = crate::lock::schedule::Wishes { ttl: TTL, drift: 0.01, node_timeout: None, kill_after };
+    Wishes { schedule: Schedule::new(schedule).unwrap(), ..wishes }
+}
+
+#[test]
+fn a_grace_longer_than_the_lease_counts_as_given_while_the_lease_is_renewed() {
+    let max_run = Some(Duration::from_secs(5));
+    let mut p = Policy::new(patient(Wishes { max_run, ..wishes(OnLost::Kill) }), deadline(), at(0));
+    assert_eq!(p.on(Event::Tick, at(5000)), [TERM, Action::SayTimeIsUp]);
+    for renewed in (10_000..=120_000).step_by(10_000) {
+        assert_eq!(p.on(Event::Extended(schedule().tenure(at(renewed))), at(renewed)), []);
+        assert_eq!(p.on(Event::Tick, at(renewed)), []);
+    }
+    assert_eq!(p.wake_at(), at(125_000));
+    assert_eq!(p.on(Event::Tick, at(125_000)), [KILL]);
+
+    // Without renewals the lease ends it.
+    let mut p = Policy::new(patient(Wishes { max_run, ..wishes(OnLost::Kill) }), deadline(), at(0));
+    p.on(Event::Tick, at(5000));
+    let last = schedule().kill_at(deadline());
+    assert_eq!((p.wake_at(), p.guard_kills_at()), (last, last));
+    assert_eq!(p.on(Event::Tick, last), [KILL, Action::SayLost(Measure::Killed)]);
+
+    let mut p = Policy::new(patient(Wishes { contain: true, ..wishes(OnLost::Kill) }), deadline(), at(0));
+    assert_eq!(p.on(ended(Ending::Exited(0)), at(1000)), [TERM]);
+    p.on(Event::Extended(schedule().tenure(at(110_000))), at(110_000));
+    assert_eq!(p.wake_at(), at(121_000));
+}
+
+#[test]
+fn a_loss_leaves_the_grace_that_fits_though_a_longer_one_had_begun() {
+    let wishes = patient(Wishes { max_run: Some(Duration::from_secs(5)), ..wishes(OnLost::Kill) });
+    let grace = wishes.schedule.grace();
+    assert!(grace < Duration::from_secs(20));
+    let stopping = || {
+        let mut p = Policy::new(wishes, deadline(), at(0));
+        p.on(Event::Tick, at(5000));
+        p.on(Event::Extended(schedule().tenure(at(10_000))), at(10_000));
+        p
+    };
+    let mut broken = stopping();
+    assert_eq!(broken.on(Event::Lost(Loss::Broken), at(10_000)), [Action::SayLost(Measure::Signalled)]);
+    assert_eq!(broken.wake_at(), at(10_000) + grace);
+    let mut absent = stopping();
+    absent.on(Event::Lost(Loss::Absent), at(10_000));
+    assert_eq!(absent.wake_at(), at(11_000));
+    absent.on(Event::Shielded(schedule().tenure(at(10_000))), at(10_001));
+    assert_eq!(absent.wake_at(), at(10_000) + grace);
+    let mut running = Policy::new(Wishes { max_run: None, ..wishes }, deadline(), at(0));
+    assert_eq!(running.wake_at(), wishes.schedule.signal_at(deadline()));
+    running.on(Event::Lost(Loss::Broken), at(1000));
+    assert_eq!(running.wake_at(), at(1000) + grace);
+}
+
 #[test]
 fn a_contained_command_leaves_nothing_and_keeps_its_code() {
     let mut p = Policy::new(Wishes { contain: true, ..wishes(OnLost::Kill) }, deadline(), at(0));
@@ -285,8 +342,11 @@ fn every_event() -> Vec<Event> {
         Event::Unshielded,
         caught(Signal::SIGINT, true),
         caught(Signal::SIGTERM, false),
+        Event::Told(schedule().terms(schedule().tenure(at(10_000)))),
         Event::Tick,
         Event::Gone,
+        Event::Nested(true),
+        Event::Nested(false),
     ];
     for foreground in [Foreground::Ours, Foreground::Commands, Foreground::Anothers, Foreground::Nobodys] {
         all.push(Event::Stopped(Signal::SIGTSTP, foreground));
@@ -315,7 +375,7 @@ fn step(p: &mut Policy, event: Event, now: Instant) {
     if kill_wanted && event == Event::Tick && now >= p.last_call() {
         assert!(!matches!(p.phase, Phase::Running | Phase::Stopping { .. }), "dead by its time: {}", context());
     }
-    if kill_wanted && now >= before.last_call() && !matches!(event, Event::Extended(_)) {
+    if kill_wanted && now >= before.last_call() && !matches!(event, Event::Extended(_) | Event::Told(_)) {
         let goes_on = |action: &Action| matches!(action, Action::Continue | Action::SendAndContinue(_));
         assert!(
             !actions.iter().any(goes_on) || before.waits_for_the_end(),
@@ -325,8 +385,30 @@ fn step(p: &mut Policy, event: Event, now: Instant) {
     }
     let stopping = matches!(before.phase, Phase::Stopping { .. } | Phase::Killed);
     if actions.contains(&Action::Finish) && stopping {
-        assert!(event == Event::Gone && before.ending.is_some(), "released while it lives: {}", context());
+        let is_left_alone = before.lingers() && event == Event::Nested(false);
+        assert!(
+            is_left_alone || event == Event::Gone && before.ending.is_some(),
+            "released while it lives: {}",
+            context()
+        );
     }
+    if actions.contains(&Action::Finish) {
+        assert_ne!(p.nested, Nested::Some, "released while a nested run relies on it: {}", context());
+    }
+    if p.lingers() {
+        let sends = |action: &Action| {
+            matches!(action, Action::Send(_) | Action::SendAndContinue(_) | Action::Continue | Action::Kill)
+        };
+        assert!(!actions.iter().any(sends), "what the command left is free: {}", context());
+        assert!(!p.waits_for_the_end(), "and not waited for: {}", context());
+    }
+    let told = p.terms_of_nested();
+    assert!(!p.welcomes_nested() || told.is_some(), "a run that is welcomed has terms: {}", context());
+    assert!(
+        told.is_none_or(|terms| terms.kill_at <= p.guard_kills_at()),
+        "nested commands die no later than our own: {}",
+        context()
+    );
     if matches!(before.phase, Phase::Killed) {
         assert!(matches!(p.phase, Phase::Killed | Phase::Over), "a kill is not taken back: {}", context());
     }
@@ -361,10 +443,11 @@ proptest! {
     #[test]
     fn the_promise_holds_after_any_long_history(
         history in proptest::collection::vec((proptest::sample::select(every_event()), 0u64..2_000), 0..40),
-        warn: bool, contain: bool, max_run in proptest::option::of(1u64..30),
+        warn: bool, contain: bool, is_patient: bool, max_run in proptest::option::of(1u64..30),
     ) {
         let on_lost = if warn { OnLost::Warn } else { OnLost::Kill };
         let wishes = Wishes { max_run: max_run.map(Duration::from_secs), contain, ..wishes(on_lost) };
+        let wishes = if is_patient { patient(wishes) } else { wishes };
         let mut p = Policy::new(wishes, deadline(), at(0));
         let mut now = at(0);
         for (event, pause) in history {

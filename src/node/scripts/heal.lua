@@ -1,22 +1,28 @@
--- Sets a lock of ours again that is gone, unless a later holder's fence was given out meanwhile; extends it if it is not. A
--- tombstone in its place is extended too: it keeps others out until the command is dead.
+-- Sets a lock of ours again where it is gone; extends it where it is not. A tombstone in its place is extended too: it keeps
+-- others out until the command is dead.
+-- A counter above our fence shows that the node granted the lock to others after us. The caller decides what that means. This
+-- script sets the key only if the counter is the one that the caller was told, so that a request which runs late sets nothing
+-- over a grant that came between.
 -- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its queue
 -- ARGV[1] token, ARGV[2] value, ARGV[3] TTL in ms, ARGV[4] our fence, ARGV[5] life of the fence counter in ms
 -- ARGV[6] waiter that the holder was, or empty
--- {'renewed'} | {'broken', type, length, tombstone, PTTL} | {'healed'} | {'absent'} (a later fence was given out) |
+-- ARGV[7] the counter that this node told with 'absent', or empty: none above our fence
+-- {'renewed', counter} | {'broken', type, length, tombstone, PTTL} | {'healed', counter as it was} | {'absent', counter} |
 --   {'held', type, length, first KiB, PTTL}
 if ARGV[6] ~= '' then redis.pcall('ZREM', KEYS[3], ARGV[6]) end
 local seen = peek(KEYS[1])
 if ours(seen, ARGV[1]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
-  return {'renewed'}
+  return {'renewed', counter(KEYS[2])}
 end
 if broken(seen, ARGV[1]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
   seen[1] = 'broken'
 end
 if seen then return seen end
-if (tonumber(redis.call('GET', KEYS[2])) or 0) > tonumber(ARGV[4]) then return {'absent'} end
-redis.call('SET', KEYS[2], ARGV[4], 'PX', ARGV[5])
+local count = tonumber(redis.call('GET', KEYS[2])) or 0
+local told = string.format('%.0f', count)
+if count > tonumber(ARGV[4]) and told ~= ARGV[7] then return {'absent', told} end
+redis.call('SET', KEYS[2], string.format('%.0f', math.max(count, tonumber(ARGV[4]))), 'PX', ARGV[5])
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
-return {'healed'}
+return {'healed', told}

@@ -13,6 +13,12 @@ local function ours(seen, token)
   return seen ~= nil and seen[2] == 'string' and string.sub(seen[4], 1, #token + 1) == token .. ' '
 end
 
+-- The fence counter, for the caller to compare with its own fence; empty if it cannot be read.
+local function counter(key)
+  local count = redis.pcall('GET', key)
+  return type(count) ~= 'table' and string.format('%.0f', tonumber(count or 0) or 0) or ''
+end
+
 -- Is it the tombstone that stands in the place of this token's lock (entomb.lua)?
 local function broken(seen, token)
   return seen ~= nil and seen[2] == 'string' and string.sub(seen[4], 1, #token + 8) == 'broken ' .. token .. ' '

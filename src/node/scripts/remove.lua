@@ -6,11 +6,11 @@ local seen = peek(KEYS[1])
 if not seen then return {'absent'} end
 if not ours(seen, ARGV[1]) and not broken(seen, ARGV[1]) then return seen end
 
--- The counter passes the holder's fence first, so that the holder cannot set the key again (heal.lua). A server that is out
--- of memory refuses that, as it will refuse to set the key, and still deletes it.
-local counter = redis.pcall('GET', KEYS[2])
-if type(counter) ~= 'table' then
-  local fence = math.max(tonumber(counter or 0) or 0, tonumber(ARGV[2])) + 1
+-- The counter passes the holder's fence first: a request of the holder's to set the key again that is on its way then changes
+-- nothing (heal.lua). A server that is out of memory refuses that, as it will refuse to set the key, and still deletes it.
+local count = counter(KEYS[2])
+if count ~= '' then
+  local fence = math.max(tonumber(count), tonumber(ARGV[2])) + 1
   if fence < 4503599627370496 then redis.pcall('SET', KEYS[2], string.format('%.0f', fence), 'PX', ARGV[3]) end
 end
 redis.call('DEL', KEYS[1])

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::virtual_time;
+use crate::lock::details::Details;
 use crate::lock::key::Key;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, Wishes};
@@ -23,6 +24,8 @@ struct Fake {
     broken: bool,
     counter: u64,
     mood: Mood,
+    /// Others are granted the lock in vain, again and again.
+    restless: bool,
     /// Told when the connection breaks.
     breaks: Rc<tokio::sync::Notify>,
     healed: u32,
@@ -41,6 +44,8 @@ enum Mood {
     Silent,
     /// Refuses connections.
     Away,
+    /// Refuses the password.
+    Refusing,
     /// Says that the key is another's, whosever it is.
     Lying,
 }
@@ -62,9 +67,11 @@ impl FakeNode {
         let now = clock::now();
         fake.asked.push(now);
         fake.key = fake.key.filter(|(_, expires)| *expires > now);
+        fake.counter += u64::from(fake.restless);
         match fake.mood {
             Mood::Silent => Box::pin(std::future::pending()),
             Mood::Away => Box::pin(std::future::ready(failed(Fault::new(FaultKind::Unavailable, "away")))),
+            Mood::Refusing => Box::pin(std::future::ready(failed(Fault::new(FaultKind::Refused, "NOAUTH")))),
             Mood::Lying if lie.is_some() => Box::pin(std::future::ready(lie.unwrap())),
             Mood::Well | Mood::Lying => Box::pin(std::future::ready(what(&mut fake, now))),
             Mood::Slow(delay) => {
@@ -108,15 +115,15 @@ impl Node for FakeNode {
                 fake.renewed += 1;
                 fake.counter = fake.counter.max(fence.get());
                 fake.key = Some((token, now + schedule.ttl()));
-                Renewal::Renewed(schedule.tenure(now))
+                Renewal::Renewed(schedule.tenure(now), Some(fake.counter))
             }
-            Some(_) => Renewal::Lost(Struck::Another),
-            None => Renewal::Lost(Struck::Absent),
+            Some(_) => Renewal::Lost(Struck::Another, None),
+            None => Renewal::Lost(Struck::Absent, Some(fake.counter)),
         };
-        self.ask(what, Renewal::Failed, Some(Renewal::Lost(Struck::Another)))
+        self.ask(what, Renewal::Failed, Some(Renewal::Lost(Struck::Another, None)))
     }
 
-    fn heal(&self, claim: &Claim, fence: Fence, _anew: bool) -> Pending<Renewal> {
+    fn heal(&self, claim: &Claim, fence: Fence, told: Counter, _anew: bool) -> Pending<Renewal> {
         let (token, schedule) = (claim.token, claim.schedule);
         let what = move |fake: &mut Fake, now| {
             let standing = match fake.key {
@@ -124,17 +131,19 @@ impl Node for FakeNode {
                     fake.key = Some((token, now + schedule.ttl()));
                     return Renewal::Broken(Some(schedule.tenure(now)), "me".to_owned());
                 }
-                Some((holder, _)) if holder == token => Renewal::Renewed(schedule.tenure(now)),
-                Some(_) => return Renewal::Lost(Struck::Another),
-                None if fake.counter > fence.get() => return Renewal::Lost(Struck::Absent),
-                None => Renewal::Healed(schedule.tenure(now)),
+                Some((holder, _)) if holder == token => Renewal::Renewed(schedule.tenure(now), Some(fake.counter)),
+                Some(_) => return Renewal::Lost(Struck::Another, None),
+                None if fake.counter > fence.get() && told != Some(fake.counter) => {
+                    return Renewal::Lost(Struck::Absent, Some(fake.counter));
+                }
+                None => Renewal::Healed(schedule.tenure(now), Some(fake.counter)),
             };
-            fake.healed += u32::from(matches!(standing, Renewal::Healed(_)));
+            fake.healed += u32::from(matches!(standing, Renewal::Healed(..)));
             fake.counter = fake.counter.max(fence.get());
             fake.key = Some((token, now + schedule.ttl()));
             standing
         };
-        self.ask(what, Renewal::Failed, Some(Renewal::Lost(Struck::Another)))
+        self.ask(what, Renewal::Failed, Some(Renewal::Lost(Struck::Another, None)))
     }
 
     fn look(&self, _key: &Key, _crowd: usize) -> Pending<Result<Sight, Fault>> {
@@ -175,6 +184,10 @@ struct Held {
 }
 
 async fn hold(count: usize, prepare: impl FnOnce(&[Rc<RefCell<Fake>>])) -> Held {
+    hold_guarded(count, None, prepare).await
+}
+
+async fn hold_guarded(count: usize, guard: Option<Duration>, prepare: impl FnOnce(&[Rc<RefCell<Fake>>])) -> Held {
     let fakes: Vec<Rc<RefCell<Fake>>> = (0..count).map(|_| Rc::default()).collect();
     prepare(&fakes);
     let node = |(index, fake): (usize, &Rc<RefCell<Fake>>)| -> Box<dyn Node> {
@@ -186,10 +199,10 @@ async fn hold(count: usize, prepare: impl FnOnce(&[Rc<RefCell<Fake>>])) -> Held 
     let claim = Claim {
         key: Key::new("", "job").unwrap(),
         token: Token::fresh(),
-        value: String::new(),
+        details: Details::default(),
         fence_hint: 100,
         schedule: Schedule::new(wishes).unwrap(),
-        inquiry: None,
+        inquiry: guard,
         ticket: None,
     };
     let mut attempt = Attempt::start(&nodes, claim, RestartGuard::Off, &[]).unwrap();
@@ -285,16 +298,103 @@ fn a_node_that_forgot_is_healed_at_the_next_renewal_at_the_latest_and_counts_aga
     });
 }
 
+/// A lock that is held at two of three nodes. The third was away, and its counter is above the holder's fence by now.
+async fn held_at_two_with_a_raised_counter_at_the_third() -> Held {
+    let held = hold(3, |fakes| fakes[2].borrow_mut().mood = Mood::Away).await;
+    let mut third = held.fake(2);
+    (third.mood, third.counter) = (Mood::Well, held.holding.fence().get() + 7);
+    drop(third);
+    held
+}
+
 #[test]
-fn a_node_on_which_a_later_fence_was_given_out_is_not_healed() {
+fn a_node_whose_counter_failed_attempts_have_raised_is_healed_and_counts_at_once() {
     virtual_time::run(async {
-        let mut held = hold(3, |_| ()).await;
-        held.forget(1);
-        held.fake(1).counter = held.holding.fence().get() + 1;
-        held.changes_until(45.0).await;
-        assert_eq!(held.fake(1).healed, 0);
-        assert_eq!(held.fake(1).key, None);
-        assert!(held.left() > Duration::from_secs(15));
+        let mut held = held_at_two_with_a_raised_counter_at_the_third().await;
+        let raised = held.fake(2).counter;
+        let changes = held.changes_until(1.0).await;
+        assert_eq!(lost(&changes), None);
+        assert_eq!(held.fake(2).healed, 1);
+        assert_eq!(held.fake(2).counter, raised);
+        assert_eq!([0, 1].map(|node| held.fake(node).renewed), [1, 1], "each was asked for its word");
+        held.fake(0).mood = Mood::Silent;
+        let changes = held.changes_until(90.0).await;
+        assert_eq!(lost(&changes), None);
+        assert!(held.left() > Duration::from_secs(15), "{:?}", held.left());
+    });
+}
+
+#[test]
+fn a_complete_grant_in_between_ends_the_lease_once_the_healed_node_asks_for_proof() {
+    virtual_time::run(async {
+        let mut held = held_at_two_with_a_raised_counter_at_the_third().await;
+        // Another client had the first and the third node for a moment.
+        held.fake(0).key = None;
+        let changes = held.changes_until(1.0).await;
+        assert_eq!(lost(&changes), Some(Loss::Absent), "{changes:?}");
+    });
+}
+
+#[test]
+fn a_healed_node_never_counts_while_a_witness_is_silent() {
+    virtual_time::run(async {
+        let mut held = held_at_two_with_a_raised_counter_at_the_third().await;
+        held.fake(0).mood = Mood::Silent;
+        let deadline = held.holding.deadline();
+        held.changes_until(29.0).await;
+        assert_eq!(held.fake(2).healed, 1);
+        assert_eq!(held.holding.deadline(), deadline);
+    });
+}
+
+/// The node grants the lock to another in vain between each "absent" and the healing that follows.
+#[test]
+fn a_healing_that_comes_after_another_grant_sets_nothing() {
+    virtual_time::run(async {
+        let mut held = held_at_two_with_a_raised_counter_at_the_third().await;
+        held.fake(2).restless = true;
+        held.changes_until(60.0).await;
+        assert_eq!(held.fake(2).healed, 0);
+        assert_eq!(held.fake(2).key, None);
+        let asked = held.fake(2).asked.len();
+        assert!(asked < 20, "asked {asked} times");
+        held.fake(2).restless = false;
+        held.changes_until(75.0).await;
+        assert_eq!(held.fake(2).healed, 1);
+    });
+}
+
+#[test]
+fn a_grant_that_is_heard_late_counts_only_with_proof_if_its_counter_is_above_the_fence() {
+    for complete_grant in [false, true] {
+        virtual_time::run(async move {
+            let slow = Mood::Slow(Duration::from_millis(700));
+            let mut held =
+                hold(3, |fakes| (fakes[2].borrow_mut().mood, fakes[2].borrow_mut().counter) = (slow, 1_000)).await;
+            assert!(held.fake(2).counter > held.holding.fence().get());
+            if complete_grant {
+                held.fake(0).key = None;
+            }
+            let changes = held.changes_until(3.0).await;
+            assert_eq!(lost(&changes), complete_grant.then_some(Loss::Absent), "{changes:?}");
+            held.fake(1).mood = Mood::Silent;
+            let changes = held.changes_until(if complete_grant { 3.0 } else { 60.0 }).await;
+            assert_eq!(lost(&changes), None);
+        });
+    }
+}
+
+#[test]
+fn a_node_that_may_have_restarted_is_tried_often_for_as_long_as_it_grants_nothing() {
+    virtual_time::run(async {
+        let mut held = hold_guarded(3, Some(Duration::from_secs(60)), |_| ()).await;
+        held.fake(1).mood = Mood::Away;
+        held.changes_until(70.0).await;
+        let asked = held.fake(1).asked.len();
+        assert!(asked > 60 * 4, "{asked} times in a minute");
+        held.changes_until(1070.0).await;
+        let more = held.fake(1).asked.len() - asked;
+        assert!(more < 250, "{more} times in the next quarter of an hour");
     });
 }
 
@@ -464,5 +564,43 @@ fn a_node_that_missed_the_vote_gets_the_key_later() {
         for node in [0, 1] {
             assert_eq!(held.fake(node).healed, 1);
         }
+    });
+}
+
+#[test]
+fn a_release_waits_for_no_node_that_hangs() {
+    virtual_time::run(async {
+        let held = hold(5, |_| ()).await;
+        held.fake(4).mood = Mood::Silent;
+        let begun = clock::now();
+        assert_eq!(held.holding.release().await, Released::Ours);
+        assert_eq!(clock::now(), begun);
+        assert_eq!(held.fakes[4].borrow().asked.len(), 2, "the release was sent there too");
+    });
+}
+
+#[test]
+fn a_minority_that_refuses_us_is_told_once_and_costs_the_lease_nothing() {
+    virtual_time::run(async {
+        let refusals = |changes: &[Change]| changes.iter().filter(|it| matches!(it, Change::Refused(..))).count();
+        let mut held = hold(3, |_| {}).await;
+        held.fake(1).mood = Mood::Refusing;
+        let changes = held.changes_until(40.0).await;
+        assert_eq!(refusals(&changes), 1, "{changes:?}");
+        assert!(!changes.iter().any(|change| matches!(change, Change::Lost(_))), "{changes:?}");
+        // The waiter has warned of this one already.
+        let mut held = hold(3, |fakes| fakes[2].borrow_mut().mood = Mood::Refusing).await;
+        held.holding.has_told_refusals(&[2]);
+        let changes = held.changes_until(40.0).await;
+        assert!(refusals(&changes) == 0 && changes.iter().any(is_trouble), "{changes:?}");
+        // A majority that refuses us is a lease that runs out.
+        let mut held = hold(3, |_| {}).await;
+        (held.fake(0).mood, held.fake(1).mood) = (Mood::Refusing, Mood::Refusing);
+        let changes = held.changes_until(40.0).await;
+        assert!(
+            refusals(&changes) == 2
+                && !changes.iter().any(|it| matches!(it, Change::Extended(end) if *end > held.begun + TTL)),
+            "{changes:?}"
+        );
     });
 }

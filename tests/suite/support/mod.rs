@@ -5,19 +5,24 @@ mod client;
 #[path = "../../../benches/support/line.rs"]
 mod line;
 mod nodes;
+#[path = "../../../benches/support/port.rs"]
+mod port;
 mod processes;
 mod proxy;
 mod pty;
 mod rlock;
+mod rooted;
 mod server;
 
 pub(crate) use certificates::Certificates;
 pub(crate) use client::Client;
 pub(crate) use nodes::Nodes;
-pub(crate) use processes::{alive, eventually, parent, signal, state};
-pub(crate) use proxy::{far, far_at_first, slow};
+pub(crate) use port::Port;
+pub(crate) use processes::{alive, children, eventually, guard_of, parent, signal, state};
+pub(crate) use proxy::{Alias, far, far_at_first, slow};
 pub(crate) use pty::Session;
 pub(crate) use rlock::{Finished, Rlock, Running, rlock, rlock_words};
+pub(crate) use rooted::{NOBODY, Rooted};
 pub(crate) use server::{LOADS_SLOWLY, Server};
 
 use std::collections::BTreeSet;

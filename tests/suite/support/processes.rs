@@ -28,6 +28,23 @@ pub(crate) fn stat(pid: i32) -> Vec<String> {
     text.rsplit_once(") ").map(|(_, rest)| rest.split(' ').map(str::to_owned).collect()).unwrap_or_default()
 }
 
+/// The processes whose parent is `pid`, zombies included.
+pub(crate) fn children(pid: i32) -> Vec<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().map(|word| word.parse().expect("a pid")).collect()
+}
+
+/// The guard of the rlock `pid`.
+pub(crate) fn guard_of(rlock: i32) -> i32 {
+    let name = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let mut found = None;
+    eventually("there is a guard", || {
+        found = children(rlock).into_iter().find(|pid| name(pid).trim() == "rlock-guard");
+        found.is_some()
+    });
+    found.expect("a guard")
+}
+
 /// Sends `which` to `pid`.
 pub(crate) fn signal(pid: i32, which: Signal) {
     kill(Pid::from_raw(pid), which).unwrap_or_else(|error| panic!("{which} to {pid}: {error}"));

@@ -60,6 +60,11 @@ impl Session {
         Self::start(words, None)
     }
 
+    /// The same, where rlock's node is `server`.
+    pub(crate) fn of_on(words: &[&str], server: &Server) -> Self {
+        Self::start(words, Some(&server.url()))
+    }
+
     fn start(words: &[&str], node: Option<&str>) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let terminal = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).expect("a terminal");
@@ -161,6 +166,13 @@ impl Session {
 
     fn terminal(&self) -> &PtyMaster {
         self.terminal.as_ref().expect("a terminal that has not hung up")
+    }
+
+    /// Whether what is printed waits, as after Ctrl-S.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let name = ptsname_r(self.terminal()).expect("its name");
+        let side = OpenOptions::new().write(true).custom_flags(libc::O_NOCTTY).open(name).expect("its other side");
+        poll(&mut [PollFd::new(side.as_fd(), PollFlags::POLLOUT)], PollTimeout::ZERO) == Ok(0)
     }
 
     /// The process group that has the terminal.

@@ -17,8 +17,13 @@ pub(crate) fn rlock(key: &str) -> Rlock {
 
 /// `rlock WORDS…`
 pub(crate) fn rlock_words<I: IntoIterator<Item: AsRef<OsStr>>>(words: I) -> Rlock {
+    copy_of_rlock(env!("CARGO_BIN_EXE_rlock").as_ref(), words)
+}
+
+/// The same of another copy of the binary.
+pub(super) fn copy_of_rlock<I: IntoIterator<Item: AsRef<OsStr>>>(program: &OsStr, words: I) -> Rlock {
     super::unignore_signals();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rlock"));
+    let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"RLOCK_") || name == "REDISCLI_AUTH" {
@@ -99,7 +104,8 @@ impl Rlock {
         let mut child = self.command.spawn().expect("rlock");
         let stdin = child.stdin.take();
         let lines = lines_of(child.stdout.take().expect("its stdout"));
-        let stderr = lines_of(child.stderr.take().expect("its stderr"));
+        // Where the test has given it another stderr, no line comes from there.
+        let stderr = child.stderr.take().map_or_else(|| channel().1, lines_of);
         Running { child, stdin, lines, seen: Vec::new(), stderr, told: String::new(), begin }
     }
 }
@@ -179,6 +185,15 @@ impl Running {
         while !missing.is_empty() {
             let line = self.wait_for("");
             missing.retain(|wanted| *wanted != line);
+        }
+    }
+
+    /// Waits for lines that begin with these words, in whatever order.
+    pub(crate) fn wait_for_all_of(&mut self, words: &[&str]) {
+        let mut missing = words.to_vec();
+        while !missing.is_empty() {
+            let line = self.wait_for("");
+            missing.retain(|word| !line.starts_with(word));
         }
     }
 

@@ -1,15 +1,14 @@
 //! A redis-server of the test's own.
 
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use std::fs::OpenOptions;
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::{Certificates, eventually, signal, skipped};
+use super::{Certificates, Port, eventually, signal, skipped};
 
 /// The option, of Redis 7 on, without which a server that loads a small file answers nobody meanwhile.
 pub(crate) const LOADS_SLOWLY: &str = "loading-process-events-interval-bytes";
@@ -18,7 +17,8 @@ pub(crate) const LOADS_SLOWLY: &str = "loading-process-events-interval-bytes";
 pub(crate) struct Server {
     dir: TempDir,
     process: Child,
-    port: Option<u16>,
+    /// Its own while it is down, too.
+    port: Option<Port>,
     extra: Vec<String>,
     /// Variables for the server.
     environment: Vec<(&'static str, String)>,
@@ -27,17 +27,17 @@ pub(crate) struct Server {
 impl Server {
     /// A server on a unix socket, without persistence.
     pub(crate) fn start() -> Self {
-        Self::launch(None, &[])
+        Self::with(&[])
     }
 
     /// The same, with more options.
     pub(crate) fn with(options: &[&str]) -> Self {
-        Self::launch(None, options)
+        Self::launch(new_dir(), vec![], owned(options))
     }
 
-    /// A server that also listens on a free TCP port.
+    /// A server that also listens on a TCP port of its own.
     pub(crate) fn tcp(options: &[&str]) -> Self {
-        Self::launch(Some(free_port()), options)
+        Self::on_first_free(Port::choices(), |port| owned(&[&["--port", &port.to_string()], options].concat()))
     }
 
     /// A server that listens with TLS on the port returned, as `certificates` has it; none if it was built without.
@@ -45,38 +45,49 @@ impl Server {
         if !Self::start().knows("tls-port") {
             return None;
         }
-        let port = free_port();
-        Some((Self::launch_words(None, certificates.options(port)), port))
+        let server = Self::on_first_free(Port::choices(), |port| certificates.options(port));
+        let port = server.port();
+        Some((server, port))
+    }
+
+    /// A server on the first of `ports` that no other program has taken, with the options for that port.
+    pub(crate) fn on_first_free(
+        ports: impl IntoIterator<Item = io::Result<Port>>,
+        options: impl Fn(u16) -> Vec<String>,
+    ) -> Self {
+        for port in ports {
+            let port = port.expect("a port");
+            let (dir, extra) = (new_dir(), options(port.number()));
+            match begin(&dir, &extra, &[], is_ready) {
+                Ok(process) => return Self { dir, process, port: Some(port), extra, environment: vec![] },
+                Err(told) => assert!(told.contains("Address already in use"), "a server did not start:\n{told}"),
+            }
+        }
+        panic!("every port that was tried is taken");
     }
 
     /// A server whose clock is `seconds` ahead.
     pub(crate) fn ahead(seconds: i64) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = new_dir();
         let [shim, offset] = ["clock.so", "offset"].map(|name| dir.path().join(name));
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/clock.c");
         let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&shim).arg(source).status();
         assert!(built.expect("cc").success());
         std::fs::write(&offset, seconds.to_ne_bytes()).expect("the offset");
         let [shim, offset] = [shim, offset].map(|path| path.display().to_string());
-        Self::launch_in(dir, vec![("LD_PRELOAD", shim), ("CLOCK_OFFSET", offset)], None, vec![])
+        Self::launch(dir, vec![("LD_PRELOAD", shim), ("CLOCK_OFFSET", offset)], vec![])
     }
 
-    fn launch(port: Option<u16>, options: &[&str]) -> Self {
-        Self::launch_words(port, options.iter().map(ToString::to_string).collect())
+    fn launch(dir: TempDir, environment: Vec<(&'static str, String)>, extra: Vec<String>) -> Self {
+        let process = started(begin(&dir, &extra, &environment, is_ready));
+        Self { dir, process, port: None, extra, environment }
     }
 
-    fn launch_words(port: Option<u16>, extra: Vec<String>) -> Self {
-        Self::launch_in(tempfile::tempdir().expect("a directory"), vec![], port, extra)
-    }
-
-    fn launch_in(
-        dir: TempDir,
-        environment: Vec<(&'static str, String)>,
-        port: Option<u16>,
-        extra: Vec<String>,
-    ) -> Self {
-        let process = begin(&dir, port, &extra, &environment, is_ready);
-        Self { dir, process, port, extra, environment }
+    /// Sets the clock of a server that was started with [`Server::ahead`] to so many seconds ahead of the machine's.
+    pub(crate) fn set_clock(&self, seconds: i64) {
+        // Written in place: the server has the file mapped.
+        let mut file = OpenOptions::new().write(true).open(self.dir.path().join("offset")).expect("the offset");
+        file.write_all(&seconds.to_ne_bytes()).expect("the offset");
     }
 
     /// Whether it has this option. If not, that is said: the caller leaves out what needs it.
@@ -98,9 +109,9 @@ impl Server {
         format!("redis+unix://{}", self.socket().display())
     }
 
-    /// The port that [`Server::tcp`] chose.
+    /// The port of [`Server::tcp`] or [`Server::tls`].
     pub(crate) fn port(&self) -> u16 {
-        self.port.expect("a server with a port")
+        self.port.as_ref().expect("a server with a port").number()
     }
 
     /// The node's address over TCP.
@@ -112,6 +123,11 @@ impl Server {
     pub(crate) fn cli(&self, command: &[&str]) -> String {
         let output = Command::new("redis-cli").arg("-s").arg(self.socket()).args(command).output().expect("redis-cli");
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
+    /// The token of the lock at the key `job`; empty where there is none. The details beside it change when a node is healed.
+    pub(crate) fn token(&self) -> String {
+        self.cli(&["GET", "job"]).split(' ').next().unwrap_or_default().to_owned()
     }
 
     /// All that clients of the server ask for while `run` runs, scripts' own calls left out.
@@ -156,7 +172,7 @@ impl Server {
 
     /// Starts it again after [`Server::crash`].
     pub(crate) fn come_back(&mut self) {
-        self.process = begin(&self.dir, self.port, &self.extra, &self.environment, is_ready);
+        self.process = started(begin(&self.dir, &self.extra, &self.environment, is_ready));
     }
 
     /// Starts it again, and leaves it while it is still reading what it had saved: 20 ms for each key. It must know
@@ -164,7 +180,8 @@ impl Server {
     pub(crate) fn come_back_loading(&mut self) {
         let slowly = ["--key-load-delay", "20000", &format!("--{LOADS_SLOWLY}"), "1024"];
         let options: Vec<String> = self.extra.iter().cloned().chain(slowly.map(str::to_owned)).collect();
-        self.process = begin(&self.dir, self.port, &options, &self.environment, |line| line.contains("Loading RDB"));
+        let is_loading = |line: &str| line.contains("Loading RDB");
+        self.process = started(begin(&self.dir, &options, &self.environment, is_loading));
         eventually("it answers", || self.cli(&["PING"]).starts_with("LOADING"));
     }
 
@@ -201,17 +218,29 @@ fn is_ready(line: &str) -> bool {
     line.contains("eady to accept connections") && (line.contains("redis.sock") || line.contains("unix"))
 }
 
+fn new_dir() -> TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(ToString::to_string).collect()
+}
+
+fn started(server: Result<Child, String>) -> Child {
+    server.unwrap_or_else(|told| panic!("a server did not start:\n{told}"))
+}
+
+/// Starts a server, and waits until it is up by its log. If it ends before that, returns what it logged.
 fn begin(
     dir: &TempDir,
-    port: Option<u16>,
     extra: &[String],
     environment: &[(&str, String)],
     is_up: impl Fn(&str) -> bool,
-) -> Child {
+) -> Result<Child, String> {
     super::unignore_signals();
     let binary = std::env::var("RLOCK_TEST_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
     let mut process = Command::new(&binary)
-        .args(["--port", &port.unwrap_or(0).to_string(), "--unixsocket", "redis.sock", "--unixsocketperm", "700"])
+        .args(["--port", "0", "--unixsocket", "redis.sock", "--unixsocketperm", "700"])
         .args(["--dir", ".", "--save", "", "--daemonize", "no"])
         .args(extra)
         .envs(environment.iter().map(|(name, value)| (name, value)))
@@ -224,7 +253,10 @@ fn begin(
     let mut told = String::new();
     loop {
         let mut line = String::new();
-        assert!(log.read_line(&mut line).expect("its log") > 0, "{binary} did not start:\n{told}");
+        if log.read_line(&mut line).expect("its log") == 0 {
+            process.wait().expect("its end");
+            return Err(told);
+        }
         if is_up(&line) {
             break;
         }
@@ -232,15 +264,5 @@ fn begin(
     }
     // The log goes on being read, or the server would stand still once the pipe is full.
     std::thread::spawn(move || log.lines().map_while(Result::ok).for_each(drop));
-    process
-}
-
-/// A port that was free a moment ago, below those that the kernel gives to connections. No other test of this process
-/// gets it, and one of another process hardly ever; if so the server says so and the test fails by that, not by talking
-/// to a stranger.
-fn free_port() -> u16 {
-    static TAKEN: AtomicU32 = AtomicU32::new(0);
-    let next = || std::process::id().wrapping_mul(97).wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % 20_000;
-    let port = || u16::try_from(10_000 + next()).expect("a port");
-    std::iter::repeat_with(port).find(|port| TcpListener::bind(("0.0.0.0", *port)).is_ok()).expect("a free port")
+    Ok(process)
 }

@@ -1,0 +1,188 @@
+//! Why a server refuses to set a key for every client, and what to do about it.
+//!
+//! The server was sent a write that changes nothing, so its own answer decides. Where an ACL kept that from being tried,
+//! INFO is what is left; what it cannot tell for certain is a warning.
+
+use crate::node::exam::{Exam, Write};
+
+/// Why a server takes no lock.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Obstacle {
+    /// Whether writes are certainly refused.
+    pub(super) certain: bool,
+    pub(super) what: String,
+    pub(super) cure: &'static str,
+}
+
+/// The conditions under which Redis refuses a write of anybody's.
+#[derive(Clone, Copy)]
+enum Condition {
+    Memory,
+    Replicas,
+    Snapshot,
+    AppendOnlyFile,
+    Cluster,
+    Loading,
+}
+
+impl Condition {
+    fn what(self, exam: &Exam) -> String {
+        let field = |name| exam.field(name).unwrap_or("?");
+        match self {
+            Self::Memory => {
+                let (used, most) = (field("used_memory_human"), field("maxmemory_human"));
+                format!("it is out of memory and sets no key: {used} used, maxmemory {most}")
+            }
+            Self::Replicas => {
+                let there = exam.field("min_slaves_good_slaves").map_or_else(String::new, |good| format!(" ({good})"));
+                format!("it sets no key: fewer replicas are in step{there} than min-replicas-to-write asks for")
+            }
+            Self::Snapshot => {
+                "it sets no key: its last snapshot failed, and stop-writes-on-bgsave-error is on".to_owned()
+            }
+            Self::AppendOnlyFile => "it sets no key: it could not write to its append-only file".to_owned(),
+            Self::Cluster => {
+                "it sets no key: it is part of a cluster that is down, or lacks a node for the key".to_owned()
+            }
+            Self::Loading => "it sets no key yet: it is loading its data".to_owned(),
+        }
+    }
+
+    fn cure(self) -> &'static str {
+        match self {
+            Self::Memory => "raise maxmemory, or delete what is not needed",
+            Self::Replicas => "bring its replicas back, or lower min-replicas-to-write",
+            Self::Snapshot => "see its log, make room on its disk, then BGSAVE",
+            Self::AppendOnlyFile => "see its log, and make room on its disk",
+            Self::Cluster => "see CLUSTER INFO there, or name servers that are not part of a cluster",
+            Self::Loading => "wait",
+        }
+    }
+}
+
+/// What keeps the server from setting a key, if anything does. A replica is none of this module's business.
+pub(super) fn obstacle(exam: &Exam) -> Option<Obstacle> {
+    match &exam.write {
+        Write::Refused(why) => Some(refused(exam, why)),
+        Write::Taken => failed_snapshot(exam, "its last snapshot failed"),
+        Write::Untried => by_info(exam).or_else(|| {
+            failed_snapshot(exam, "its last snapshot failed: with stop-writes-on-bgsave-error it sets no key")
+        }),
+    }
+}
+
+/// The server's own words, explained.
+fn refused(exam: &Exam, why: &str) -> Obstacle {
+    let condition = match why.split(' ').next().unwrap_or_default() {
+        "OOM" => Some(Condition::Memory),
+        "NOREPLICAS" => Some(Condition::Replicas),
+        "MISCONF" if is(exam, "rdb_last_bgsave_status", "err") => Some(Condition::Snapshot),
+        "MISCONF" if is(exam, "aof_last_write_status", "err") => Some(Condition::AppendOnlyFile),
+        "CLUSTERDOWN" => Some(Condition::Cluster),
+        "LOADING" => Some(Condition::Loading),
+        _ => None,
+    };
+    let what = condition.map_or_else(|| format!("it sets no key: {why}"), |condition| condition.what(exam));
+    let cure = condition.map_or("see its log, and what it says here", Condition::cure);
+    Obstacle { certain: true, what, cure }
+}
+
+/// What INFO proves.
+fn by_info(exam: &Exam) -> Option<Obstacle> {
+    let (used, most) = (exam.number("used_memory"), exam.number("maxmemory").filter(|most| *most > 0));
+    // Buffers for replicas and for the append-only file do not count, and another policy makes room first.
+    let counted = used.map(|used| used.saturating_sub(exam.number("mem_not_counted_for_evict").unwrap_or_default()));
+    let is_full = is(exam, "maxmemory_policy", "noeviction") && most.is_some_and(|most| counted > Some(most));
+    let condition = if is_full {
+        Condition::Memory
+    } else if is(exam, "min_slaves_good_slaves", "0") {
+        // INFO has this field only where min-replicas-to-write is 1 or more.
+        Condition::Replicas
+    } else if is(exam, "aof_enabled", "1") && is(exam, "aof_last_write_status", "err") {
+        Condition::AppendOnlyFile
+    } else {
+        return None;
+    };
+    Some(Obstacle { certain: true, what: condition.what(exam), cure: condition.cure() })
+}
+
+fn failed_snapshot(exam: &Exam, what: &str) -> Option<Obstacle> {
+    let failed = is(exam, "rdb_last_bgsave_status", "err");
+    failed.then(|| Obstacle { certain: false, what: what.to_owned(), cure: Condition::Snapshot.cure() })
+}
+
+fn is(exam: &Exam, field: &str, value: &str) -> bool {
+    exam.field(field) == Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn exam(write: Write, info: &[(&str, &str)]) -> Exam {
+        Exam {
+            round_trip: Duration::from_millis(1),
+            ahead: None,
+            info: info.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            fsync: None,
+            lacking: Vec::new(),
+            closed: Vec::new(),
+            deaf: false,
+            write,
+        }
+    }
+
+    /// Whether it is certain, and what is said; of a server about which there is something to say.
+    fn found(write: Write, info: &[(&str, &str)]) -> Option<(bool, String)> {
+        obstacle(&exam(write, info)).map(|obstacle| (obstacle.certain, obstacle.what))
+    }
+
+    #[test]
+    fn the_servers_own_answer_decides() {
+        for (why, info, words) in [
+            ("OOM command not allowed when used memory > 'maxmemory'.", None, "out of memory"),
+            ("NOREPLICAS Not enough good replicas to write.", None, "min-replicas-to-write"),
+            ("MISCONF Redis is configured to save RDB snapshots", Some("rdb_last_bgsave_status"), "snapshot"),
+            ("MISCONF Errors writing to the AOF file", Some("aof_last_write_status"), "append-only file"),
+            ("MISCONF of another kind", None, "MISCONF of another kind"),
+            ("CLUSTERDOWN Hash slot not served", None, "cluster that is down"),
+            ("LOADING Redis is loading the dataset in memory", None, "loading"),
+            ("BUSY Redis is busy running a script.", None, "BUSY Redis is busy"),
+        ] {
+            let info: Vec<(&str, &str)> = info.into_iter().map(|field| (field, "err")).collect();
+            let (certain, what) = found(Write::Refused(why.to_owned()), &info).expect(why);
+            assert!(certain && what.contains(words), "{why}: {what}");
+        }
+        let full = [("maxmemory_policy", "noeviction"), ("used_memory", "9"), ("maxmemory", "8")];
+        assert_eq!(found(Write::Taken, &full), None);
+        assert_eq!(found(Write::Taken, &[("min_slaves_good_slaves", "0")]), None);
+    }
+
+    #[test]
+    fn where_no_write_could_be_tried_info_proves_some_of_it() {
+        let full = |policy, used| {
+            let info = [("maxmemory_policy", policy), ("used_memory", used), ("maxmemory", "8")];
+            found(Write::Untried, &info).is_some_and(|(certain, _)| certain)
+        };
+        assert!(full("noeviction", "9"));
+        assert!(!full("noeviction", "8") && !full("allkeys-lru", "9"));
+        assert_eq!(found(Write::Untried, &[("used_memory", "9"), ("maxmemory", "0")]), None);
+        let buffers = [("mem_not_counted_for_evict", "2"), ("used_memory", "9"), ("maxmemory", "8")];
+        assert_eq!(found(Write::Untried, &[&buffers[..], &[("maxmemory_policy", "noeviction")]].concat()), None);
+        let certain = |info: &[(&str, &str)]| found(Write::Untried, info).map(|(certain, _)| certain);
+        assert_eq!(certain(&[("min_slaves_good_slaves", "0")]), Some(true));
+        assert_eq!(certain(&[("min_slaves_good_slaves", "1")]), None);
+        assert_eq!(certain(&[("aof_enabled", "1"), ("aof_last_write_status", "err")]), Some(true));
+        assert_eq!(certain(&[("aof_enabled", "0"), ("aof_last_write_status", "err")]), None);
+    }
+
+    #[test]
+    fn a_failed_snapshot_alone_does_not_prove_that_writes_are_refused() {
+        for write in [Write::Taken, Write::Untried] {
+            let told = found(write, &[("rdb_last_bgsave_status", "err")]);
+            assert!(told.is_some_and(|(certain, what)| !certain && what.contains("snapshot")));
+        }
+    }
+}

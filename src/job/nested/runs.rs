@@ -1,0 +1,218 @@
+//! The outer rlock's end: who is nested in our command.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use nix::sys::socket::{
+    AddressFamily, Backlog, MsgFlags, Shutdown, SockFlag, SockType, accept4, bind, listen, send, shutdown, socket,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::{Message, Read, Socket, address, error, name};
+use crate::clock;
+use crate::lock::fence::Fence;
+use crate::lock::instant::Instant;
+use crate::lock::schedule::Terms;
+use crate::lock::token::Token;
+
+/// The most nested runs at a time, so that descriptors are left for the nodes.
+const MOST: usize = 256;
+
+/// The most connections that are accepted in one go. Those left are closed with the listener, unwelcomed.
+const AT_ONCE: usize = 64;
+
+/// How long nested runs that must be dead may take to be gone before that is said.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The nested runs that rely on our lease.
+pub struct NestedRuns {
+    listener: AsyncFd<Socket>,
+    runs: Vec<Run>,
+    fence: Fence,
+    ttl: Duration,
+    /// There is no room for another run: the listener is left alone until the next look, and those in it wait.
+    full: bool,
+    /// When it is to be said that some run is still there after its kill.
+    overdue_at: Instant,
+}
+
+/// A nested run.
+struct Run {
+    connection: AsyncFd<Socket>,
+    /// The terms that it was told last; `None` once it was told to end.
+    told: Option<Terms>,
+}
+
+impl NestedRuns {
+    /// Listens for runs nested in a command that is about to be started under the lock of `token`.
+    pub fn listen(token: Token, fence: Fence, ttl: Duration) -> io::Result<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(error)?;
+        bind(listener.as_raw_fd(), &address(&name(token.as_uuid())).map_err(error)?).map_err(error)?;
+        listen(&listener, Backlog::MAXCONN).map_err(error)?;
+        let listener = watched(listener)?;
+        Ok(Self { listener, runs: Vec::new(), fence, ttl, full: false, overdue_at: Instant::NEVER })
+    }
+
+    /// Returns when a run has come or gone, perhaps. May be dropped and called again.
+    pub async fn changed(&self) {
+        std::future::poll_fn(|cx| {
+            let listens = !self.full && is_readable(&self.listener, cx);
+            let ended = self.runs.iter().filter(|run| is_readable(&run.connection, cx)).count();
+            if listens || ended > 0 { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Forgets the runs that have ended, and welcomes new ones with the terms `welcome`; `None`: closes their connections.
+    /// Whether any run is left. A run that was welcomed starts its command, so the policy must hear of it before the lock is
+    /// given back.
+    pub fn admit(&mut self, welcome: Option<Terms>) -> bool {
+        // A run sends nothing: what can be read is its end, or no rlock.
+        self.runs.retain(|run| matches!(run.connection.get_ref().read(), Read::Nothing));
+        self.accept(welcome);
+        !self.runs.is_empty()
+    }
+
+    /// Tells all runs `terms`; `None`: to kill their commands at once. Admits none.
+    pub fn tell(&mut self, terms: Option<Terms>) {
+        let (fence, ttl) = (self.fence, self.ttl);
+        for run in &mut self.runs {
+            match terms {
+                // A run that is stopped reads nothing, and its guard goes by what it read last. It is told the next change
+                // again.
+                Some(terms) if run.told.is_some_and(|told| told != terms) => {
+                    let told = tell(run.connection.get_ref(), &Message { fence, ttl, terms });
+                    run.told = told.map_or(run.told, |_| Some(terms));
+                }
+                None if run.told.is_some() => {
+                    let _ = shutdown(run.connection.as_raw_fd(), Shutdown::Write);
+                    run.told = None;
+                    self.overdue_at = self.overdue_at.min(clock::now() + PATIENCE);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn accept(&mut self, welcome: Option<Terms>) {
+        self.full = false;
+        for _ in 0..AT_ONCE {
+            if self.runs.len() >= MOST {
+                self.full = true;
+                return;
+            }
+            let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+            // SAFETY: the kernel made this descriptor for us in this call; nothing else knows of it.
+            let accepted = accept4(self.listener.as_raw_fd(), flags).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+            let connection = match accepted {
+                Ok(connection) => Socket(connection),
+                Err(nix::Error::EAGAIN) => return,
+                Err(nix::Error::EINTR | nix::Error::ECONNABORTED) => continue,
+                Err(_) => {
+                    self.full = true;
+                    return;
+                }
+            };
+            let Some(terms) = welcome.filter(|_| connection.is_trusted()) else { continue };
+            let Ok(connection) = watched(connection.0) else { continue };
+            let welcome = Message { fence: self.fence, ttl: self.ttl, terms };
+            if tell(connection.get_ref(), &welcome).is_ok() {
+                self.runs.push(Run { connection, told: Some(terms) });
+            }
+        }
+    }
+
+    /// When [`NestedRuns::is_overdue`] is to be asked.
+    pub fn overdue_at(&self) -> Instant {
+        self.overdue_at
+    }
+
+    /// Whether a run is still there long after it was told to end. True once.
+    pub fn is_overdue(&mut self) -> bool {
+        if clock::now() < self.overdue_at {
+            return false;
+        }
+        self.overdue_at = Instant::NEVER;
+        !self.runs.is_empty()
+    }
+}
+
+fn watched(socket: OwnedFd) -> io::Result<AsyncFd<Socket>> {
+    // SAFETY: the socket owns its descriptor, always names the same one, and closes it only when dropped.
+    Ok(unsafe { AsyncFd::register_with_interest(Socket(socket), Interest::READABLE) }?)
+}
+
+fn tell(socket: &Socket, message: &Message) -> nix::Result<usize> {
+    send(socket.as_raw_fd(), &message.encode(), MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL)
+}
+
+/// Whether there is something to read, an end or a connection. If not, `cx` is woken by it.
+fn is_readable(socket: &AsyncFd<Socket>, cx: &mut Context<'_>) -> bool {
+    loop {
+        match socket.poll_read_ready(cx) {
+            Poll::Ready(Ok(mut ready)) if !has_something(socket.get_ref()) => ready.clear_ready(),
+            Poll::Ready(_) => return true,
+            Poll::Pending => return false,
+        }
+    }
+}
+
+fn has_something(socket: &Socket) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use std::os::fd::AsFd;
+    let mut fds = [PollFd::new(socket.0.as_fd(), PollFlags::POLLIN)];
+    // What cannot be asked is looked at.
+    poll(&mut fds, PollTimeout::ZERO) != Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::outer::OuterRun;
+    use super::*;
+    use crate::lock::instant::Instant;
+
+    fn terms(number: u64) -> Terms {
+        let at = Instant::from_nanos(number);
+        Terms { signal_at: at, kill_at: at, ends: at }
+    }
+
+    /// A run that is admitted starts its command. An admission that the caller does not hear of would be left behind.
+    #[test]
+    fn a_run_is_welcomed_by_an_admission_alone_and_is_told_what_follows() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let (token, fence) = (Token::fresh(), Fence::FIRST);
+            let mut runs = NestedRuns::listen(token, fence, Duration::from_secs(30)).unwrap();
+            let mut joining = Box::pin(OuterRun::join(token));
+            assert!(futures_util::poll!(&mut joining).is_pending(), "it is connected");
+            runs.tell(Some(terms(1)));
+            tokio::task::yield_now().await;
+            assert!(futures_util::poll!(&mut joining).is_pending(), "it is not welcomed");
+            assert!(runs.admit(Some(terms(2))));
+            let Ok(mut run) = joining.await else { panic!("it was refused") };
+            assert_eq!(run.terms(), terms(2));
+            runs.tell(Some(terms(3)));
+            run.next().await;
+            assert_eq!(run.terms(), terms(3));
+            drop(run);
+            assert!(!runs.admit(Some(terms(3))));
+        });
+    }
+
+    #[test]
+    fn a_run_that_comes_when_none_is_welcome_is_refused() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let token = Token::fresh();
+            let mut runs = NestedRuns::listen(token, Fence::FIRST, Duration::from_secs(30)).unwrap();
+            let mut joining = Box::pin(OuterRun::join(token));
+            assert!(futures_util::poll!(&mut joining).is_pending());
+            assert!(!runs.admit(None));
+            assert!(joining.await.is_err());
+        });
+    }
+}

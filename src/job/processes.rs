@@ -1,0 +1,249 @@
+//! All processes, as /proc shows them at one look.
+//!
+//! A number is a process' own only while the process lasts: the kernel gives it to another one afterwards. A process is
+//! therefore known by its number and the time at which it began.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, SysconfVar, getpgid, getpgrp, getpid, getsid, sysconf};
+
+use super::group::GUARD_NAME;
+use crate::lock::instant::Instant;
+
+/// When a process began, in the kernel's ticks since boot (proc(5): `starttime`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct Start(pub(super) u64);
+
+impl Start {
+    /// Later than any.
+    pub(super) const UNKNOWN: Self = Self(u64::MAX);
+
+    /// What /proc shows for a process that begins at `at`. `None` if /proc reckons otherwise than our clock, as some
+    /// kernels do in a time namespace. It is asked about this process, which began at about `born`.
+    pub(super) fn at(at: Instant, born: Instant) -> Option<Self> {
+        let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok())?;
+        let ticks = |at: Instant| u128::from(at.as_nanos()) * u128::from(per_second) / NANOS_PER_SECOND;
+        let shown = start_of(getpid())?;
+        let agrees = ticks(born).abs_diff(shown.0.into()) <= per_second.into();
+        u64::try_from(ticks(at)).ok().filter(|_| agrees).map(Self)
+    }
+}
+
+const NANOS_PER_SECOND: u128 = 1_000_000_000;
+
+/// What tells a process from all others, earlier and later ones included.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Identity {
+    pub(super) pid: Pid,
+    pub(super) start: Option<Start>,
+}
+
+/// One line of /proc.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    pub(super) parent: Pid,
+    pub(super) group: Pid,
+    pub(super) name: String,
+    /// A zombie runs no more, but still says who its parent is.
+    pub(super) dead: bool,
+    /// Unknown of another user's process where /proc hides it (`hidepid=1`).
+    pub(super) start: Option<Start>,
+}
+
+impl Process {
+    pub(super) fn identity(&self) -> Identity {
+        Identity { pid: self.pid, start: self.start }
+    }
+
+    pub(super) fn is_a_guard(&self) -> bool {
+        self.name.as_bytes() == GUARD_NAME.to_bytes()
+    }
+
+    /// Sends it `signal`, unless its number is another's by now. A process of unknown start gets nothing.
+    pub(super) fn send(&self, signal: Signal) {
+        if self.start.is_some() && start_of(self.pid) == self.start {
+            let _ = kill(self.pid, signal);
+        }
+    }
+
+    /// Whether the environment in which it was started has `mark`: the token of a lock, or the mark of a nested run. `None` if
+    /// it cannot be read.
+    pub(super) fn carries(&self, mark: &str) -> Option<bool> {
+        const NAMES: [&[u8]; 3] = [b"RLOCK_TOKEN=", b"RLOCK_HELD=", b"RLOCK_NESTED="];
+        let names_it = |entry: &[u8]| {
+            NAMES.iter().any(|name| entry.starts_with(name))
+                && entry.windows(mark.len()).any(|part| part == mark.as_bytes())
+        };
+        let environment = std::fs::read(format!("/proc/{}/environ", self.pid)).ok()?;
+        (!environment.is_empty()).then(|| environment.split(|byte| *byte == 0).any(names_it))
+    }
+}
+
+/// The table.
+pub(super) struct Processes {
+    pub(super) list: Vec<Process>,
+    places: HashMap<Pid, usize>,
+}
+
+impl Processes {
+    pub(super) fn new(list: Vec<Process>) -> Self {
+        let places = list.iter().enumerate().map(|(place, p)| (p.pid, place)).collect();
+        Self { list, places }
+    }
+
+    /// Reads /proc. What cannot be read is an error, since it may be a process of ours; one that has ended is left out.
+    pub(super) fn look() -> io::Result<Self> {
+        can_look()?;
+        let mut list = Vec::new();
+        for entry in std::fs::read_dir("/proc")? {
+            let entry = entry?;
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()).map(Pid::from_raw) else {
+                continue;
+            };
+            match std::fs::read(entry.path().join("stat")) {
+                Ok(stat) => list.extend(process(&stat)),
+                Err(error) if has_ended(&error) => {}
+                // Another user's, with hidepid=1: its group is all that is known of it.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => list.extend(hidden(pid)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self::new(list))
+    }
+
+    pub(super) fn get(&self, pid: Pid) -> Option<&Process> {
+        self.places.get(&pid).map(|place| &self.list[*place])
+    }
+
+    /// The process, its parent, and so on.
+    pub(super) fn line_of(&self, process: &Process) -> Vec<Pid> {
+        let parent = |pid: &Pid| self.get(*pid).map(|p| p.parent);
+        // What is read is not one moment's, so a circle is possible in theory; no line is longer than the table.
+        std::iter::successors(Some(process.pid), parent).take(self.list.len() + 1).collect()
+    }
+}
+
+fn has_ended(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ESRCH) || error.kind() == io::ErrorKind::NotFound
+}
+
+fn hidden(pid: Pid) -> Option<Process> {
+    let group = getpgid(Some(pid)).ok()?;
+    Some(Process { pid, parent: Pid::from_raw(0), group, name: String::new(), dead: false, start: None })
+}
+
+/// Whether the end of processes can be seen here at all, with the descriptors that we have left: /proc is there, and speaks
+/// of the numbers that kill(2) takes. One that belongs to another PID namespace knows this very process by another number.
+pub fn can_look() -> io::Result<()> {
+    let _directory = File::open("/proc")?;
+    let mut stat = Vec::new();
+    File::open("/proc/self/stat")?.read_to_end(&mut stat)?;
+    let ours = [Ok(getpid()), Ok(getpgrp()), getsid(None)].map(|number| number.ok().map(Pid::as_raw));
+    if said_of_us(&stat) == ours.map(|number| number.map(i64::from)) {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "it belongs to another PID namespace"))
+}
+
+/// Process, group and session of a line of /proc.
+fn said_of_us(stat: &[u8]) -> [Option<i64>; 3] {
+    let text = String::from_utf8_lossy(stat);
+    let pid = text.split(' ').next().and_then(|number| number.parse().ok());
+    let fields: Vec<&str> = text.rsplit_once(") ").map(|(_, rest)| rest.split(' ').collect()).unwrap_or_default();
+    let number = |place: usize| fields.get(place).and_then(|field: &&str| field.parse().ok());
+    [pid, number(2), number(3)]
+}
+
+/// The children of this process, zombies included.
+pub fn own_children() -> Vec<Identity> {
+    let text = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+    let pids = text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).map(Pid::from_raw);
+    pids.map(|pid| Identity { pid, start: start_of(pid) }).collect()
+}
+
+/// When the process that has the number now began; `None` if there is none, or none that can be seen.
+pub(super) fn start_of(pid: Pid) -> Option<Start> {
+    process(&std::fs::read(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?)?.start
+}
+
+/// Reads `/proc/PID/stat` (proc(5)): `pid (name) state ppid pgrp …`, where the name may contain anything.
+fn process(stat: &[u8]) -> Option<Process> {
+    let text = String::from_utf8_lossy(stat);
+    let (pid, rest) = text.split_once(" (")?;
+    let (name, rest) = rest.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split(' ').collect();
+    let number = |place: usize| fields.get(place)?.parse().ok();
+    // A first thread that has exited looks like a zombie while others of its process run; `num_threads` is field 20.
+    let threads = number(17).unwrap_or(1);
+    Some(Process {
+        pid: Pid::from_raw(pid.parse().ok()?),
+        parent: Pid::from_raw(number(1)?),
+        group: Pid::from_raw(number(2)?),
+        name: name.to_owned(),
+        dead: matches!(*fields.first()?, "Z" | "X") && threads <= 1,
+        start: fields.get(19).and_then(|field| field.parse().ok()).map(Start),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_line_of_proc_is_read_whatever_the_process_calls_itself() {
+        let read = |text: &str| process(text.as_bytes()).expect("a process");
+        let seen = |text| {
+            let p = read(text);
+            (p.pid.as_raw(), p.parent.as_raw(), p.group.as_raw(), p.name, p.dead, p.start)
+        };
+        assert_eq!(seen("7 (sleep) S 1 42 42 0"), (7, 1, 42, "sleep".to_owned(), false, None));
+        assert_eq!(seen("7 (a) Z 1 43 b) D 1 42 42 0"), (7, 1, 42, "a) Z 1 43 b".to_owned(), false, None));
+        assert!(read("7 (x) Z 1 42 42 0").dead);
+        let zombie = read("7 (x) Z 1 42 42 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0");
+        assert_eq!((zombie.dead, zombie.start), (true, Some(Start(4711))));
+        assert!(!read("7 (x) Z 1 42 42 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0").dead, "another thread runs");
+        assert_eq!(process(b""), None);
+        assert_eq!(process(b"7 (x"), None);
+    }
+
+    #[test]
+    fn a_proc_of_this_namespace_tells_of_this_process_and_of_when_it_began() {
+        can_look().expect("/proc");
+        let us = start_of(getpid()).expect("our own line");
+        let born = Instant::from_nanos(us.0 * 10_000_000);
+        let at = |at| Start::at(at, born).expect("a clock that agrees");
+        let before = crate::clock::now();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+        let began = start_of(Pid::from_raw(child.id().cast_signed())).expect("its line");
+        assert!(at(before) <= began && began <= at(crate::clock::now()));
+        child.kill().expect("its end");
+        child.wait().expect("its end");
+        assert_eq!(Start::at(before, born + Duration::from_secs(5)), None, "born five seconds after its start");
+    }
+
+    #[test]
+    fn the_numbers_that_proc_has_for_us_are_read_whatever_our_name_is() {
+        assert_eq!(said_of_us(b"7 (a) S 9 9) S 1 42 41 0"), [Some(7), Some(42), Some(41)]);
+        assert_eq!(said_of_us(b""), [None; 3]);
+    }
+
+    #[test]
+    fn a_signal_is_not_sent_to_another_process_of_the_same_number() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+        let pid = Pid::from_raw(child.id().cast_signed());
+        let seen = Processes::look().expect("/proc").get(pid).cloned().expect("the child");
+        let earlier = Process { start: seen.start.map(|Start(ticks)| Start(ticks - 1)), ..seen.clone() };
+        earlier.send(Signal::SIGKILL);
+        Process { start: None, ..seen.clone() }.send(Signal::SIGKILL);
+        seen.send(Signal::SIGTERM);
+        let status = child.wait().expect("its end");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::SIGTERM as i32));
+    }
+}

@@ -1,0 +1,97 @@
+//! The locks that rlocks above this process hold, as the environment tells them: `RLOCK_HELD=TOKEN:FENCE[,TOKEN:FENCE…]`,
+//! outermost first.
+//!
+//! It is a claim and no proof: a token counts only where the nodes say that it holds the lock in question.
+
+use std::fmt;
+
+use super::fence::Fence;
+use super::token::Token;
+
+/// The variable's name.
+pub const VARIABLE: &str = "RLOCK_HELD";
+
+/// The locks that are held above us.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct OuterLocks {
+    held: Vec<(Token, Fence)>,
+    /// `RLOCK_TOKEN`: perhaps a lock that `acquire` took.
+    named: Option<Token>,
+}
+
+impl OuterLocks {
+    /// Reads the values of `RLOCK_HELD` and `RLOCK_TOKEN`. Entries that are no token and fence are left out.
+    pub fn read(held: &str, named: &str) -> Self {
+        let entry = |text: &str| {
+            let (token, fence) = text.split_once(':')?;
+            Some((token.parse().ok()?, Fence::new(fence.parse().ok()?)?))
+        };
+        Self { held: held.split(',').filter_map(entry).collect(), named: named.parse().ok() }
+    }
+
+    /// Whether the environment claims the lock of `token`.
+    pub fn claim(&self, token: Token) -> bool {
+        self.named == Some(token) || self.is_run(token)
+    }
+
+    /// Whether the environment says that a live `rlock run` above us holds the lock of `token`.
+    pub fn is_run(&self, token: Token) -> bool {
+        self.held.iter().any(|(held, _)| *held == token)
+    }
+
+    /// What a command finds that runs under the lock of `token` too.
+    #[must_use]
+    pub fn with(mut self, token: Token, fence: Fence) -> Self {
+        if !self.is_run(token) {
+            self.held.push((token, fence));
+        }
+        self
+    }
+}
+
+/// The value of `RLOCK_HELD`.
+impl fmt::Display for OuterLocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (token, fence)) in self.held.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            write!(f, "{comma}{token}:{fence}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn fence(number: u64) -> Fence {
+        Fence::new(number).unwrap()
+    }
+
+    #[test]
+    fn each_level_adds_its_lock_once_and_keeps_the_order() {
+        let (a, b) = (Token::fresh(), Token::fresh());
+        let both = OuterLocks::default().with(a, fence(7)).with(b, fence(8)).with(a, fence(7));
+        assert_eq!(both.to_string(), format!("{a}:7,{b}:8"));
+        assert_eq!(OuterLocks::read(&both.to_string(), ""), both);
+    }
+
+    #[test]
+    fn rlock_token_alone_is_a_claim_and_no_live_run() {
+        let (token, other) = (Token::fresh(), Token::fresh());
+        let outer = OuterLocks::read(&format!("{other}:7"), &token.to_string());
+        assert_eq!((outer.claim(token), outer.is_run(token)), (true, false));
+        assert_eq!((outer.claim(other), outer.is_run(other)), (true, true));
+        assert!(!outer.claim(Token::fresh()));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_left_out(before in "[^,]{0,60}", after in ".{0,60}") {
+            let token = Token::fresh();
+            let outer = OuterLocks::read(&format!("{before},{token}:7,{token}:0,{token},{after}"), &after);
+            prop_assert_eq!(outer.to_string(), format!("{token}:7"));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! A TCP connection to a host whose name may have several addresses, of which some may lead nowhere.
+//!
+//! The addresses are tried in the resolver's order, each a moment after the one before it, and the first that answers is
+//! taken (Happy Eyeballs, RFC 8305): an address whose packets are dropped costs that moment and not the node timeout.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::net::{TcpStream, lookup_host};
+
+use crate::clock;
+
+/// Longest time that an address has for itself.
+const HEAD_START: Duration = Duration::from_millis(50);
+
+/// Number of addresses that are tried, so that a name with hundreds does not use up our descriptors.
+const MOST: usize = 8;
+
+/// Looks the name up and connects. The caller limits the time to `limit`.
+pub(super) async fn dial(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
+    let addresses: Vec<SocketAddr> = lookup_host((host, port)).await?.take(MOST).collect();
+    race(&addresses, head_start(limit, addresses.len())).await
+}
+
+/// How long an address has for itself: the last of `count` begins in the first half of `limit`.
+fn head_start(limit: Duration, count: usize) -> Duration {
+    let shares = u32::try_from(count).unwrap_or(u32::MAX).saturating_mul(2).max(1);
+    HEAD_START.min(limit / shares)
+}
+
+/// The first connection that is made to any of `addresses`, of which one is begun every `pause`, or at once when another
+/// has failed. The last error, if there is none.
+async fn race(addresses: &[SocketAddr], pause: Duration) -> io::Result<TcpStream> {
+    let mut dials = FuturesUnordered::new();
+    let mut failed = io::Error::other("the name has no address");
+    let mut rest = addresses.iter();
+    loop {
+        dials.extend(rest.next().map(|address| TcpStream::connect(*address)));
+        let made = match rest.len() {
+            0 => dials.next().await,
+            _ => match clock::until(clock::now() + pause, dials.next()).await {
+                Some(made) => made,
+                None => continue,
+            },
+        };
+        match made {
+            Some(Ok(stream)) => return Ok(stream),
+            Some(Err(error)) => failed = error,
+            None => return Err(failed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Instant;
+
+    use nix::sys::socket::{Backlog, listen};
+
+    use super::*;
+
+    /// A listener whose queue is full: the kernel drops what else comes.
+    fn black_hole() -> (TcpListener, Vec<std::net::TcpStream>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listen(&listener, Backlog::new(0).unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let fill = || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok();
+        (listener, std::iter::from_fn(fill).collect())
+    }
+
+    fn raced(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(race(addresses, Duration::from_millis(20)))
+    }
+
+    #[test]
+    fn every_address_gets_its_turn_in_time() {
+        let ms = Duration::from_millis;
+        assert_eq!(head_start(ms(1000), 2), ms(50));
+        assert_eq!(head_start(ms(50), 2), Duration::from_micros(12_500));
+        assert_eq!(head_start(ms(50), 0), ms(50));
+        for count in 1..=MOST {
+            assert!(head_start(ms(50), count) * u32::try_from(count).unwrap() <= ms(25));
+        }
+    }
+
+    #[test]
+    fn an_address_that_leads_nowhere_costs_a_moment() {
+        let (hole, _filled) = black_hole();
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let [hole, good] = [&hole, &server].map(|listener| listener.local_addr().unwrap());
+        let begin = Instant::now();
+        let stream = raced(&[hole, hole, good]).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), good);
+        assert!(begin.elapsed() >= Duration::from_millis(40), "the resolver's order counts: {:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
+    }
+
+    #[test]
+    fn an_address_that_refuses_is_followed_at_once_and_the_last_error_is_told() {
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let good = server.local_addr().unwrap();
+        assert_eq!(raced(&[closed, good]).unwrap().peer_addr().unwrap(), good);
+        assert_eq!(raced(&[closed, closed]).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert!(raced(&[]).is_err());
+    }
+}

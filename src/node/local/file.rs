@@ -1,0 +1,308 @@
+//! A lock's file: opened inside its directory, checked before it is believed, written or deleted.
+//!
+//! Two kernel locks belong to it, of the same open file and so with the same end. flock(2) decides whose the lock is. An
+//! open file description lock (fcntl(2)) says that the holder's name is written: it can be asked for without being taken,
+//! so that no look keeps a taker out, and the two kinds do not interact.
+
+use std::fs::{File, Metadata, TryLockError};
+use std::io::{self, Read, Seek};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::SystemTime;
+
+use nix::fcntl::{AtFlags, FcntlArg, OFlag, fcntl, openat};
+use nix::sys::stat::{Mode, fstatat};
+use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
+
+use super::directory::Directory;
+use super::shown;
+use crate::lock::details::LARGEST_VALUE;
+use crate::lock::occupant::{Occupant, Sighting, Who};
+
+/// How each value of ours begins: a token, a blank and a brace; `x` stands for a hexadecimal digit.
+const SHAPE: &[u8] = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx {";
+
+/// The shortest beginning of [`SHAPE`] that is believed: up to the first dash, so that a pid file is not taken for one.
+const BELIEVED: usize = 9;
+
+/// What is said of anything that cannot be a lock's file at all.
+const IRREGULAR: &str = "is not a regular file";
+
+/// `F_WRLCK` in the type that the kernel's structure has for it.
+#[allow(clippy::cast_possible_truncation)]
+const WRITE_LOCK: libc::c_short = libc::F_WRLCK as libc::c_short;
+
+/// A lock's file, open.
+pub(super) struct LockFile {
+    dir: Rc<Directory>,
+    name: String,
+    file: File,
+}
+
+impl LockFile {
+    /// Opens the file `name` of `dir` for its lock, and makes it if it is missing. `None` if it has just been deleted.
+    pub(super) fn open(dir: Rc<Directory>, name: String) -> Result<Option<Self>, String> {
+        Self::opened(dir, name, OFlag::O_RDWR | OFlag::O_CREAT)
+    }
+
+    /// Opens the file `name` of `dir` for a look. `None` if there is none.
+    pub(super) fn existing(dir: Rc<Directory>, name: String) -> Result<Option<Self>, String> {
+        Self::opened(dir, name, OFlag::O_RDONLY)
+    }
+
+    fn opened(dir: Rc<Directory>, name: String, access: OFlag) -> Result<Option<Self>, String> {
+        // A FIFO or a device that stands there must not keep us waiting.
+        let flags = access | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let failed = |error: io::Error| told(&dir, &name, &error);
+        let file: File = match openat(&dir, name.as_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR) {
+            Ok(file) => file.into(),
+            Err(nix::Error::ENOENT) if !access.contains(OFlag::O_CREAT) => return Ok(None),
+            // The directory itself has been deleted since it was opened.
+            Err(nix::Error::ENOENT) if !dir.stands().map_err(failed)? => return Ok(None),
+            // A symlink, a directory, a socket.
+            Err(nix::Error::ELOOP | nix::Error::EISDIR | nix::Error::ENXIO) => {
+                return Err(refused(&dir, &name, IRREGULAR));
+            }
+            Err(error) => return Err(failed(error.into())),
+        };
+        let there = file.metadata().map_err(failed)?;
+        if there.nlink() == 0 {
+            return Ok(None);
+        }
+        match objection(&there, Uid::effective().as_raw()) {
+            Some(why) => Err(refused(&dir, &name, &why)),
+            None => Ok(Some(Self { dir, name, file })),
+        }
+    }
+
+    /// Takes the kernel's lock; false if another process has it. It lasts until the last descriptor of this open file is
+    /// closed, and the guard has one: so it is never unlocked, only closed.
+    pub(super) fn lock(&self) -> Result<bool, String> {
+        match self.file.try_lock() {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(self.told(&error)),
+        }
+    }
+
+    /// Whether it is what stands at its path. A lock on anything else excludes no other rlock.
+    pub(super) fn stands(&self) -> io::Result<bool> {
+        let ours = self.file.metadata()?;
+        // The kernel counts a file's names down, and tells those who watch it, before it takes the name away.
+        if ours.nlink() == 0 {
+            return Ok(false);
+        }
+        let there = match fstatat(&self.dir, self.name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(there) => there,
+            Err(nix::Error::ENOENT) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        Ok((there.st_dev, there.st_ino) == (ours.dev(), ours.ino()) && self.dir.stands()?)
+    }
+
+    /// Refuses a file that holds anything but what an rlock wrote. To be asked with the lock taken, before it is written to.
+    pub(super) fn must_be_ours(&mut self) -> Result<(), String> {
+        let seen = self.sighting().map_err(|error| self.told(&error))?;
+        if seen.length == seen.head.len() as u64 && is_ours(&seen.head) {
+            return Ok(());
+        }
+        Err(refused(&self.dir, &self.name, "holds something else than a lock"))
+    }
+
+    /// Writes the holder's value, and lets others see it.
+    pub(super) fn publish(&self, value: &str) -> Result<(), String> {
+        self.write(value)?;
+        let lock = whole_file();
+        fcntl(&self.file, FcntlArg::F_OFD_SETLK(&lock)).map(drop).map_err(|error| self.told(&error.into()))
+    }
+
+    /// Who has the lock, if its value is written: a file may be left over from a crash.
+    pub(super) fn holder(&mut self) -> Result<Option<Occupant>, String> {
+        let mut lock = whole_file();
+        fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut lock)).map_err(|error| self.told(&error.into()))?;
+        if i32::from(lock.l_type) == libc::F_UNLCK {
+            return Ok(None);
+        }
+        let occupant = Occupant::from(self.sighting().map_err(|error| self.told(&error))?);
+        Ok(Some(match occupant.who {
+            // The lock ends with its process, so it has a holder of this machine, whatever is written there.
+            Who::Foreign(_) => unnamed(),
+            Who::Holder(..) | Who::Waiter(_) | Who::Unnamed => occupant,
+        }))
+    }
+
+    /// Deletes it, while it is locked: a process that has it open and gets the lock then sees that it stands nowhere. What
+    /// cannot be deleted is left over, unlocked, as after a crash.
+    pub(super) fn delete(&self) {
+        let _ = unlinkat(&self.dir, self.name.as_str(), UnlinkatFlags::NoRemoveDir);
+    }
+
+    /// Cleaners of temporary directories go by age (systemd-tmpfiles: 10 days).
+    pub(super) fn touch(&self) {
+        let _ = self.file.set_modified(SystemTime::now());
+    }
+
+    /// Its path.
+    pub(super) fn path(&self) -> PathBuf {
+        self.dir.path().join(&self.name)
+    }
+
+    /// The directory it is in.
+    pub(super) fn dir(&self) -> &Directory {
+        &self.dir
+    }
+
+    /// The first `most` bytes of its content, and one more if there are more.
+    pub(super) fn content(&mut self, most: usize) -> io::Result<Vec<u8>> {
+        let mut head = Vec::new();
+        self.file.rewind()?;
+        (&self.file).take(most as u64 + 1).read_to_end(&mut head)?;
+        Ok(head)
+    }
+
+    /// Puts `text` in the place of its content.
+    pub(super) fn write(&self, text: &str) -> Result<(), String> {
+        write_whole(&self.file, text).map_err(|error| self.told(&error))
+    }
+
+    /// `error`, with the path and what to do.
+    pub(super) fn told(&self, error: &io::Error) -> String {
+        told(&self.dir, &self.name, error)
+    }
+
+    fn sighting(&mut self) -> io::Result<Sighting> {
+        let length = self.file.metadata()?.len();
+        let mut head = self.content(LARGEST_VALUE)?;
+        head.truncate(LARGEST_VALUE);
+        Ok(Sighting { kind: "string".to_owned(), length, head, ttl: None })
+    }
+}
+
+impl AsFd for LockFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl AsRawFd for LockFile {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+/// A process of this machine that has the lock and has not said who it is, or not yet.
+pub(super) fn unnamed() -> Occupant {
+    Occupant { who: Who::Unnamed, ttl: None }
+}
+
+/// Why a file is not one that an rlock of `user` made, judged by what it is, if so.
+fn objection(there: &Metadata, user: u32) -> Option<String> {
+    if !there.is_file() {
+        return Some(IRREGULAR.to_owned());
+    }
+    if there.uid() != user {
+        return Some(format!("belongs to uid {}, not to uid {user}", there.uid()));
+    }
+    if there.nlink() > 1 {
+        return Some(format!("has {} names (hard links)", there.nlink()));
+    }
+    (there.mode() & 0o022 != 0)
+        .then(|| format!("can be written to by other users (mode {:04o})", there.mode() & 0o7777))
+}
+
+/// Whether an rlock may have left `content`: nothing, zeros after a power loss, or a value. A value that was written over an
+/// older one in part mixes the two, and has the same shape at each position.
+fn is_ours(content: &[u8]) -> bool {
+    let fits = |(byte, shape): (&u8, &u8)| if *shape == b'x' { byte.is_ascii_hexdigit() } else { byte == shape };
+    content.iter().all(|byte| *byte == 0) || (content.len() >= BELIEVED && content.iter().zip(SHAPE).all(fits))
+}
+
+/// Cut only after a longer value: ext4 writes a file to disk on close that was cut first.
+fn write_whole(file: &File, value: &str) -> io::Result<()> {
+    let old = file.metadata()?.len();
+    file.write_all_at(value.as_bytes(), 0)?;
+    if old > value.len() as u64 { file.set_len(value.len() as u64) } else { Ok(()) }
+}
+
+/// A write lock from the first byte to the last, in fcntl(2)'s terms.
+fn whole_file() -> libc::flock {
+    // SAFETY: all its fields are numbers.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = WRITE_LOCK;
+    lock
+}
+
+fn told(dir: &Directory, name: &str, error: &io::Error) -> String {
+    let path = shown(&dir.path().join(name));
+    let first = match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => "make room there",
+        _ => "mend that",
+    };
+    format!("{path}: {error}; {first}, or name another directory with local:/dir")
+}
+
+fn refused(dir: &Directory, name: &str, why: &str) -> String {
+    let path = shown(&dir.path().join(name));
+    format!("{path} {why}; it was left alone: move it away, or name another directory with local:/dir")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(dir: &Rc<Directory>) -> LockFile {
+        LockFile::open(Rc::clone(dir), "job.lock".to_owned()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_look_keeps_no_taker_out_however_long_it_takes() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = Rc::new(Directory::open(Some(place.path())).unwrap());
+        let leftover = opened(&dir);
+        leftover.publish("8c7d6f1e-1111-4222-8333-123456789abc {}").unwrap();
+        let mut look = LockFile::existing(Rc::clone(&dir), "job.lock".to_owned()).unwrap().unwrap();
+        assert!(look.holder().unwrap().is_some());
+        drop(leftover);
+        assert!(look.holder().unwrap().is_none());
+        let taker = opened(&dir);
+        assert!(taker.lock().unwrap());
+        assert!(look.holder().unwrap().is_none(), "its name is not written yet");
+        taker.publish("8c7d6f1e-1111-4222-8333-123456789abc {}").unwrap();
+        assert!(look.holder().unwrap().is_some_and(|occupant| occupant.holder().is_some()));
+    }
+
+    #[test]
+    fn a_file_in_a_directory_that_was_moved_stands_nowhere() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("locks");
+        let dir = Rc::new(Directory::open(Some(&path)).unwrap());
+        let file = opened(&dir);
+        assert!(file.stands().unwrap());
+        std::fs::rename(&path, place.path().join("moved")).unwrap();
+        assert!(!file.stands().unwrap());
+        // Another directory of the same name, with a file of the same name, is not ours.
+        let another = opened(&Rc::new(Directory::open(Some(&path)).unwrap()));
+        assert!(another.stands().unwrap() && !file.stands().unwrap());
+        std::fs::remove_file(another.path()).unwrap();
+        assert!(!another.stands().unwrap());
+    }
+
+    #[test]
+    fn what_an_rlock_may_have_left_is_its_own_and_nothing_else_is() {
+        let value = b"8c7d6f1e-1111-4222-8333-123456789abc {\"host\":\"web1\"}";
+        let older = b"ffffffff-2222-4333-8444-cba987654321 {\"host\":\"web11111\"}";
+        for written in 0..=value.len() {
+            let over_an_older_one = [&value[..written], &older[written..]].concat();
+            assert!(is_ours(&over_an_older_one), "{written}");
+            assert_eq!(is_ours(&value[..written]), written == 0 || written >= BELIEVED, "{written}");
+        }
+        assert!(is_ours(&[0; 100]));
+        for foreign in
+            ["4711\n", "47114711", "20261122", "# Cargo\n", "8c7d6f1e-1111-4222-8333-123456789abc\n", "deadbeef\n"]
+        {
+            assert!(!is_ours(foreign.as_bytes()), "{foreign}");
+        }
+    }
+}

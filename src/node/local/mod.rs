@@ -1,0 +1,272 @@
+//! A lock on this machine alone: flock(2) on a file. For trying rlock out, for laptops, for jobs that live on one host.
+//!
+//! The kernel gives the lock back when the last descriptor of the open file is closed, however its holder ends, so a
+//! grant has no end of its own. What can still take it away is a file or directory that is deleted, moved or replaced
+//! under the holder: it watches for that, and each renewal looks.
+
+mod directory;
+mod fence;
+mod file;
+mod watch;
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use uuid::Uuid;
+
+use self::directory::Directory;
+use self::file::LockFile;
+use self::watch::Watch;
+use super::{Answer, Claim, Counter, Fault, FaultKind, Force, Freed, Node, Pending, Queued, Renewal, Vote, Wake};
+use crate::clock::{self, Alarm};
+use crate::escape;
+use crate::lock::fence::Fence;
+use crate::lock::instant::Instant;
+use crate::lock::key::Key;
+use crate::lock::lease::Struck;
+use crate::lock::sight::Sight;
+use crate::lock::token::Token;
+
+/// What may stand in a file name as it is.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+
+/// Encoded names longer than this are cut and given a hash. `NAME_MAX` is 255.
+const LONGEST_NAME: usize = 180;
+
+/// How often a taker begins anew because the file or its directory was deleted or replaced since it was opened.
+const TRIES: u32 = 1000;
+
+/// How long a holder goes without a watch. The kernel takes some ten milliseconds to end one, by which a command that is
+/// short would seem longer.
+const UNWATCHED: Duration = Duration::from_millis(500);
+
+/// flock(2) on files of one directory.
+pub struct LocalNode {
+    name: String,
+    /// The directory of `local:/dir`; `None` is the user's own. It is opened anew for each attempt and each look: it may
+    /// have been replaced meanwhile.
+    chosen: Option<PathBuf>,
+    held: Rc<RefCell<Option<Held>>>,
+    /// The file that was found locked.
+    busy: Rc<RefCell<Option<LockFile>>>,
+    watch: Rc<Watch>,
+}
+
+struct Held {
+    file: LockFile,
+    token: Token,
+}
+
+impl LocalNode {
+    /// Locks in `dir`, or in the user's own directory. Errors are configuration errors: they name the directory.
+    pub fn open(dir: Option<&Path>) -> Result<Self, String> {
+        let name = dir.map_or_else(|| "local".to_owned(), |dir| format!("local:{}", shown(dir)));
+        Directory::open(dir).map_err(|why| format!("--node {name}: {why}"))?;
+        let chosen = dir.map(Path::to_path_buf);
+        Ok(Self { name, chosen, held: Rc::default(), busy: Rc::default(), watch: Rc::default() })
+    }
+
+    fn directory(&self) -> Result<Rc<Directory>, Fault> {
+        Directory::open(self.chosen.as_deref()).map(Rc::new).map_err(unfit)
+    }
+
+    fn take(&self, claim: &Claim) -> Result<Vote, Fault> {
+        for _ in 0..TRIES {
+            let dir = self.directory()?;
+            let Some(mut file) = LockFile::open(Rc::clone(&dir), file_name(claim.key.stored())).map_err(unfit)? else {
+                continue;
+            };
+            if !file.lock().map_err(unfit)? {
+                let occupant = file.holder().map_err(unfit)?.unwrap_or_else(file::unnamed);
+                *self.busy.borrow_mut() = Some(file);
+                return Ok(Vote::Held(Box::new(occupant)));
+            }
+            // Its holder may have deleted it between our open and our flock.
+            if !file.stands().map_err(|error| unfit(file.told(&error)))? {
+                continue;
+            }
+            file.must_be_ours().map_err(unfit)?;
+            // A lock that cannot say whose it is would not be known to a `check` or an `rlock run` under it: none is given.
+            let fence = fence::next(&dir, claim.fence_hint);
+            let granted = fence.and_then(|fence| file.publish(&claim.value()).map(|()| fence).map_err(unfit));
+            let fence = granted.inspect_err(|_| file.delete())?;
+            *self.held.borrow_mut() = Some(Held { file, token: claim.token });
+            return Ok(Vote::Granted { until: Instant::NEVER, fence });
+        }
+        Err(Fault::new(FaultKind::Unavailable, "the lock's file is deleted or replaced all the time"))
+    }
+
+    fn standing(&self, token: Token) -> Result<Option<Struck>, Fault> {
+        match self.held.borrow().as_ref().filter(|held| held.token == token) {
+            None => Ok(Some(Struck::Absent)),
+            Some(Held { file, .. }) => match file.stands() {
+                Ok(true) => Ok(None),
+                Ok(false) if file.path().symlink_metadata().is_ok() => Ok(Some(Struck::Another)),
+                Ok(false) => Ok(Some(Struck::Absent)),
+                Err(error) => Err(unfit(file.told(&error))),
+            },
+        }
+    }
+
+    fn renewed(&self, token: Token) -> Result<Renewal, Fault> {
+        if let Some(struck) = self.standing(token)? {
+            return Ok(Renewal::Lost(struck, None));
+        }
+        if let Some(held) = self.held.borrow().as_ref() {
+            held.file.touch();
+        }
+        Ok(Renewal::Renewed(Instant::NEVER, None))
+    }
+
+    fn seen(&self, key: &Key) -> Result<Sight, Fault> {
+        let file = LockFile::existing(self.directory()?, file_name(key.stored())).map_err(unfit)?;
+        let occupant = file.map(|mut file| file.holder()).transpose().map_err(unfit)?.flatten();
+        // The fence counter is all locks' together, and says nothing of one. Nobody stands in line.
+        Ok(Sight { occupant, ..Sight::of_nothing(clock::now()) })
+    }
+
+    fn let_go(&self, token: Token) -> Result<Freed, Fault> {
+        if let Some(struck) = self.standing(token)? {
+            return Ok(Freed::NotOurs(struck));
+        }
+        if let Some(held) = self.held.borrow_mut().take() {
+            held.file.delete();
+        }
+        Ok(Freed::Released)
+    }
+}
+
+impl Node for LocalNode {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn acquire(&self, claim: &Claim, _anew: bool) -> Pending<Answer> {
+        let vote = self.take(claim).unwrap_or_else(Vote::Failed);
+        Box::pin(std::future::ready(vote.into()))
+    }
+
+    fn renew(&self, claim: &Claim, _fence: Fence, _anew: bool) -> Pending<Renewal> {
+        Box::pin(std::future::ready(self.renewed(claim.token).unwrap_or_else(Renewal::Failed)))
+    }
+
+    fn heal(&self, _claim: &Claim, _fence: Fence, _told: Counter, _anew: bool) -> Pending<Renewal> {
+        // The file is gone and its name free for all: nothing here could cover the time until the command is dead.
+        Box::pin(std::future::ready(Renewal::Lost(Struck::Absent, None)))
+    }
+
+    fn look(&self, key: &Key, _crowd: usize) -> Pending<Result<Sight, Fault>> {
+        Box::pin(std::future::ready(self.seen(key)))
+    }
+
+    fn force(&self, _key: &Key, _force: Force) -> Pending<Result<Option<Struck>, Fault>> {
+        let why = "a lock on this machine alone ends with the rlock that holds it: end that one";
+        Box::pin(std::future::ready(Err(Fault::new(FaultKind::Unfit, why))))
+    }
+
+    fn release(&self, _key: &Key, token: Token, _queued: Queued<'_>) -> Pending<Freed> {
+        Box::pin(std::future::ready(self.let_go(token).unwrap_or_else(Freed::Failed)))
+    }
+
+    fn wake(&self) -> Pending<Wake> {
+        let (busy, watch) = (Rc::clone(&self.busy), Rc::clone(&self.watch));
+        Box::pin(async move {
+            // A holder deletes the file before it lets go. A holder that is killed does not: then, and where no file can be
+            // watched, the pauses between two looks must do.
+            let file = busy.borrow_mut().take();
+            match file {
+                Some(file) if until_gone(&file, &watch).await.is_ok() => Wake::Look,
+                _ => std::future::pending().await,
+            }
+        })
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        self.held.borrow().as_ref().map(|held| held.file.as_raw_fd())
+    }
+
+    fn broken(&self) -> Pending<()> {
+        let (held, watch) = (Rc::clone(&self.held), Rc::clone(&self.watch));
+        Box::pin(async move {
+            if until_taken_away(&held, &watch).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+
+    fn written(&self) -> Pending<()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// Returns when `file`, which another process has locked, is no longer what stands at its path.
+async fn until_gone(file: &LockFile, watch: &Watch) -> io::Result<()> {
+    watch.begin(file)?;
+    // It may have gone before it was watched.
+    while file.stands()? {
+        watch.stirred().await?;
+    }
+    Ok(())
+}
+
+/// Returns when the file that is held is no longer what stands at its path.
+async fn until_taken_away(held: &RefCell<Option<Held>>, watch: &Watch) -> io::Result<()> {
+    if !watch.has_begun() {
+        Alarm::new()?.reached(clock::now() + UNWATCHED).await;
+    }
+    held.borrow().as_ref().map_or(Ok(()), |held| watch.begin(&held.file))?;
+    while held.borrow().as_ref().map_or(Ok(false), |held| held.file.stands())? {
+        watch.stirred().await?;
+    }
+    Ok(())
+}
+
+/// A fault that no time mends: it is told at once.
+fn unfit(why: String) -> Fault {
+    Fault::new(FaultKind::Unfit, why)
+}
+
+/// Any key as a file name, no two keys as the same one but for a collision of hashes of over-long ones, which only
+/// makes two locks exclude each other.
+fn file_name(key: &str) -> String {
+    let mut name = utf8_percent_encode(key, ENCODED).to_string();
+    if let Some(rest) = name.strip_prefix('.') {
+        name = format!("%2E{rest}");
+    }
+    if name.len() > LONGEST_NAME {
+        let hash = Uuid::new_v5(&Uuid::NAMESPACE_OID, key.as_bytes()).simple();
+        name = format!("{}~{hash}", &name[..LONGEST_NAME]);
+    }
+    name + ".lock"
+}
+
+fn shown(path: &Path) -> String {
+    escape::text(&path.to_string_lossy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_key_is_a_safe_file_name_and_no_other_keys(a in ".{1,300}", b in ".{1,300}") {
+            let name = file_name(&a);
+            prop_assert!(name.len() <= 255 && !name.contains('/') && !name.starts_with('.'));
+            prop_assert_eq!(name == file_name(&b), a == b);
+        }
+    }
+
+    #[test]
+    fn dots_and_slashes_do_not_leave_the_directory() {
+        assert_eq!(file_name(".."), "%2E..lock");
+        assert_eq!(file_name("../x"), "%2E.%2Fx.lock");
+        assert_eq!(file_name(".fence"), "%2Efence.lock");
+    }
+}

@@ -1,0 +1,61 @@
+//! Word that a lock's file has lost its name: how a waiter learns that the lock was given back, and a holder that it was
+//! taken away.
+
+use std::cell::OnceCell;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use tokio::io::unix::AsyncFd;
+
+use super::file::LockFile;
+
+/// A queue of inotify(7), made when there is something to watch and kept until rlock ends: to close one takes the kernel up
+/// to some twenty milliseconds, which the next holder has better use for.
+#[derive(Default)]
+pub(super) struct Watch {
+    queue: OnceCell<Queue>,
+}
+
+struct Queue {
+    /// Before the descriptor that it names, so that it is dropped first.
+    news: AsyncFd<RawFd>,
+    inotify: Inotify,
+}
+
+impl Watch {
+    /// Watches `file` and its directory from now on: these very ones, not what has their names by then. An error if the
+    /// kernel refuses, as where a user's processes watch too much already (`fs.inotify.max_user_instances`).
+    pub(super) fn begin(&self, file: &LockFile) -> io::Result<()> {
+        let queue = self.queue()?;
+        let add = |descriptor: RawFd, changes| {
+            queue.inotify.add_watch(format!("/proc/self/fd/{descriptor}").as_str(), changes)
+        };
+        add(file.as_raw_fd(), AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF)?;
+        add(file.dir().as_fd().as_raw_fd(), AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF)?;
+        Ok(())
+    }
+
+    /// Whether something has been watched.
+    pub(super) fn has_begun(&self) -> bool {
+        self.queue.get().is_some()
+    }
+
+    /// Returns when something may have happened to what is watched.
+    pub(super) async fn stirred(&self) -> io::Result<()> {
+        let queue = self.queue()?;
+        queue.news.readable().await?.clear_ready();
+        while queue.inotify.read_events().is_ok() {}
+        Ok(())
+    }
+
+    fn queue(&self) -> io::Result<&Queue> {
+        if let Some(queue) = self.queue.get() {
+            return Ok(queue);
+        }
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+        // SAFETY: the number stays the queue's: `inotify` owns it, and both are dropped together.
+        let news = unsafe { AsyncFd::register(inotify.as_fd().as_raw_fd()) }?;
+        Ok(self.queue.get_or_init(|| Queue { news, inotify }))
+    }
+}

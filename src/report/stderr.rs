@@ -1,0 +1,264 @@
+//! The way to stderr: a short queue, and a thread that empties it.
+//!
+//! A write to a pipe or a terminal waits for its reader, whatever poll(2) said: POLLOUT promises some room, not room for
+//! a line. So the thread that renews, waits and starts the command never writes. It queues a line, and drops it when the
+//! queue is full. The writer starts with the first line: a silent run has one thread.
+//!
+//! Opening /proc/self/fd/2 again with `O_NONBLOCK` would not do. Sockets and other users' terminals cannot be opened
+//! so, a file would get an offset of its own, and /proc may be missing.
+//!
+//! The writer touches its queue and descriptor 2, and gets no signal. It may run while a child shares rlock's memory
+//! (`job::exec`), and when a guard is forked (`job::guard`): neither of these prints.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, SigmaskHow};
+
+use super::{Log, dropped};
+
+/// Bytes that may wait to be written, as many as a pipe holds. A longer line is taken if nothing else waits.
+const ROOM: usize = 64 * 1024;
+
+/// The writer's stack: it calls write(2) and frees lines.
+const STACK: usize = 64 * 1024;
+
+/// The longest wait for the last lines to be written. A waiter that gets a TERM must be gone within a second, and leaves
+/// its nodes' queues in that time too.
+const LAST: Duration = Duration::from_millis(500);
+
+/// The longest wait for lines to be written before another process prints: far more than a terminal takes for a line,
+/// and little beside the shortest lease.
+const ORDER: Duration = Duration::from_millis(50);
+
+/// Lines that are to be written.
+#[derive(Debug)]
+struct Queue {
+    lines: VecDeque<String>,
+    /// Length of all of them, and of the one that is being written.
+    bytes: usize,
+    /// Number of lines dropped since the last notice, and how the notice is to look.
+    dropped: Option<(u64, Log)>,
+}
+
+impl Queue {
+    const fn new() -> Self {
+        Self { lines: VecDeque::new(), bytes: 0, dropped: None }
+    }
+
+    /// Whether nothing is left to be written.
+    fn is_idle(&self) -> bool {
+        self.bytes == 0 && self.dropped.is_none()
+    }
+
+    /// Adds `line`, or drops it if the queue is full. Once a line was dropped, all are until the queue is empty, so that
+    /// one notice tells of all of them.
+    fn offer(&mut self, line: String, log: Log) {
+        match self.dropped {
+            Some((count, _)) => self.dropped = Some((count + 1, log)),
+            None if self.bytes > 0 && self.bytes + line.len() > ROOM => self.dropped = Some((1, log)),
+            None => self.insist(line),
+        }
+    }
+
+    /// Adds `line`, however full the queue is.
+    fn insist(&mut self, line: String) {
+        self.bytes += line.len();
+        self.lines.push_back(line);
+    }
+
+    /// The line to be written next; when none is left, the notice that stands in the place of those dropped.
+    fn next(&mut self) -> Option<String> {
+        if self.lines.is_empty()
+            && let Some((count, log)) = self.dropped.take()
+        {
+            self.insist(dropped(count, log));
+        }
+        self.lines.pop_front()
+    }
+
+    /// The line that was taken last is written, or never will be.
+    fn is_done_with(&mut self, line: &str) {
+        self.bytes = self.bytes.saturating_sub(line.len());
+    }
+}
+
+static QUEUE: Mutex<Queue> = Mutex::new(Queue::new());
+
+/// Told of each line that is queued or written.
+static CHANGED: Condvar = Condvar::new();
+
+/// The process whose writer runs; `None` if it could not be started. A fork inherits this, but no writer.
+static PROCESS: OnceLock<Option<u32>> = OnceLock::new();
+
+/// Queues a line, unless the queue is full.
+pub(super) fn line(text: String, log: Log) {
+    queue(text, |queue, text| queue.offer(text, log));
+}
+
+/// Queues a line that must not be missing.
+pub(super) fn last_line(text: String) {
+    queue(text, Queue::insist);
+}
+
+/// Queues what is of use now or never; false if it would have to wait.
+pub(super) fn at_once(text: String) -> bool {
+    let mut is_queued = false;
+    queue(text, |queue, text| {
+        is_queued = queue.is_idle();
+        if is_queued {
+            queue.insist(text);
+        }
+    });
+    is_queued
+}
+
+/// Gives lines that are queued the time to be written before another process prints.
+pub fn settle() {
+    wait(ORDER);
+}
+
+/// Gives lines that are queued the time to be written before the process ends. A reader that has stopped reading cannot
+/// keep it.
+pub fn finish() {
+    wait(LAST);
+}
+
+fn queue(text: String, add: impl FnOnce(&mut Queue, String)) {
+    match PROCESS.get_or_init(start) {
+        Some(process) if *process == std::process::id() => {
+            add(&mut locked(), text);
+            CHANGED.notify_all();
+        }
+        // A guard has no writer, and its descriptors are closed.
+        Some(_) => {}
+        None => write_where_there_is_room(&text),
+    }
+}
+
+fn wait(limit: Duration) {
+    if PROCESS.get().is_some_and(|process| *process == Some(std::process::id())) {
+        let _ = CHANGED.wait_timeout_while(locked(), limit, |queue| !queue.is_idle());
+    }
+}
+
+fn locked() -> MutexGuard<'static, Queue> {
+    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts the writer. All signals stay with the thread that handles them.
+fn start() -> Option<u32> {
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).ok()?;
+    let started = thread::Builder::new().name("rlock-stderr".to_owned()).stack_size(STACK).spawn(write_all);
+    before.thread_set_mask().ok()?;
+    started.ok().map(|_| std::process::id())
+}
+
+/// The writer's life.
+fn write_all() {
+    let mut queue = locked();
+    loop {
+        if let Some(line) = queue.next() {
+            drop(queue);
+            write(&line);
+            queue = locked();
+            queue.is_done_with(&line);
+            CHANGED.notify_all();
+        } else {
+            queue = CHANGED.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// One write, so that lines of several rlocks do not mix. An unwritable stderr changes nothing else.
+fn write(line: &str) {
+    let stderr = io::stderr();
+    let mut rest = line.as_bytes();
+    while !rest.is_empty() {
+        match nix::unistd::write(&stderr, rest) {
+            Ok(0) => return,
+            Ok(count) => rest = &rest[count..],
+            Err(nix::Error::EINTR) => {}
+            // Another process has set O_NONBLOCK for all that share the terminal.
+            Err(nix::Error::EAGAIN) => {
+                let _ = poll(&mut [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)], PollTimeout::NONE);
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+/// Without a thread: what does not fit is lost, and a line longer than the room may still wait for its reader.
+fn write_where_there_is_room(line: &str) {
+    let stderr = io::stderr();
+    let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+    let _ = poll(&mut fds, PollTimeout::ZERO);
+    if fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLOUT)) {
+        write(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(letter: &str) -> String {
+        letter.repeat(ROOM / 4)
+    }
+
+    /// Takes and writes all that is queued.
+    fn written(queue: &mut Queue) -> Vec<String> {
+        std::iter::from_fn(|| {
+            let line = queue.next()?;
+            queue.is_done_with(&line);
+            Some(line)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_full_queue_drops_lines_and_says_once_how_many() {
+        let mut queue = Queue::new();
+        for letter in ["a", "b", "c", "d", "e", "f"] {
+            queue.offer(line(letter), Log::Text);
+        }
+        let first = queue.next().unwrap();
+        queue.is_done_with(&first);
+        queue.offer("short\n".to_owned(), Log::Text);
+        let rest = written(&mut queue);
+        assert_eq!(first, line("a"));
+        assert_eq!(rest[..3], ["b", "c", "d"].map(line));
+        assert_eq!(rest[3..], ["rlock: 3 lines were dropped: stderr was not read\n"]);
+        assert!(queue.is_idle());
+        queue.offer(line("g"), Log::Text);
+        assert_eq!(written(&mut queue), [line("g")]);
+    }
+
+    #[test]
+    fn a_line_that_is_being_written_takes_its_room() {
+        let mut queue = Queue::new();
+        queue.offer("x".repeat(ROOM + 1), Log::Text);
+        let long = queue.next().unwrap();
+        assert!(!queue.is_idle());
+        queue.offer("dropped\n".to_owned(), Log::Json);
+        queue.is_done_with(&long);
+        let notice = written(&mut queue).concat();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&notice).unwrap()["event"], "dropped");
+    }
+
+    #[test]
+    fn the_last_line_is_kept_however_full_the_queue_is() {
+        let mut queue = Queue::new();
+        for _ in 0..9 {
+            queue.offer(line("a"), Log::Text);
+        }
+        queue.insist("failed\n".to_owned());
+        let all = written(&mut queue);
+        assert_eq!(all[all.len() - 2..], ["failed\n", "rlock: 5 lines were dropped: stderr was not read\n"]);
+    }
+}

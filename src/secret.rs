@@ -1,0 +1,83 @@
+//! Keeps passwords out of what is shown or stored.
+
+/// Stands in the place of a secret.
+const HIDDEN: &str = "***";
+
+/// A beginning of a secret that is as long as this, in bytes, is hidden too: servers cut what they repeat.
+const TELLING: usize = 8;
+
+/// `text` without user and password of an address in it, wherever that ends: all between the first `://` and the last
+/// `@` is cut out, since a password may have any character.
+pub fn without_userinfo(text: &str) -> String {
+    let cut = |(scheme, rest): (&str, &str)| {
+        let (_, host) = rest.rsplit_once('@')?;
+        Some(format!("{scheme}://{HIDDEN}@{host}"))
+    };
+    text.split_once("://").and_then(cut).unwrap_or_else(|| text.to_owned())
+}
+
+/// `text` without `secret`, and without beginnings of it that say much.
+pub fn without(text: &str, secret: &str) -> String {
+    let telling = secret.len().clamp(1, TELLING);
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let common: usize =
+            rest.chars().zip(secret.chars()).take_while(|(a, b)| a == b).map(|(c, _)| c.len_utf8()).sum();
+        if common >= telling {
+            shown.push_str(HIDDEN);
+            rest = &rest[common..];
+        } else {
+            shown.push(c);
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_address_is_shown_without_its_user_and_password() {
+        for (text, shown) in [
+            ("unexpected argument 'redis://:hunter2@h' found", "unexpected argument 'redis://***@h' found"),
+            ("redis://u:a b'/@c@h/1,rediss://:d@i", "redis://***@i"),
+            ("redis://h:1", "redis://h:1"),
+            ("a@b", "a@b"),
+        ] {
+            assert_eq!(without_userinfo(text), shown);
+        }
+    }
+
+    #[test]
+    fn a_secret_that_a_server_repeats_is_hidden_also_where_it_is_cut_off() {
+        let said = |end: &str| format!("ERR unknown command 'HELLO', with args: '3' 'AUTH' 'default' '{end}");
+        assert_eq!(without(&said("hunter2'"), "hunter2"), said("***'"));
+        assert_eq!(without(&said("correct horse"), "correct horse battery staple"), said("***"));
+        assert_eq!(without(&said("hunt"), ""), said("hunt"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_password_of_an_address_is_shown(before in ".{0,20}", scheme in "[a-z+-]{1,9}", user in ".{0,9}", password in "Zq.{0,20}", host in "[^Z]{0,30}") {
+            let shown = without_userinfo(&format!("{before}{scheme}://{user}:{password}@{host}"));
+            prop_assert!(!shown.contains("Zq") || before.contains("Zq"), "{shown}");
+        }
+
+        #[test]
+        fn no_secret_is_shown(before in "[^Z]{0,30}", secret in "Z[^Z]{0,30}", after in "[^Z]{0,30}") {
+            let shown = without(&format!("{before}{secret}{after}"), &secret);
+            prop_assert_eq!(shown, format!("{before}***{after}"));
+        }
+
+        #[test]
+        fn no_telling_part_of_a_secret_is_shown(before in "[^Z]{0,30}", secret in "Z[^Z]{8,30}", kept in 8usize..30) {
+            let end: String = secret.chars().take(kept).collect();
+            let shown = without(&format!("{before}{end}"), &secret);
+            prop_assert_eq!(shown, format!("{before}***"));
+        }
+    }
+}

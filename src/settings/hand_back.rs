@@ -1,0 +1,68 @@
+//! What `rlock release` is told when a guard becomes it: the same lock on the same nodes, by variables alone.
+
+use super::{LockSettings, Place};
+use crate::cli::LockArgs;
+use crate::job::handback::HandBack;
+use crate::lock::duration;
+
+/// The lock and the nodes as they were typed, with the passwords of their addresses.
+pub(super) fn named(args: &LockArgs) -> Option<HandBack> {
+    let named = HandBack::default()
+        .with("RLOCK_KEY", args.key.as_ref())?
+        .with("RLOCK_PREFIX", args.nodes.prefix.as_ref())?
+        .with("RLOCK_NODE", args.nodes.node.join(",").as_ref())?;
+    match &args.nodes.ca {
+        Some(file) => named.with("RLOCK_CA", std::path::absolute(file).ok()?.as_ref()),
+        None => Some(named),
+    }
+}
+
+/// How to reach the nodes. The password that has no place in an address is handed over as it was read: its file may be gone
+/// by then. `None` for a lock of this machine alone, which the guard holds by a descriptor.
+pub(super) fn reached(named: HandBack, lock: &LockSettings) -> Option<HandBack> {
+    let Place::Servers(servers) = &lock.place else { return None };
+    let limit = duration::show(lock.schedule.node_timeout());
+    let whole = named.with("RLOCK_NODE_TIMEOUT", limit.as_ref())?;
+    match servers.iter().find(|access| access.server.password.is_none()).and_then(|access| access.password.as_ref()) {
+        Some(password) => whole.with("RLOCK_PASSWORD", password.reveal().as_ref()),
+        None => Some(whole),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cli::{self, Command, Parsed};
+    use crate::settings::RunSettings;
+
+    fn hand_back(words: &[&str]) -> Option<String> {
+        let all = ["rlock", "run", "-k", "job"].iter().chain(words).chain(&["true"]).map(Into::into).collect();
+        let Ok(Some(Parsed { cli, sources })) = cli::parse(all) else { panic!("{words:?}") };
+        let Command::Run(args) = cli.command else { panic!("{words:?}") };
+        let settings = RunSettings::new(*args, &sources).unwrap_or_else(|failure| panic!("{failure}"));
+        settings.hand_back.map(|entries| String::from_utf8(entries.bytes().to_vec()).unwrap())
+    }
+
+    #[test]
+    fn a_release_is_told_the_lock_and_its_nodes_with_their_passwords() {
+        let told = hand_back(&["--prefix", "p:", "--node", "redis://u:pw@h,redis://g", "--ttl", "1234ms"]);
+        let wanted =
+            "RLOCK_KEY=job\0RLOCK_PREFIX=p:\0RLOCK_NODE=redis://u:pw@h,redis://g\0RLOCK_NODE_TIMEOUT=61ms700us\0";
+        assert_eq!(told.as_deref(), Some(wanted));
+    }
+
+    #[test]
+    fn a_password_of_a_file_is_told_as_it_was_read() {
+        use std::os::unix::fs::PermissionsExt;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, "hunter2\n").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let path = file.path().display().to_string();
+        let told = hand_back(&["--password-file", &path, "--node", "redis://h"]).unwrap();
+        assert!(told.ends_with("RLOCK_PASSWORD=hunter2\0") && !told.contains(&path), "{told:?}");
+    }
+
+    #[test]
+    fn a_lock_of_this_machine_is_given_back_by_no_release() {
+        assert_eq!(hand_back(&["--node", "local"]), None);
+    }
+}
