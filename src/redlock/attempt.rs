@@ -144,6 +144,9 @@ impl Attempt {
     fn waits_until(&mut self) -> Option<Instant> {
         match (self.ballot.verdict(), self.phase) {
             (Verdict::Open, _) if self.is_called_back() => None,
+            (Verdict::Lost, Phase::Settling(_)) if self.is_undecided_half() => {
+                (!self.is_called_back()).then_some(self.ends)
+            }
             (Verdict::Open, _) | (Verdict::Unconfirmed(_), Phase::Confirming) => Some(self.ends),
             (Verdict::Lost, Phase::Voting | Phase::Settling(_)) if self.replies.is_empty() || self.is_clear() => None,
             (Verdict::Won(_) | Verdict::Unconfirmed(_) | Verdict::Lost, Phase::Voting) => {
@@ -282,6 +285,11 @@ impl Attempt {
         self.said.iter().filter(|said| said.is_none()).count()
     }
 
+    /// Number of nodes that failed to give a vote.
+    fn failed(&self) -> usize {
+        self.said.iter().filter(|said| matches!(said, Some(Said::Failed(_)))).count()
+    }
+
     /// Whether it is certain to be busy, or not to be, with what is known of a loss.
     fn is_clear(&self) -> bool {
         let (needed, unheard) = (self.quorum.needed(), self.unheard());
@@ -292,8 +300,15 @@ impl Attempt {
     /// Whether whoever has so many nodes, too many for us, may have a majority. Of an even number, half is not enough for
     /// anybody: two who tie must not take each other for the holder.
     fn may_hold(&self, votes: usize) -> bool {
-        let unknown = self.said.iter().filter(|said| matches!(said, None | Some(Said::Failed(_)))).count();
-        votes > self.quorum.spare() && votes + unknown >= self.quorum.needed()
+        votes > self.quorum.spare() && votes + self.unheard() + self.failed() >= self.quorum.needed()
+    }
+
+    /// Whether the occupant of exactly half of the nodes may have the majority at a node that has not answered yet. Two
+    /// that tie, each of which took the other for the holder at once, would both give up.
+    fn is_undecided_half(&self) -> bool {
+        let Some((_, votes)) = self.occupant() else { return false };
+        let is_holder_without = votes + self.failed() >= self.quorum.needed();
+        self.unheard() > 0 && self.may_hold(votes) && !is_holder_without
     }
 
     /// Whoever a majority of the nodes said has the lock.

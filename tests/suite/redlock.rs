@@ -54,6 +54,18 @@ fn of_those_who_do_not_wait_one_wins() {
     }
 }
 
+/// Half of an even number of nodes is no majority, so who has it is no holder, however late the other half answers.
+#[test]
+fn half_of_the_nodes_is_not_taken_for_a_majority_before_the_rest_has_answered() {
+    let nodes = Nodes::tcp(4);
+    nodes[0].cli(&["SET", "job", "theirs", "PX", "300"]);
+    nodes[1].cli(&["SET", "job", "theirs", "PX", "300"]);
+    let [third, fourth] = [&nodes[2], &nodes[3]].map(|node| slow(node, Duration::from_millis(100)));
+    let urls = [nodes[0].url(), nodes[1].url(), third, fourth].join(",");
+    let time = ["--restart-guard", "off", "--ttl", "2m", "--node-timeout", "10s", "-n"];
+    rlock("job").node(&urls).args(time).command(["echo", "ran"]).code(0).silent().printed(&["ran"]);
+}
+
 #[test]
 fn nodes_that_were_not_waited_for_are_not_called_unreachable() {
     let nodes = Nodes::tcp(4);
