@@ -1,6 +1,6 @@
 //! The command line: clap's types and nothing else. What the words mean together is `settings`' business.
 
-pub mod operator;
+pub mod subcommands;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -14,13 +14,13 @@ use clap_complete::Shell;
 use nix::sys::signal::Signal;
 
 use crate::exit::{self, Failure, Outcome};
-use crate::job::seen::OnLost;
-use crate::lock::duration;
+use crate::job::event::OnLost;
 use crate::lock::queue::Order;
 use crate::lock::restart::{self, RestartGuard};
 use crate::report::Log;
 use crate::secret;
-use operator::{AcquireArgs, BreakArgs, CheckArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs};
+use crate::text::duration;
+use subcommands::{AcquireArgs, BreakArgs, CheckArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs};
 
 /// Runs a command under a lock that no other host can hold at the same time.
 ///
@@ -442,7 +442,7 @@ fn one_line(error: &clap::Error) -> String {
         .lines()
         .map(str::trim)
         .filter(|line| !line.is_empty())
-        .map(|line| crate::escape::text(line.strip_prefix("error: ").unwrap_or(line)))
+        .map(|line| crate::text::escape::text(line.strip_prefix("error: ").unwrap_or(line)))
         .collect::<Vec<_>>()
         .join(" ");
     let of_variable = variable_of(error).map(|name| format!(" (from the environment: {name})")).unwrap_or_default();

@@ -66,7 +66,7 @@ impl Outcome {
     }
 
     /// The signal by which rlock is to end itself instead of exiting.
-    pub fn dies_of(self) -> Option<i32> {
+    pub fn reraised_signal(self) -> Option<i32> {
         if let Self::Interrupted(signal) = self { Some(signal) } else { None }
     }
 }

@@ -9,7 +9,6 @@
 pub mod cli;
 pub mod clock;
 pub mod command;
-pub mod escape;
 pub mod exit;
 pub mod input;
 pub mod job;
@@ -19,3 +18,4 @@ pub mod redlock;
 pub mod report;
 pub mod secret;
 pub mod settings;
+pub mod text;

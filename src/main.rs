@@ -2,7 +2,7 @@
 //!
 //! The C runtime calls `main` without Rust's own start-up and end, which take some 5 % of an uncontended run: they read
 //! /proc/self/maps to tell a stack overflow from other faults, and run the destructors of what the kernel frees anyway.
-//! What rlock needs of them, [`Found::take`] does.
+//! What rlock needs of them, [`Inherited::capture`] does.
 
 #![no_main]
 
@@ -12,15 +12,15 @@ use std::os::unix::ffi::OsStrExt;
 
 use nix::sys::signal::Signal;
 use rlock::exit::Outcome;
-use rlock::job::found::Found;
 use rlock::job::guard::Guard;
+use rlock::job::inherited::Inherited;
 use rlock::job::signals;
 use rlock::{cli, command, exit, report};
 
 // SAFETY: nothing else in the program has this name.
 #[unsafe(no_mangle)]
 extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
-    report::announce_bugs();
+    report::install_panic_hook();
     // A bug must not look like a busy lock or a failed command.
     let outcome = std::panic::catch_unwind(|| {
         // SAFETY: so it is called by the C runtime, and nothing of rlock writes to its arguments.
@@ -33,8 +33,8 @@ extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
     });
     let outcome = outcome.unwrap_or(Outcome::Bug);
     report::finish();
-    if let Some(signal) = outcome.dies_of().and_then(|number| Signal::try_from(number).ok()) {
-        signals::die_of(signal);
+    if let Some(signal) = outcome.reraised_signal().and_then(|number| Signal::try_from(number).ok()) {
+        signals::reraise(signal);
     }
     let _ = std::io::stdout().flush();
     // SAFETY: ends the process at once. Nothing is left to be flushed, and the kernel closes and frees faster.
@@ -42,11 +42,11 @@ extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
 }
 
 fn run(args: Vec<OsString>) -> anyhow::Result<Outcome> {
-    let found = Found::take()?;
+    let inherited = Inherited::capture()?;
     // As soon as can be: what rlock has in memory by then is copied, by one of the two.
     let guard = cli::asks_to_run(&args).then(Guard::start);
     match cli::parse(args)? {
-        Some(parsed) => command::dispatch(parsed, &found, guard),
+        Some(parsed) => command::dispatch(parsed, &inherited, guard),
         None => Ok(Outcome::Done),
     }
 }

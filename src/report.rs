@@ -13,13 +13,13 @@ use std::time::SystemTime;
 use clap::ValueEnum;
 use serde_json::json;
 
-pub use status::Redrawn;
+pub use status::StatusLine;
 pub use stderr::{finish, settle};
 
 use crate::clock;
-use crate::escape;
 use crate::exit::{self, Outcome};
 use crate::lock::key::Key;
+use crate::text::escape;
 
 /// `--log`.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
@@ -126,7 +126,7 @@ pub fn failure(log: Log, error: &anyhow::Error) {
 }
 
 /// Makes a panic one line that says whose fault it is.
-pub fn announce_bugs() {
+pub fn install_panic_hook() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
         let message = format!("a bug in rlock {} at {place}: please report it", env!("CARGO_PKG_VERSION"));

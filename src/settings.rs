@@ -1,7 +1,7 @@
 //! What is meant: flags, environment and files, completed and checked, before anything is sent to anybody.
 
 mod hand_back;
-pub mod held;
+pub mod token;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -12,23 +12,23 @@ use std::time::Duration;
 use nix::unistd::Uid;
 
 use crate::cli::{LockArgs, NodeArgs, OutputArgs, RunArgs, Sources};
-use crate::escape;
 use crate::exit::{Failure, Outcome};
 use crate::input;
 use crate::job::handback::HandBack;
 use crate::job::policy;
 use crate::lock::details::{LONGEST_NOTE, fits};
-use crate::lock::duration;
 use crate::lock::key::Key;
 use crate::lock::outer::{self, OuterLocks};
 use crate::lock::queue::Order;
 use crate::lock::restart::RestartGuard;
-use crate::lock::schedule::{Schedule, Wishes};
+use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::node::address::{Address, Endpoint, Secret, Server};
-use crate::node::link::Access;
-use crate::node::tls::Trust;
+use crate::node::redis::connection::Access;
+use crate::node::redis::tls::Trust;
 use crate::report::Reporter;
 use crate::secret;
+use crate::text::duration;
+use crate::text::escape;
 
 /// The longest first line of a `--password-file` that is read.
 const LONGEST_PASSWORD: u64 = 64 * 1024;
@@ -41,7 +41,7 @@ pub struct RunSettings {
     /// The lock.
     pub lock: LockSettings,
     /// What is to happen to the command, and when.
-    pub policy: policy::Wishes,
+    pub policy: policy::PolicyOptions,
     /// The command, at least one word.
     pub argv: Vec<OsString>,
     /// Variables for the command, beside those that name the grant.
@@ -55,7 +55,7 @@ pub struct LockSettings {
     /// The lock.
     pub key: Key,
     /// Where it lives.
-    pub place: Place,
+    pub place: StoreConfig,
     /// `--restart-guard`.
     pub restart_guard: RestartGuard,
     /// The lease's schedule.
@@ -77,7 +77,7 @@ pub struct LockSettings {
 }
 
 /// The nodes, ready to be opened.
-pub enum Place {
+pub enum StoreConfig {
     /// One server, or several independent ones.
     Servers(Vec<Access>),
     /// A directory of this machine; `None` is the user's own.
@@ -96,7 +96,7 @@ impl RunSettings {
     /// Checks what was typed.
     pub fn new(args: RunArgs, sources: &Sources) -> Result<Self, Failure> {
         let environment = environment(&args.lock, sources);
-        let wishes = Wishes {
+        let wishes = ScheduleOptions {
             ttl: args.lock.ttl,
             drift: args.lock.drift,
             node_timeout: args.lock.nodes.node_timeout,
@@ -112,7 +112,7 @@ impl RunSettings {
         if words.first().is_none_or(|command| command.is_empty()) {
             return Err(usage("the command's name is empty"));
         }
-        let policy = policy::Wishes {
+        let policy = policy::PolicyOptions {
             schedule: lock.schedule,
             on_lost: args.on_lost,
             first_signal: args.signal,
@@ -125,7 +125,12 @@ impl RunSettings {
 
 impl LockSettings {
     /// Checks what was typed.
-    pub fn new(args: LockArgs, wishes: Wishes, output: &OutputArgs, sources: &Sources) -> Result<Self, Failure> {
+    pub fn new(
+        args: LockArgs,
+        wishes: ScheduleOptions,
+        output: &OutputArgs,
+        sources: &Sources,
+    ) -> Result<Self, Failure> {
         let key = Key::new(&args.nodes.prefix, &args.key).map_err(usage)?;
         let schedule = Schedule::new(wishes).map_err(|unfit| usage(unfit.to_string()))?;
         let place = place(&args.nodes)?;
@@ -170,11 +175,11 @@ fn wait(args: &LockArgs, sources: &Sources) -> Result<Option<Duration>, Failure>
     }
 }
 
-fn place(args: &NodeArgs) -> Result<Place, Failure> {
+fn place(args: &NodeArgs) -> Result<StoreConfig, Failure> {
     let mut servers: Vec<Server> = Vec::new();
     for address in addresses(args)? {
         match address {
-            Address::Local(dir) if args.node.len() == 1 => return Ok(Place::Local(dir)),
+            Address::Local(dir) if args.node.len() == 1 => return Ok(StoreConfig::Local(dir)),
             Address::Local(_) => return Err(usage("--node local is a lock on this machine alone: give no other node")),
             Address::Server(server) if servers.iter().any(|other| other.endpoint == server.endpoint) => {
                 return Err(config(format!("--node names {server} twice: nodes must be independent")));
@@ -198,7 +203,7 @@ fn place(args: &NodeArgs) -> Result<Place, Failure> {
         trust: trust.clone().filter(|_| tls(&server)),
         server,
     };
-    Ok(Place::Servers(servers.into_iter().map(access).collect()))
+    Ok(StoreConfig::Servers(servers.into_iter().map(access).collect()))
 }
 
 fn addresses(args: &NodeArgs) -> Result<Vec<Address>, Failure> {

@@ -10,7 +10,7 @@ use crate::support::contender::{Contender, Times, measure};
 use crate::support::locker::Locker;
 use crate::support::machine::megabytes;
 use crate::support::server::Server;
-use crate::who::{ON_SERVERS, ON_THIS_MACHINE, Who, World};
+use crate::who::{ON_SERVERS, ON_THIS_MACHINE, OccupantKind, World};
 
 const WARM_UP: usize = 5;
 const ROUNDS: usize = 50;
@@ -23,13 +23,15 @@ pub(crate) const MEMORY: &str = "Memory of one that holds";
 
 /// `true` under a lock, on one server and on this machine.
 pub(crate) fn start(world: &World) -> Result<Vec<Section>> {
-    let lockers = |all: &[Who]| world.present(all).map(|who| who.locker(world)).collect::<Result<Vec<_>>>();
+    let lockers = |all: &[OccupantKind]| world.present(all).map(|who| who.locker(world)).collect::<Result<Vec<_>>>();
     let (on_servers, on_this_machine) = (lockers(&ON_SERVERS)?, lockers(&ON_THIS_MACHINE)?);
     let run = |lockers: &[Box<dyn Locker>]| -> Vec<Contender> {
         lockers.iter().map(|locker| Contender::running(locker.name(), &locker.command(), &["true"])).collect()
     };
     let mut contenders = run(&on_servers);
-    contenders.extend(world.present(&ON_SERVERS).filter_map(Who::idle).map(|(name, argv)| Contender::new(name, argv)));
+    contenders.extend(
+        world.present(&ON_SERVERS).filter_map(OccupantKind::idle).map(|(name, argv)| Contender::new(name, argv)),
+    );
     let split = contenders.len();
     contenders.extend(run(&on_this_machine));
 
@@ -39,16 +41,16 @@ pub(crate) fn start(world: &World) -> Result<Vec<Section>> {
          {WARM_UP} to warm up."
     );
     Ok(vec![
-        Section::of_times(START, about.clone(), &times[..split], Who::Rlock.name()),
-        Section::of_times(START_LOCAL, about, &times[split..], Who::RlockLocal.name()),
+        Section::of_times(START, about.clone(), &times[..split], OccupantKind::Rlock.name()),
+        Section::of_times(START_LOCAL, about, &times[split..], OccupantKind::RlockLocal.name()),
     ])
 }
 
 /// The same on five servers, of which at last one hangs, another one each round.
 pub(crate) fn five(world: &World) -> Result<Vec<Section>> {
-    let present: Vec<Who> = world.present(&[Who::Rlock, Who::NodeRedlock]).collect();
+    let present: Vec<OccupantKind> = world.present(&[OccupantKind::Rlock, OccupantKind::NodeRedlock]).collect();
     // A key each: what one has released need not have reached every server when the next begins.
-    let contender = |who: &Who, key: &str| {
+    let contender = |who: &OccupantKind, key: &str| {
         let argv = who.on(&world.servers, &format!("{key}-{}", who.name()));
         Contender::new(who.name(), [argv, vec!["true".to_owned()]].concat())
     };
@@ -65,7 +67,8 @@ pub(crate) fn five(world: &World) -> Result<Vec<Section>> {
     let times = times?;
     let about =
         |what: &str| format!("As above, on five servers{what}; {ROUNDS} times by turns after {WARM_UP} to warm up.");
-    let section = |title, what, times: &[Times]| Section::of_times(title, about(what), times, Who::Rlock.name());
+    let section =
+        |title, what, times: &[Times]| Section::of_times(title, about(what), times, OccupantKind::Rlock.name());
     Ok(vec![
         section(FIVE, "", &times[..present.len()]),
         section(HUNG, " of which one is stopped (SIGSTOP), another one each round", &times[present.len()..]),
@@ -77,7 +80,7 @@ pub(crate) fn memory(world: &World) -> Result<Vec<Section>> {
     let place = Place { dir: &world.dir, witness: &world.witness };
     let mut rows = Vec::new();
     for who in world.present(&[&ON_SERVERS[..], &ON_THIS_MACHINE[..]].concat()) {
-        if who == Who::EtcdctlInMemory {
+        if who == OccupantKind::EtcdctlInMemory {
             continue;
         }
         let mut locker = who.locker(world)?;
@@ -91,5 +94,5 @@ pub(crate) fn memory(world: &World) -> Result<Vec<Section>> {
                  that have it (PSS). chpst becomes the command."
             .to_owned();
     let columns = vec![("memory", Unit::Megabytes)];
-    Ok(vec![Section { title: MEMORY, about, columns, rows }.against(Who::Rlock.name())])
+    Ok(vec![Section { title: MEMORY, about, columns, rows }.against(OccupantKind::Rlock.name())])
 }

@@ -9,7 +9,7 @@ use crate::figures::{Section, cell, table};
 use crate::plot::{self, Panel};
 use crate::support::machine;
 use crate::waiting::{FEW, HAND_OVER, HAND_OVER_LOCAL, MANY_LOCAL};
-use crate::who::{ON_SERVERS, ON_THIS_MACHINE, Who};
+use crate::who::{ON_SERVERS, ON_THIS_MACHINE, OccupantKind};
 
 /// Between these lines of README.
 const BEGIN: &str = "<!-- benches/run writes this -->\n";
@@ -40,7 +40,7 @@ const PLOTTED: [(&str, &str); 10] = [
 ];
 
 /// Above all figures: the machine, all versions, and who is not there and so `absent`.
-pub(crate) fn head(absent: &mut Vec<Who>) -> Result<String> {
+pub(crate) fn head(absent: &mut Vec<OccupantKind>) -> Result<String> {
     let mut lines = machine()?;
     for who in [&ON_SERVERS[..], &ON_THIS_MACHINE[..]].concat() {
         let line = who.version().unwrap_or_else(|error| {
@@ -80,7 +80,7 @@ pub(crate) fn write(head: &str, sections: &[Section]) -> Result<()> {
 
 fn results(head: &str, sections: &[Section]) -> String {
     let heads = ["waits", "renews", "a command whose lock is lost", "fence"].map(str::to_owned);
-    let all = ON_SERVERS.iter().chain(&ON_THIS_MACHINE).filter(|who| **who != Who::EtcdctlInMemory);
+    let all = ON_SERVERS.iter().chain(&ON_THIS_MACHINE).filter(|who| **who != OccupantKind::EtcdctlInMemory);
     let does = table(&heads, "---", all.map(|who| (who.name(), who.does().map(str::to_owned).to_vec())));
     let tables: Vec<String> = sections.iter().map(Section::markdown).collect();
     format!(
@@ -103,12 +103,12 @@ fn panels(sections: &[Section]) -> Vec<Panel> {
 }
 
 fn summary(sections: &[Section]) -> String {
-    let figure = |who: &Who, titles: [&str; 2]| {
+    let figure = |who: &OccupantKind, titles: [&str; 2]| {
         let mut found = sections.iter().filter(|section| titles.contains(&section.title));
         let of = |section: &Section| Some(cell(section.row(who.name())?.figures[0], section.columns[0].1));
         found.find_map(of).unwrap_or_else(|| cell(None, crate::figures::Unit::Count))
     };
     let heads = IN_README.map(|(head, _)| head.to_owned());
-    let row = |who: &Who| (who.name(), IN_README.map(|(_, titles)| figure(who, titles)).to_vec());
+    let row = |who: &OccupantKind| (who.name(), IN_README.map(|(_, titles)| figure(who, titles)).to_vec());
     table(&heads, "---:", ON_SERVERS.iter().chain(&ON_THIS_MACHINE).map(row))
 }

@@ -11,7 +11,7 @@ use crate::support::commands;
 use crate::support::contender::Times;
 use crate::support::locker::Locker;
 use crate::support::machine::megabytes;
-use crate::who::{ON_SERVERS, ON_THIS_MACHINE, Who, World};
+use crate::who::{ON_SERVERS, ON_THIS_MACHINE, OccupantKind, World};
 
 pub(crate) const HAND_OVER: &str = "Hand-over to one who waits, one server";
 pub(crate) const HAND_OVER_LOCAL: &str = "Hand-over to one who waits, this machine";
@@ -52,14 +52,14 @@ pub(crate) fn hand_over(world: &World) -> Result<Vec<Section>> {
          any point of its pause."
     );
     Ok(vec![
-        Section::of_times(HAND_OVER, about.clone(), &times[..split], Who::Rlock.name()),
-        Section::of_times(HAND_OVER_LOCAL, about, &times[split..], Who::RlockLocal.name()),
+        Section::of_times(HAND_OVER, about.clone(), &times[..split], OccupantKind::Rlock.name()),
+        Section::of_times(HAND_OVER_LOCAL, about, &times[split..], OccupantKind::RlockLocal.name()),
     ])
 }
 
 /// Many who wait, one kind after the other: 20 of all, and 200 of those that two processors can start and keep asleep.
 pub(crate) fn crowd(world: &World) -> Result<Vec<Section>> {
-    let section = |title, waiters, all: &[Who], about: &str| -> Result<Section> {
+    let section = |title, waiters, all: &[OccupantKind], about: &str| -> Result<Section> {
         let rows =
             world.waiting(all)?.into_iter().map(|locker| of_one(world, locker, waiters)).collect::<Result<_>>()?;
         let about = format!(
@@ -77,7 +77,7 @@ pub(crate) fn crowd(world: &World) -> Result<Vec<Section>> {
         Ok(Section { title, about, columns, rows }.without_empty_columns())
     };
     // In memory etcd waits as on disk.
-    let few: Vec<Who> = ON_SERVERS.into_iter().filter(|who| *who != Who::EtcdctlInMemory).collect();
+    let few: Vec<OccupantKind> = ON_SERVERS.into_iter().filter(|who| *who != OccupantKind::EtcdctlInMemory).collect();
     let commands = format!(
         " Commands are those that the server gets from all of them together, idle for {} s, rlock for {} s.",
         IDLE.as_secs(),
@@ -85,9 +85,10 @@ pub(crate) fn crowd(world: &World) -> Result<Vec<Section>> {
     );
     let left_out = format!("{commands} The other peers would be 200 interpreters, or 2000 redis-cli a second.");
     Ok(vec![
-        section(FEW, 20, &few, &commands)?.against(Who::Rlock.name()),
-        section(MANY, 200, &[Who::Rlock, Who::Etcdctl], &left_out)?.against(Who::Rlock.name()),
-        section(MANY_LOCAL, 200, &ON_THIS_MACHINE, "")?.against(Who::RlockLocal.name()),
+        section(FEW, 20, &few, &commands)?.against(OccupantKind::Rlock.name()),
+        section(MANY, 200, &[OccupantKind::Rlock, OccupantKind::Etcdctl], &left_out)?
+            .against(OccupantKind::Rlock.name()),
+        section(MANY_LOCAL, 200, &ON_THIS_MACHINE, "")?.against(OccupantKind::RlockLocal.name()),
     ])
 }
 
@@ -99,7 +100,7 @@ fn of_one(world: &World, mut locker: Box<dyn Locker>, waiters: usize) -> Result<
     let batch = Batch::form(&mut *locker, place, waiters, STAY).context(name)?;
     let also = extra(name);
     let (stood, begin) = (commands::sent(&mut server, also)?, Instant::now());
-    std::thread::sleep(if name == Who::Rlock.name() { IDLE_RLOCK } else { IDLE });
+    std::thread::sleep(if name == OccupantKind::Rlock.name() { IDLE_RLOCK } else { IDLE });
     let (idle, span) = (commands::sent(&mut server, also)?, begin.elapsed());
     let memory: u64 = batch.waiters().map(|waiter| process::memory(waiter, "witness")).sum();
     // Looking at them takes its time, in which they go on asking.
@@ -124,5 +125,5 @@ fn of_one(world: &World, mut locker: Box<dyn Locker>, waiters: usize) -> Result<
 
 /// What only clients send, if they are of this name.
 fn extra(name: &str) -> &'static [&'static str] {
-    if [Who::Shell, Who::RedisPy].map(Who::name).contains(&name) { &["set"] } else { &[] }
+    if [OccupantKind::Shell, OccupantKind::RedisPy].map(OccupantKind::name).contains(&name) { &["set"] } else { &[] }
 }

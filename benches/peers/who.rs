@@ -20,7 +20,7 @@ const INSTALLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/.ins
 const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers");
 
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Who {
+pub(crate) enum OccupantKind {
     Floor,
     Rlock,
     Shell,
@@ -34,11 +34,19 @@ pub(crate) enum Who {
 }
 
 /// Those whose lock others can see from another machine.
-pub(crate) const ON_SERVERS: [Who; 7] =
-    [Who::Floor, Who::Rlock, Who::Shell, Who::RedisPy, Who::NodeRedlock, Who::Etcdctl, Who::EtcdctlInMemory];
+pub(crate) const ON_SERVERS: [OccupantKind; 7] = [
+    OccupantKind::Floor,
+    OccupantKind::Rlock,
+    OccupantKind::Shell,
+    OccupantKind::RedisPy,
+    OccupantKind::NodeRedlock,
+    OccupantKind::Etcdctl,
+    OccupantKind::EtcdctlInMemory,
+];
 
 /// Those whose lock is one of this machine's kernel.
-pub(crate) const ON_THIS_MACHINE: [Who; 3] = [Who::Flock, Who::Chpst, Who::RlockLocal];
+pub(crate) const ON_THIS_MACHINE: [OccupantKind; 3] =
+    [OccupantKind::Flock, OccupantKind::Chpst, OccupantKind::RlockLocal];
 
 /// What those need who take part.
 pub(crate) struct World {
@@ -46,22 +54,22 @@ pub(crate) struct World {
     pub(crate) witness: PathBuf,
     pub(crate) floor: PathBuf,
     pub(crate) servers: Vec<Server>,
-    pub(crate) absent: Vec<Who>,
+    pub(crate) absent: Vec<OccupantKind>,
 }
 
 impl World {
     /// Those of `all` that are there.
-    pub(crate) fn present(&self, all: &[Who]) -> impl Iterator<Item = Who> {
+    pub(crate) fn present(&self, all: &[OccupantKind]) -> impl Iterator<Item = OccupantKind> {
         all.iter().copied().filter(|who| !self.absent.contains(who))
     }
 
     /// Those of `all` that are there and can wait, ready to run something.
-    pub(crate) fn waiting(&self, all: &[Who]) -> Result<Vec<Box<dyn Locker>>> {
-        self.present(all).filter(|who| *who != Who::Floor).map(|who| who.locker(self)).collect()
+    pub(crate) fn waiting(&self, all: &[OccupantKind]) -> Result<Vec<Box<dyn Locker>>> {
+        self.present(all).filter(|who| *who != OccupantKind::Floor).map(|who| who.locker(self)).collect()
     }
 }
 
-impl Who {
+impl OccupantKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Floor => "floor.c",

@@ -212,7 +212,7 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
     let mut world = World::new(servers, contenders.pids(), operators, plan, cuts, log);
     let begin = now();
     while now() < begin + length {
-        world.strike(&mut random)?;
+        world.revoke(&mut random)?;
         world.wait(Duration::from_millis(random.u64(300..1700)))?;
     }
     ends.store(true, Ordering::Relaxed);

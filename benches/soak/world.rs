@@ -106,7 +106,7 @@ impl World {
     }
 
     /// Does something that can be done now.
-    pub(crate) fn strike(&mut self, random: &mut fastrand::Rng) -> Result<()> {
+    pub(crate) fn revoke(&mut self, random: &mut fastrand::Rng) -> Result<()> {
         for _ in 0..DRAWS {
             let fault = self.faults[random.usize(..self.faults.len())];
             let server = random.usize(..self.servers.len());

@@ -4,24 +4,24 @@ use serde_json::json;
 
 use super::nodes::{block_on, open, tell_of_default_node};
 use super::output::write_all;
-use super::run::report_release;
-use super::wait::{self, Purpose, Waited};
+use super::released::report_release;
+use super::wait::{self, Acquired, Purpose};
 use crate::cli::Sources;
-use crate::cli::operator::{AcquireArgs, Format};
+use crate::cli::subcommands::{AcquireArgs, Format};
 use crate::clock;
 use crate::exit::{Failure, Outcome};
-use crate::job::found::Found;
+use crate::job::inherited::Inherited;
 use crate::job::signals::Signals;
 use crate::lock::key::Key;
-use crate::lock::schedule::Wishes;
+use crate::lock::schedule::ScheduleOptions;
 use crate::redlock::holding::Holding;
 use crate::settings::LockSettings;
-use crate::settings::held::needs_server;
+use crate::settings::token::needs_server;
 
 /// Takes the lock.
-pub fn acquire(args: AcquireArgs, sources: &Sources, found: &Found) -> anyhow::Result<Outcome> {
+pub fn acquire(args: AcquireArgs, sources: &Sources, inherited: &Inherited) -> anyhow::Result<Outcome> {
     let format = args.format;
-    let wishes = Wishes {
+    let wishes = ScheduleOptions {
         ttl: args.lock.ttl,
         drift: args.lock.drift,
         node_timeout: args.lock.nodes.node_timeout,
@@ -34,17 +34,17 @@ pub fn acquire(args: AcquireArgs, sources: &Sources, found: &Found) -> anyhow::R
         return Err(Failure::new(Outcome::Usage, message).into());
     }
     tell_of_default_node(&settings.place, settings.node_is_default, &args.output, Some(&settings.key));
-    block_on(take(&settings, found, format))
+    block_on(take(&settings, inherited, format))
 }
 
-async fn take(settings: &LockSettings, found: &Found, format: Format) -> anyhow::Result<Outcome> {
-    let mut signals = Signals::catch(found)?;
+async fn take(settings: &LockSettings, inherited: &Inherited, format: Format) -> anyhow::Result<Outcome> {
+    let mut signals = Signals::catch(inherited)?;
     let nodes = open(&settings.place, settings.schedule.node_timeout())?;
     let holding = match wait::for_lock(&nodes, settings, Purpose::Steps, &mut signals).await? {
-        Waited::Won(holding) => *holding,
-        Waited::Over(outcome) => return Ok(outcome),
+        Acquired::Won(holding) => *holding,
+        Acquired::Over(outcome) => return Ok(outcome),
         // Only a command can run under an outer lock.
-        Waited::Nested(..) => return Ok(Outcome::Bug),
+        Acquired::Nested(..) => return Ok(Outcome::Bug),
     };
     holding.leave_the_line().await;
     // A signal that came before the token was told still means: do not take it.

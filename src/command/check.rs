@@ -5,16 +5,16 @@ use std::time::Duration;
 use super::nodes::{block_on, not_the_holder, open, same_list, tell_of_default_node, warn_of_refusals};
 use super::renew::fence;
 use crate::cli::Sources;
-use crate::cli::operator::CheckArgs;
+use crate::cli::subcommands::CheckArgs;
 use crate::clock;
 use crate::exit::{Failure, Outcome};
 use crate::lock::census::Census;
-use crate::lock::duration;
 use crate::lock::fence::Fence;
 use crate::lock::token::Token;
-use crate::redlock::look::look;
-use crate::settings::Place;
-use crate::settings::held::{DRIFT, HeldSettings};
+use crate::redlock::observe::look;
+use crate::settings::StoreConfig;
+use crate::settings::token::{DRIFT, TokenSettings};
+use crate::text::duration;
 
 /// What is asked, beside whose the lock is.
 struct Question {
@@ -25,21 +25,21 @@ struct Question {
 
 /// Asks the nodes whose the lock is.
 pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
-    let settings = HeldSettings::new(&args.held, &args.output, sources)?;
+    let settings = TokenSettings::new(&args.held, &args.output, sources)?;
     let fence = args.fence.map(|number| fence(&settings, number)).transpose()?;
     let fence = match settings.reach.place {
-        Place::Servers(_) => fence,
+        StoreConfig::Servers(_) => fence,
         // There the counter is all locks' together; the one in the environment came with the token.
-        Place::Local(_) if sources.typed("fence") => settings.reach.needs_server("--fence").map(|()| None)?,
-        Place::Local(_) => None,
+        StoreConfig::Local(_) if sources.typed("fence") => settings.reach.needs_server("--fence").map(|()| None)?,
+        StoreConfig::Local(_) => None,
     };
     let question = Question { token: settings.token, fence, at_least: args.at_least.unwrap_or_default() };
     tell_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.key));
     block_on(ask(&settings, &question))
 }
 
-async fn ask(settings: &HeldSettings, question: &Question) -> anyhow::Result<Outcome> {
-    let HeldSettings { key, token, reach, report, .. } = settings;
+async fn ask(settings: &TokenSettings, question: &Question) -> anyhow::Result<Outcome> {
+    let TokenSettings { key, token, reach, report, .. } = settings;
     let nodes = open(&reach.place, reach.limit)?;
     let is_not_held = |census: &Census| census.is_held_by(*token) == Some(false) && census.tells_whose(*token);
     let certain = |census: &Census| question.is_answered_by(census) || is_not_held(census);
@@ -67,7 +67,7 @@ impl Question {
 
     /// How much of the lease is certainly left.
     fn left(&self, census: &Census) -> Duration {
-        census.stands_until(self.token, DRIFT).map_or(Duration::ZERO, |end| end.since(clock::now()))
+        census.valid_until(self.token, DRIFT).map_or(Duration::ZERO, |end| end.since(clock::now()))
     }
 
     /// What the lock lacks that is the caller's.

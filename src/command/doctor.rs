@@ -1,7 +1,7 @@
 //! `rlock doctor`: are these nodes fit to hold locks? Looks, and changes nothing.
 
 mod diagnosis;
-mod told;
+mod render;
 mod writes;
 
 use futures_util::future::join_all;
@@ -9,36 +9,37 @@ use futures_util::future::join_all;
 use super::nodes::{block_on, tell_of_default_node};
 use super::output::print;
 use crate::cli::Sources;
-use crate::cli::operator::DoctorArgs;
+use crate::cli::subcommands::DoctorArgs;
 use crate::exit::{Failure, Outcome};
 use crate::lock::key::Key;
-use crate::lock::schedule::{Schedule, Wishes};
-use crate::node::exam::Exam;
-use crate::node::link::Access;
+use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::node::local::LocalNode;
-use crate::node::rights::{acl_line, is_user};
-use crate::settings::Place;
-use crate::settings::held::{DRIFT, NODE_TIMEOUT, Reach};
+use crate::node::redis::acl::{acl_line, is_user};
+use crate::node::redis::connection::Access;
+use crate::node::redis::probe::Probe;
+use crate::settings::StoreConfig;
+use crate::settings::token::{DRIFT, NODE_TIMEOUT, NodeSettings};
 use diagnosis::{Level, Use};
-use told::Report;
+use render::Report;
 
 /// Looks at the nodes and says what it found.
 pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let usage = |why: String| Failure::new(Outcome::Usage, why);
-    let reach = Reach::new(&args.nodes, sources)?;
+    let reach = NodeSettings::new(&args.nodes, sources)?;
     let key = |name: &String| Key::new(&args.nodes.prefix, name).map_err(usage);
     let keys = args.keys.iter().map(key).collect::<Result<Vec<_>, _>>()?;
-    let wishes = Wishes { ttl: args.ttl, drift: DRIFT, node_timeout: args.nodes.node_timeout, kill_after: None };
+    let wishes =
+        ScheduleOptions { ttl: args.ttl, drift: DRIFT, node_timeout: args.nodes.node_timeout, kill_after: None };
     let schedule = Schedule::new(wishes).map_err(|unfit| usage(unfit.to_string()))?;
     tell_of_default_node(&reach.place, reach.node_is_default, &args.output, None);
     let how = Use { ttl: args.ttl, node_timeout: schedule.node_timeout(), guard: args.restart_guard };
     let report = match &reach.place {
-        Place::Servers(servers) if let Some(access) = servers.iter().find(|access| !has_a_users_name(access)) => {
+        StoreConfig::Servers(servers) if let Some(access) = servers.iter().find(|access| !has_a_users_name(access)) => {
             let why = format!("--node {}: no server has a user with a blank or a control character", access.server);
             return Err(Failure::new(Outcome::Config, why).into());
         }
-        Place::Servers(servers) => block_on(async { Ok(examined(servers, &reach, &keys, &how).await) })?,
-        Place::Local(dir) => {
+        StoreConfig::Servers(servers) => block_on(async { Ok(examined(servers, &reach, &keys, &how).await) })?,
+        StoreConfig::Local(dir) => {
             let node = LocalNode::open(dir.as_deref()).map_err(|why| Failure::new(Outcome::Config, why))?;
             Report::of_local(crate::node::Node::name(&node))
         }
@@ -56,10 +57,10 @@ fn has_a_users_name(access: &Access) -> bool {
     access.server.user.as_deref().is_none_or(is_user)
 }
 
-async fn examined(servers: &[Access], reach: &Reach, keys: &[Key], how: &Use) -> Report {
+async fn examined(servers: &[Access], reach: &NodeSettings, keys: &[Key], how: &Use) -> Report {
     // A slow node is to be seen as slow, not as dead.
     let limit = reach.limit.max(NODE_TIMEOUT);
-    let exams = join_all(servers.iter().map(|access| Exam::take(access, limit, keys))).await;
+    let exams = join_all(servers.iter().map(|access| Probe::take(access, limit, keys))).await;
     let findings = diagnosis::of(&exams, how);
     let user = servers.iter().find_map(|access| access.server.user.as_deref());
     let select = servers.iter().any(|access| access.server.db > 0);

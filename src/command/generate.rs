@@ -25,9 +25,11 @@ pub fn man(subcommand: Option<&str>) -> anyhow::Result<Outcome> {
         Some(name) => match whole.find_subcommand(name) {
             Some(found) if !found.is_hide_set() => found.clone(),
             _ => {
-                return Err(
-                    Failure::new(Outcome::Usage, format!("no man page for {}", crate::escape::text(name))).into()
-                );
+                return Err(Failure::new(
+                    Outcome::Usage,
+                    format!("no man page for {}", crate::text::escape::text(name)),
+                )
+                .into());
             }
         },
     };

@@ -3,16 +3,16 @@
 use super::nodes::not_the_holder;
 use crate::exit::{Failure, Outcome};
 use crate::redlock::Nodes;
-use crate::redlock::look::look;
-use crate::settings::held::HeldSettings;
+use crate::redlock::observe::look;
+use crate::settings::token::TokenSettings;
 
 /// Refuses to change a lock that an `rlock run` above us keeps: its command would go on without the lock, or with a lease
 /// that its keeper does not know.
 ///
 /// The nodes are asked for the keeper's name, and whether the variables tell the truth. A lock that `acquire` took is the
 /// caller's. Where too few nodes answer, nothing is changed: *unknown is not no*.
-pub(super) async fn refuse_inside(settings: &HeldSettings, nodes: &Nodes) -> Result<(), Failure> {
-    let HeldSettings { key, token, reach, .. } = settings;
+pub(super) async fn refuse_inside(settings: &TokenSettings, nodes: &Nodes) -> Result<(), Failure> {
+    let TokenSettings { key, token, reach, .. } = settings;
     if !settings.is_kept {
         return Ok(());
     }
@@ -21,7 +21,7 @@ pub(super) async fn refuse_inside(settings: &HeldSettings, nodes: &Nodes) -> Res
     if census.is_held_by(*token) != Some(true) {
         return Err(not_the_holder(key, nodes, &looks, *token, reach.node_is_default));
     }
-    match census.foremost().and_then(|(occupant, _)| occupant.holder()) {
+    match census.leading().and_then(|(occupant, _)| occupant.holder()) {
         Some((_, details)) if details.acquired => Ok(()),
         holder => {
             let pid = holder.map_or_else(String::new, |(_, details)| format!(" (pid {})", details.pid));

@@ -1,7 +1,7 @@
 //! `rlock inspect`: who holds what. Looks, and changes nothing.
 
 mod json;
-mod rows;
+mod table;
 
 use std::cell::RefCell;
 use std::io::IsTerminal;
@@ -12,19 +12,19 @@ use futures_util::{StreamExt, stream};
 use super::nodes::{block_on, no_majority, open_for_looks, tell_of_default_node, unanswered};
 use super::output::print;
 use crate::cli::Sources;
-use crate::cli::operator::InspectArgs;
+use crate::cli::subcommands::InspectArgs;
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
 use crate::lock::census::State;
-use crate::lock::glob::Glob;
 use crate::lock::key::Key;
 use crate::node::Fault;
 use crate::redlock::Nodes;
-use crate::redlock::look::{Looks, Room, look_closely};
-use crate::redlock::survey::survey;
-use crate::report::Redrawn;
-use crate::settings::Place;
-use crate::settings::held::Reach;
+use crate::redlock::observe::{Observations, Room, look_closely};
+use crate::redlock::scan::scan;
+use crate::report::StatusLine;
+use crate::settings::StoreConfig;
+use crate::settings::token::NodeSettings;
+use crate::text::glob::Glob;
 
 /// So many locks are looked at at once.
 const AT_ONCE: usize = 32;
@@ -53,14 +53,14 @@ struct Wanted {
 /// What was seen of them.
 struct View {
     nodes: Nodes,
-    locks: Vec<(Key, Looks)>,
+    locks: Vec<(Key, Observations)>,
     /// The nodes that could not be walked through for locks, and why.
     unread: Vec<(usize, Fault)>,
 }
 
 /// Shows the locks.
 pub fn inspect(args: &InspectArgs, sources: &Sources) -> anyhow::Result<Outcome> {
-    let reach = Reach::new(&args.nodes, sources)?;
+    let reach = NodeSettings::new(&args.nodes, sources)?;
     let wanted = Wanted::new(args)?;
     if !wanted.patterns.is_empty() {
         reach.needs_server("inspect without a lock's name")?;
@@ -101,7 +101,7 @@ impl Wanted {
 }
 
 impl View {
-    async fn take(reach: &Reach, wanted: &Wanted, quiet: bool) -> anyhow::Result<Self> {
+    async fn take(reach: &NodeSettings, wanted: &Wanted, quiet: bool) -> anyhow::Result<Self> {
         let nodes = open_for_looks(&reach.place, reach.limit, AT_ONCE)?;
         let mut keys = wanted.keys.clone();
         let (found, unread) = found(reach, wanted, &nodes, quiet).await?;
@@ -115,11 +115,11 @@ impl View {
         }
         let away = locks.first().map(|(_, looks)| looks.away()).unwrap_or_default();
         // Of what was found by itself only locks that are held are of interest.
-        let is_shown = |key: &Key, looks: &Looks| wanted.is_named(key) || looks.census().holder().is_some();
+        let is_shown = |key: &Key, looks: &Observations| wanted.is_named(key) || looks.census().holder().is_some();
         let room = RefCell::new(Room::new(nodes.len(), away));
-        let look = async |key: &Key, crowd: usize| {
+        let look = async |key: &Key, max_waiters: usize| {
             let away = room.borrow().away().to_vec();
-            let seen = look_closely(&nodes, key, reach.limit, crowd, &away, |_| false).await;
+            let seen = look_closely(&nodes, key, reach.limit, max_waiters, &away, |_| false).await;
             if is_shown(key, &seen) {
                 room.borrow_mut().count(&seen);
             }
@@ -146,11 +146,11 @@ impl View {
 
     fn shown(&self, json: bool) -> String {
         let width = terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into());
-        if json { json::of(&self.locks, &self.nodes) } else { rows::of(&self.locks, &self.nodes, &self.unread, width) }
+        if json { json::of(&self.locks, &self.nodes) } else { table::of(&self.locks, &self.nodes, &self.unread, width) }
     }
 
     /// Whether the answer could be given, and for a single lock what it is.
-    fn outcome(&self, reach: &Reach, wanted: &Wanted) -> anyhow::Result<Outcome> {
+    fn outcome(&self, reach: &NodeSettings, wanted: &Wanted) -> anyhow::Result<Outcome> {
         for (key, looks) in &self.locks {
             let census = looks.census();
             if !census.is_answered() || (wanted.is_one() && census.state() == State::Unknown) {
@@ -164,20 +164,20 @@ impl View {
 
 /// The locks that match a pattern and are not named as well, and the nodes that were of no use for that.
 async fn found(
-    reach: &Reach,
+    reach: &NodeSettings,
     wanted: &Wanted,
     nodes: &Nodes,
     quiet: bool,
 ) -> anyhow::Result<(Vec<Key>, Vec<(usize, Fault)>)> {
-    let Place::Servers(servers) = &reach.place else { return Ok(Default::default()) };
+    let StoreConfig::Servers(servers) = &reach.place else { return Ok(Default::default()) };
     if wanted.patterns.is_empty() {
         return Ok(Default::default());
     }
-    let progress = Redrawn::new(!quiet, DRAWN);
+    let progress = StatusLine::new(!quiet, DRAWN);
     let told = |seen: u64, of: u64| progress.draw(|| format!("looking: {} of {of} keys", seen.min(of)));
     let matches =
         |key: &Key| wanted.patterns.iter().any(|pattern| pattern.matches(key.typed())) && !wanted.is_named(key);
-    let found = survey(servers, reach.limit, &wanted.prefix, matches, told).await;
+    let found = scan(servers, reach.limit, &wanted.prefix, matches, told).await;
     if nodes.len() - found.faults.len() <= nodes.len() / 2 {
         let what = "cannot look for locks";
         return Err(no_majority(what, nodes, &found.faults, reach.node_is_default).into());
@@ -186,7 +186,7 @@ async fn found(
 }
 
 /// Looks again and again, until a signal ends it or nobody reads it any more. A look that fails is shown, and not the last.
-async fn watch(reach: &Reach, wanted: &Wanted, json: bool, every: Duration) -> anyhow::Result<Outcome> {
+async fn watch(reach: &NodeSettings, wanted: &Wanted, json: bool, every: Duration) -> anyhow::Result<Outcome> {
     let mut alarm = Alarm::new()?;
     loop {
         let begun = clock::now();

@@ -11,14 +11,14 @@ use crate::lock::census::{Census, State};
 use crate::lock::key::Key;
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
-use crate::node::link::Access;
 use crate::node::local::LocalNode;
 use crate::node::redis::RedisNode;
+use crate::node::redis::connection::Access;
 use crate::node::{Fault, FaultKind, Node};
 use crate::redlock::Nodes;
-use crate::redlock::look::Looks;
+use crate::redlock::observe::Observations;
 use crate::report::{Reporter, warn};
-use crate::settings::Place;
+use crate::settings::StoreConfig;
 
 /// Runs `work` to its end, on this thread.
 pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
@@ -31,8 +31,8 @@ pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
 
 /// Says which node is used where none was named: `sudo`, cron and `ssh HOST rlock` drop `RLOCK_NODE`, and a server on this
 /// machine would then give each host a lock of its own.
-pub(super) fn tell_of_default_node(place: &Place, node_is_default: bool, output: &OutputArgs, key: Option<&Key>) {
-    if let Place::Servers(servers) = place
+pub(super) fn tell_of_default_node(place: &StoreConfig, node_is_default: bool, output: &OutputArgs, key: Option<&Key>) {
+    if let StoreConfig::Servers(servers) = place
         && node_is_default
         && !output.quiet
     {
@@ -43,21 +43,21 @@ pub(super) fn tell_of_default_node(place: &Place, node_is_default: bool, output:
 }
 
 /// Makes the nodes ready to be asked; each exchange takes `limit` at most.
-pub(super) fn open(place: &Place, limit: Duration) -> Result<Nodes, Failure> {
+pub(super) fn open(place: &StoreConfig, limit: Duration) -> Result<Nodes, Failure> {
     open_as(place, |access| RedisNode::new(access, limit))
 }
 
 /// The same, for so many looks at once that also tell who waits.
-pub(super) fn open_for_looks(place: &Place, limit: Duration, looks: usize) -> Result<Nodes, Failure> {
+pub(super) fn open_for_looks(place: &StoreConfig, limit: Duration, looks: usize) -> Result<Nodes, Failure> {
     open_as(place, |access| RedisNode::for_looks(access, limit, looks))
 }
 
-fn open_as(place: &Place, server: impl Fn(Access) -> RedisNode) -> Result<Nodes, Failure> {
+fn open_as(place: &StoreConfig, server: impl Fn(Access) -> RedisNode) -> Result<Nodes, Failure> {
     match place {
-        Place::Servers(servers) => {
+        StoreConfig::Servers(servers) => {
             Ok(servers.iter().map(|access| -> Box<dyn Node> { Box::new(server(access.clone())) }).collect())
         }
-        Place::Local(dir) => {
+        StoreConfig::Local(dir) => {
             let node = LocalNode::open(dir.as_deref()).map_err(|why| Failure::new(Outcome::Config, why))?;
             Ok(Rc::new([Box::new(node)]))
         }
@@ -75,7 +75,7 @@ pub(super) fn no_majority(what: &str, nodes: &Nodes, faults: &[(usize, Fault)], 
     let listed = listed.collect::<Vec<_>>().join("; ");
     let of_kind = |kind| faults.iter().filter(|(_, fault)| fault.kind == kind).count();
     // A refusal is a missing vote, as an absence is, unless those that refuse leave no majority.
-    let outcome = if of_kind(FaultKind::Refused) > Quorum::of(nodes.len()).spare() {
+    let outcome = if of_kind(FaultKind::Refused) > Quorum::of(nodes.len()).tolerated() {
         Outcome::Refused
     } else if of_kind(FaultKind::Unfit) > 0 {
         Outcome::Config
@@ -99,7 +99,7 @@ pub(super) fn warn_of_refusals(report: &Reporter, nodes: &Nodes, faults: &[(usiz
 
 /// Refuses to judge a lock whose holder uses another number of nodes: what a majority of ours says is then perhaps a
 /// minority's word.
-pub(super) fn same_list(key: &Key, nodes: &Nodes, looks: &Looks) -> Result<(), Failure> {
+pub(super) fn same_list(key: &Key, nodes: &Nodes, looks: &Observations) -> Result<(), Failure> {
     let other = looks.census().other_list();
     other.map_or(Ok(()), |(node, why)| {
         Err(Failure::new(Outcome::Config, format!("{key}: {}: {why}", nodes[node].name())))
@@ -107,7 +107,13 @@ pub(super) fn same_list(key: &Key, nodes: &Nodes, looks: &Looks) -> Result<(), F
 }
 
 /// The end of a command whose token has no majority: nobody's fault, but somebody may want to know who has the lock.
-pub(super) fn not_the_holder(key: &Key, nodes: &Nodes, looks: &Looks, token: Token, node_is_default: bool) -> Failure {
+pub(super) fn not_the_holder(
+    key: &Key,
+    nodes: &Nodes,
+    looks: &Observations,
+    token: Token,
+    node_is_default: bool,
+) -> Failure {
     let census = looks.census();
     match census.is_held_by(token) {
         None => unanswered(key, nodes, &looks.faults, node_is_default),
@@ -118,7 +124,7 @@ pub(super) fn not_the_holder(key: &Key, nodes: &Nodes, looks: &Looks, token: Tok
 /// Who has the lock, in words.
 fn whose(census: &Census) -> String {
     let votes = |number: usize| format!("{number} of {} nodes", census.quorum().total());
-    match (census.state(), census.foremost()) {
+    match (census.state(), census.leading()) {
         (_, None) => "nobody holds the lock".to_owned(),
         (State::Held, Some((occupant, _))) => occupant.to_string(),
         (State::Free, Some((occupant, number))) => {

@@ -7,19 +7,19 @@ use futures_util::future::join_all;
 use super::inside::refuse_inside;
 use super::nodes::{block_on, not_the_holder, open, same_list, tell_of_default_node, unanswered, warn_of_refusals};
 use crate::cli::Sources;
-use crate::cli::operator::RenewArgs;
+use crate::cli::subcommands::RenewArgs;
 use crate::clock;
 use crate::exit::{Failure, Outcome};
 use crate::lock::census::Census;
 use crate::lock::details::Details;
-use crate::lock::duration;
 use crate::lock::fence::Fence;
 use crate::lock::quorum::Quorum;
-use crate::lock::schedule::{Schedule, Wishes};
+use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::node::{Claim, Fault, Renewal};
 use crate::redlock::Nodes;
-use crate::redlock::look::{Looks, look};
-use crate::settings::held::{DRIFT, HeldSettings};
+use crate::redlock::observe::{Observations, look};
+use crate::settings::token::{DRIFT, TokenSettings};
+use crate::text::duration;
 
 /// What is asked for, beside the lock.
 struct Wanted {
@@ -30,7 +30,7 @@ struct Wanted {
 
 /// Extends the lock.
 pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
-    let settings = HeldSettings::new(&args.held, &args.output, sources)?;
+    let settings = TokenSettings::new(&args.held, &args.output, sources)?;
     settings.reach.needs_server("renew")?;
     let wanted = Wanted {
         fence: args.fence.map(|number| fence(&settings, number)).transpose()?,
@@ -43,23 +43,23 @@ pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     block_on(extend(&settings, &wanted))
 }
 
-fn usage(settings: &HeldSettings, why: impl std::fmt::Display) -> Failure {
+fn usage(settings: &TokenSettings, why: impl std::fmt::Display) -> Failure {
     Failure::new(Outcome::Usage, format!("{}: {why}", settings.key))
 }
 
-pub(super) fn fence(settings: &HeldSettings, number: u64) -> Result<Fence, Failure> {
+pub(super) fn fence(settings: &TokenSettings, number: u64) -> Result<Fence, Failure> {
     Fence::new(number).ok_or_else(|| usage(settings, format!("--fence {number} is none that a lock can have")))
 }
 
 impl Wanted {
-    fn schedule(&self, settings: &HeldSettings, ttl: Duration) -> Result<Schedule, Failure> {
-        let wishes = Wishes { ttl, drift: DRIFT, node_timeout: self.node_timeout, kill_after: None };
+    fn schedule(&self, settings: &TokenSettings, ttl: Duration) -> Result<Schedule, Failure> {
+        let wishes = ScheduleOptions { ttl, drift: DRIFT, node_timeout: self.node_timeout, kill_after: None };
         Schedule::new(wishes).map_err(|unfit| usage(settings, unfit))
     }
 }
 
-async fn extend(settings: &HeldSettings, wanted: &Wanted) -> anyhow::Result<Outcome> {
-    let HeldSettings { key, token, reach, report, .. } = settings;
+async fn extend(settings: &TokenSettings, wanted: &Wanted) -> anyhow::Result<Outcome> {
+    let TokenSettings { key, token, reach, report, .. } = settings;
     let nodes = open(&reach.place, reach.limit)?;
     refuse_inside(settings, &nodes).await?;
     let looks = look(&nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
@@ -115,8 +115,8 @@ async fn ask(nodes: &Nodes, claim: &Claim, fence: Fence) -> (Vec<crate::lock::in
 ///
 /// Others go by the one that stands in its value: it tells how long a server that restarted may have forgotten a lock
 /// (DESIGN.md §6), so with several nodes no renewal may make it longer.
-fn ttl(settings: &HeldSettings, looks: &Looks, asked: Option<Duration>) -> Result<Duration, Failure> {
-    let taken = looks.census().foremost().and_then(|(occupant, _)| occupant.lease_length());
+fn ttl(settings: &TokenSettings, looks: &Observations, asked: Option<Duration>) -> Result<Duration, Failure> {
+    let taken = looks.census().leading().and_then(|(occupant, _)| occupant.lease_length());
     match (asked, taken) {
         (Some(asked), Some(taken)) if looks.sights.len() > 1 && asked > taken => {
             let taken = duration::show(taken);
@@ -131,8 +131,8 @@ fn ttl(settings: &HeldSettings, looks: &Looks, asked: Option<Duration>) -> Resul
 }
 
 /// The fence to carry. One that is above all that the nodes have is a slip of the pen, and would stay with them.
-fn known_fence(settings: &HeldSettings, looks: &Looks, given: Option<Fence>) -> Result<Fence, Failure> {
-    let seen = looks.sights.iter().flatten().map(|sight| sight.fence).collect::<Option<Vec<_>>>();
+fn known_fence(settings: &TokenSettings, looks: &Observations, given: Option<Fence>) -> Result<Fence, Failure> {
+    let seen = looks.sights.iter().flatten().map(|observation| observation.fence).collect::<Option<Vec<_>>>();
     let highest = seen.and_then(|all| all.into_iter().max());
     match (given, highest) {
         (Some(given), Some(highest)) if given > highest => {
@@ -144,6 +144,6 @@ fn known_fence(settings: &HeldSettings, looks: &Looks, given: Option<Fence>) -> 
 }
 
 /// What the nodes know; where none does, the least there is, which lowers no counter.
-fn fence_of(census: &Census, settings: &HeldSettings) -> Fence {
+fn fence_of(census: &Census, settings: &TokenSettings) -> Fence {
     census.fence(settings.token).unwrap_or(Fence::FIRST)
 }

@@ -5,29 +5,29 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 
-use super::joining::{Joined, Joining};
+use super::run::joining::{Joined, Joining};
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
+use crate::job::event::CaughtSignal;
 use crate::job::guard::Guard;
 use crate::job::nested::outer::OuterRun;
-use crate::job::seen::Caught;
 use crate::job::signals::Signals;
 use crate::lock::backoff::{self, Absence};
 use crate::lock::details::Details;
-use crate::lock::duration;
 use crate::lock::fence;
 use crate::lock::instant::Instant;
-use crate::lock::occupant::{Occupant, Who};
+use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::queue::{self, Ticket, Waiter};
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
 use crate::node::{Claim, Fault};
 use crate::redlock::attempt::{Attempt, Tally};
 use crate::redlock::holding::Holding;
-use crate::redlock::line::Line;
+use crate::redlock::wakeups::Wakeups;
 use crate::redlock::{self, Nodes};
-use crate::report::Redrawn;
+use crate::report::StatusLine;
 use crate::settings::{LockSettings, file_name};
+use crate::text::duration;
 
 /// How long nodes that have never answered are tried.
 const UNREACHABLE: Duration = Duration::from_secs(10);
@@ -38,8 +38,8 @@ const TIES: u32 = 3;
 /// So often in a row a waiter that is told to go and finds the lock held goes at once; then it takes its time, this long and
 /// twice as long after each further word: a server that says so without end would have it ask without end, while a lock that
 /// reaches several nodes by and by says so a few times too often.
-const TRUSTED: u32 = 5;
-const DOUBT: Duration = Duration::from_millis(20);
+const FALSE_WAKE_LIMIT: u32 = 5;
+const FALSE_WAKE_PAUSE: Duration = Duration::from_millis(20);
 
 /// How often the line on a terminal is drawn.
 const EVERY: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const LAST_LOOK: Duration = Duration::from_millis(50);
 
 /// How the waiting ended.
-pub(super) enum Waited {
+pub(super) enum Acquired {
     /// The lock is ours.
     Won(Box<Holding>),
     /// An rlock above us holds it, and lets us run under it. Who that is, for people.
@@ -67,7 +67,7 @@ pub(super) enum Purpose<'a> {
 }
 
 /// What the last attempt found, for the message when the time is up.
-enum Last {
+enum Blocked {
     Busy(Box<Occupant>),
     /// Nobody has it for certain.
     Split(Box<Occupant>, Vec<(String, Fault)>),
@@ -81,10 +81,10 @@ pub(super) async fn for_lock(
     lock: &LockSettings,
     purpose: Purpose<'_>,
     signals: &mut Signals,
-) -> anyhow::Result<Waited> {
+) -> anyhow::Result<Acquired> {
     let mut wait = Wait::new(nodes, lock, purpose)?;
     let waited = wait.until_over(signals).await;
-    if !matches!(waited, Ok(Waited::Won(_))) {
+    if !matches!(waited, Ok(Acquired::Won(_))) {
         wait.leave().await;
     }
     waited
@@ -109,7 +109,7 @@ struct Wait<'a> {
     /// So many of these were ties of ours: we kept a node from the others, as they kept others from us.
     ties: u32,
     /// So many times in a row it was said to be our turn and was not.
-    misled: u32,
+    false_wakes: u32,
     /// Attempts in a row to which no majority gave a vote.
     away: Absence,
     longest_ttl: Duration,
@@ -121,8 +121,8 @@ struct Wait<'a> {
     /// Whether we are to see to it that whoever's turn it is goes.
     watches: bool,
     joining: Joining,
-    told: Told,
-    status: Redrawn,
+    told: Announced,
+    status: StatusLine,
 }
 
 impl<'a> Wait<'a> {
@@ -141,7 +141,7 @@ impl<'a> Wait<'a> {
             silent: Vec::new(),
             splits: 0,
             ties: 0,
-            misled: 0,
+            false_wakes: 0,
             away: Absence::default(),
             longest_ttl: lock.schedule.ttl(),
             waiter: None,
@@ -149,12 +149,12 @@ impl<'a> Wait<'a> {
             rank: None,
             watches: false,
             joining: Joining::default(),
-            told: Told::default(),
-            status: Redrawn::new(lock.report.has_room_for_a_line(), EVERY),
+            told: Announced::default(),
+            status: StatusLine::new(lock.report.has_room_for_a_line(), EVERY),
         })
     }
 
-    async fn until_over(&mut self, signals: &mut Signals) -> anyhow::Result<Waited> {
+    async fn until_over(&mut self, signals: &mut Signals) -> anyhow::Result<Acquired> {
         let mut last = None;
         loop {
             let mut attempt = self.attempt()?;
@@ -164,11 +164,11 @@ impl<'a> Wait<'a> {
                     biased;
                     caught = terminating(signals) => {
                         self.give_up(attempt, true).await;
-                        return Ok(Waited::Over(ended_by(caught)));
+                        return Ok(Acquired::Over(ended_by(caught)));
                     }
                     tally = attempt.tally() => break (tally, true),
                     node = line.called() => attempt.called(node),
-                    () = self.alarm.reached(self.gives_up.max(self.at_least)) => break (attempt.found_so_far(), false),
+                    () = self.alarm.reached(self.gives_up.max(self.at_least)) => break (attempt.tally_so_far(), false),
                 }
             };
             if let Some((node, why)) = attempt.unguarded() {
@@ -185,11 +185,11 @@ impl<'a> Wait<'a> {
                     self.lock.report.step("acquired", format_args!("acquired, fence {fence}, after {after}"));
                     let mut holding = attempt.hold(fence);
                     holding.has_told_refusals(&self.told.refused);
-                    return Ok(Waited::Won(Box::new(holding)));
+                    return Ok(Acquired::Won(Box::new(holding)));
                 }
                 Tally::Refused(faults) => {
                     self.give_up(attempt, true).await;
-                    let why = Last::Unreachable(faults, self.nodes.len()).described();
+                    let why = Blocked::Unreachable(faults, self.nodes.len()).described();
                     return Err(Failure::new(Outcome::Refused, format!("{}: {why}", self.lock.key)).into());
                 }
                 Tally::Unfit(node, fault) => {
@@ -204,12 +204,12 @@ impl<'a> Wait<'a> {
                             None => continue,
                         }
                     }
-                    Last::Busy(occupant)
+                    Blocked::Busy(occupant)
                 }
-                Tally::Split(occupant, faults) => Last::Split(occupant, faults),
+                Tally::Split(occupant, faults) => Blocked::Split(occupant, faults),
                 Tally::Unreachable { faults, answered } => {
                     self.answered |= answered;
-                    Last::Unreachable(faults, self.nodes.len())
+                    Blocked::Unreachable(faults, self.nodes.len())
                 }
             };
             self.joining.forget();
@@ -233,7 +233,7 @@ impl<'a> Wait<'a> {
                 (self.splits, self.ties) = (0, 0);
             }
             if let Some(caught) = self.stand(line, last, patience, signals).await {
-                return Ok(Waited::Over(ended_by(caught)));
+                return Ok(Acquired::Over(ended_by(caught)));
             }
             if clock::now() >= patience {
                 return last.give_up(self.lock);
@@ -255,10 +255,10 @@ impl<'a> Wait<'a> {
         occupant: &Occupant,
         token: Token,
         signals: &mut Signals,
-    ) -> anyhow::Result<Option<Waited>> {
+    ) -> anyhow::Result<Option<Acquired>> {
         let joined = tokio::select! {
             biased;
-            caught = terminating(signals) => return Ok(Some(Waited::Over(ended_by(caught)))),
+            caught = terminating(signals) => return Ok(Some(Acquired::Over(ended_by(caught)))),
             joined = self.joining.join(self.lock, self.purpose, occupant, token) => joined?,
         };
         match joined {
@@ -273,12 +273,12 @@ impl<'a> Wait<'a> {
         let until = self.gives_up.min(clock::now() + self.soon());
         tokio::select! {
             biased;
-            caught = terminating(signals) => return Ok(Some(Waited::Over(ended_by(caught)))),
+            caught = terminating(signals) => return Ok(Some(Acquired::Over(ended_by(caught)))),
             () = self.alarm.reached(until) => {}
         }
         // Another attempt would be cut short, and say less.
         let is_over = clock::now() >= self.gives_up;
-        if is_over { Last::Busy(Box::new(occupant.clone())).give_up(self.lock).map(Some) } else { Ok(None) }
+        if is_over { Blocked::Busy(Box::new(occupant.clone())).give_up(self.lock).map(Some) } else { Ok(None) }
     }
 
     fn soon(&self) -> Duration {
@@ -299,14 +299,15 @@ impl<'a> Wait<'a> {
         Attempt::start(self.nodes, claim, self.lock.restart_guard, &self.silent)
     }
 
-    fn line(&self) -> Line {
+    fn line(&self) -> Wakeups {
         let retry = self.lock.schedule.retry();
-        let doubt = self.misled.checked_sub(TRUSTED).map(|more| backoff::doubled(DOUBT, more, retry));
-        Line::new(self.nodes, retry, doubt.unwrap_or_default())
+        let doubt =
+            self.false_wakes.checked_sub(FALSE_WAKE_LIMIT).map(|more| backoff::doubled(FALSE_WAKE_PAUSE, more, retry));
+        Wakeups::new(self.nodes, retry, doubt.unwrap_or_default())
     }
 
     /// What is to be remembered of an attempt that did not win, and what is to be said of it once.
-    fn remember(&mut self, attempt: &Attempt, found: &Last) {
+    fn remember(&mut self, attempt: &Attempt, found: &Blocked) {
         if let Some((node, why)) = attempt.unqueued() {
             let text = format_args!("{node}: waiting without a place in the queue, which is refused: {why}");
             self.told.once("unqueued", text, self.lock, &self.status);
@@ -320,49 +321,49 @@ impl<'a> Wait<'a> {
         }
         // If too few nodes count, who wants the rest is no matter: it is no tie, and no other order would mend it.
         let quorum = Quorum::of(self.nodes.len());
-        let is_away = matches!(found, Last::Unreachable(..));
+        let is_away = matches!(found, Blocked::Unreachable(..));
         self.away.note(if is_away { attempt.votes() } else { quorum.needed() }, quorum.needed());
-        let tied = matches!(found, Last::Split(_, faults) if faults.len() <= quorum.spare());
+        let tied = matches!(found, Blocked::Split(_, faults) if faults.len() <= quorum.tolerated());
         let taken = u32::from(attempt.has_taken_any());
         (self.splits, self.ties) = if tied { (self.splits + 1, self.ties + taken) } else { (0, 0) };
-        self.answered |= !matches!(found, Last::Unreachable(..));
+        self.answered |= !matches!(found, Blocked::Unreachable(..));
         self.silent = attempt.silent();
         self.longest_ttl = self.longest_ttl.max(attempt.longest_ttl());
         self.rank = attempt.rank();
     }
 
     /// Says what holds the wait up, where that is news.
-    fn tell(&mut self, last: &Last) {
+    fn tell(&mut self, last: &Blocked) {
         let (lock, text) = (self.lock, last.described());
         match last {
-            Last::Busy(occupant) => {
+            Blocked::Busy(occupant) => {
                 if !self.told.holder.as_ref().is_some_and(|told| told.is_same(&occupant.who)) {
                     lock.report.step("waiting", format_args!("waiting{}: {text}", ahead(self.rank)));
                     self.told.holder = Some(occupant.who.clone());
                 }
                 // Nobody reading cron's mail would otherwise learn why the job never ran again.
-                if occupant.ttl.is_none() && matches!(occupant.who, Who::Foreign(_)) {
+                if occupant.ttl.is_none() && matches!(occupant.who, OccupantKind::Foreign(_)) {
                     self.told.once("waiting", format_args!("waiting: {text}"), lock, &self.status);
                 }
             }
-            Last::Split(..) if self.splits == 1 => lock.report.step("waiting", format_args!("waiting: {text}")),
-            Last::Split(..) if self.splits > 1 => {}
+            Blocked::Split(..) if self.splits == 1 => lock.report.step("waiting", format_args!("waiting: {text}")),
+            Blocked::Split(..) if self.splits > 1 => {}
             // With a majority there the wait has no end of its own, so whoever waits is told.
             // `--no-wait` has one line to say, and this is not it.
-            Last::Split(..) | Last::Unreachable(..) if self.answered && lock.wait != Some(Duration::ZERO) => {
+            Blocked::Split(..) | Blocked::Unreachable(..) if self.answered && lock.wait != Some(Duration::ZERO) => {
                 self.told.once("unreachable", format_args!("{text}; trying again"), lock, &self.status);
             }
-            Last::Split(..) | Last::Unreachable(..) => {
+            Blocked::Split(..) | Blocked::Unreachable(..) => {
                 lock.report.step("unreachable", format_args!("{text}; trying again"));
             }
         }
     }
 
     /// When there is no more waiting.
-    fn patience(&self, last: &Last) -> Instant {
+    fn patience(&self, last: &Blocked) -> Instant {
         let patience = if self.answered { self.gives_up } else { self.gives_up.min(self.begin + UNREACHABLE) };
         // Of those who tie without waiting, one should win.
-        if matches!(last, Last::Split(..)) { patience.max(self.at_least) } else { patience }
+        if matches!(last, Blocked::Split(..)) { patience.max(self.at_least) } else { patience }
     }
 
     /// Takes a place in the line, if a node has told the time; whether there is one now. `--no-wait` stands in no line.
@@ -380,8 +381,14 @@ impl<'a> Wait<'a> {
     }
 
     /// Waits until it is time for another attempt. The signal that ends the wait, if one comes.
-    async fn stand(&mut self, mut line: Line, last: &Last, patience: Instant, signals: &mut Signals) -> Option<Caught> {
-        let heard = self.ticket.is_some() && Line::is_heard(self.nodes);
+    async fn stand(
+        &mut self,
+        mut line: Wakeups,
+        last: &Blocked,
+        patience: Instant,
+        signals: &mut Signals,
+    ) -> Option<CaughtSignal> {
+        let heard = self.ticket.is_some() && Wakeups::is_heard(self.nodes);
         let now = clock::now();
         let last_look = patience.before(LAST_LOOK);
         let stop = if now < last_look { last_look } else { patience };
@@ -390,7 +397,7 @@ impl<'a> Wait<'a> {
         let rank = if self.watches { Some(0) } else { self.rank };
         let pause = match last {
             // We would wait for ourselves: it is joined once a majority says that it has the lock.
-            Last::Busy(occupant) if self.outer(occupant).is_some() => self.soon(),
+            Blocked::Busy(occupant) if self.outer(occupant).is_some() => self.soon(),
             _ => last.pause(rank, heard, self.splits, &self.away, self.lock),
         };
         let until = stop.min(now + pause);
@@ -403,7 +410,7 @@ impl<'a> Wait<'a> {
                 caught = terminating(signals) => return Some(caught),
                 over = line.stand(&mut self.alarm, self.status.due()) => if over {
                     self.watches |= line.watches();
-                    self.misled = if line.has_turn() { self.misled.saturating_add(1) } else { 0 };
+                    self.false_wakes = if line.has_turn() { self.false_wakes.saturating_add(1) } else { 0 };
                     return None;
                 },
             }
@@ -438,7 +445,7 @@ fn unfit(lock: &LockSettings, node: &str, fault: &Fault) -> Failure {
 }
 
 /// The next signal that ends a wait: all that would be passed on to a command.
-pub(super) async fn terminating(signals: &mut Signals) -> Caught {
+pub(super) async fn terminating(signals: &mut Signals) -> CaughtSignal {
     loop {
         let caught = signals.next().await;
         if caught.signal != Signal::SIGCHLD {
@@ -448,7 +455,7 @@ pub(super) async fn terminating(signals: &mut Signals) -> Caught {
 }
 
 /// Interrupted at the terminal, rlock dies as the rest of the job does; by anybody else's signal it exits in order.
-pub(super) fn ended_by(caught: Caught) -> Outcome {
+pub(super) fn ended_by(caught: CaughtSignal) -> Outcome {
     let number = caught.signal as i32;
     if caught.from_terminal { Outcome::Interrupted(number) } else { Outcome::Signalled(number) }
 }
@@ -506,10 +513,10 @@ pub(super) fn user() -> String {
         .unwrap_or_else(|| format!("uid {}", nix::unistd::Uid::effective()))
 }
 
-impl Last {
-    fn give_up(&self, lock: &LockSettings) -> anyhow::Result<Waited> {
+impl Blocked {
+    fn give_up(&self, lock: &LockSettings) -> anyhow::Result<Acquired> {
         match self {
-            Self::Busy(_) | Self::Split(..) if lock.report.quiet => Ok(Waited::Over(Outcome::Busy(lock.busy_code))),
+            Self::Busy(_) | Self::Split(..) if lock.report.quiet => Ok(Acquired::Over(Outcome::Busy(lock.busy_code))),
             Self::Busy(_) | Self::Split(..) => {
                 Err(Failure::new(Outcome::Busy(lock.busy_code), format!("{}: busy: {}", lock.key, self.described()))
                     .into())
@@ -550,12 +557,12 @@ impl Last {
 
     /// Nobody has the lock, and one of those who wait is to take it.
     fn is_somebodys_turn(&self) -> bool {
-        matches!(self, Self::Busy(occupant) if matches!(occupant.who, Who::Waiter(_)))
+        matches!(self, Self::Busy(occupant) if matches!(occupant.who, OccupantKind::Waiter(_)))
     }
 
     fn pause(&self, rank: Option<u32>, heard: bool, splits: u32, away: &Absence, lock: &LockSettings) -> Duration {
         match self {
-            Self::Busy(occupant) => queue::look_in(occupant, rank, heard, fastrand::f64()),
+            Self::Busy(occupant) => queue::recheck_in(occupant, rank, heard, fastrand::f64()),
             Self::Split(..) if splits > 0 => backoff::split(splits, fastrand::f64()),
             Self::Split(..) | Self::Unreachable(..) => {
                 away.pause(lock.schedule.retry(), fastrand::f64()) + queue::later(rank)
@@ -570,15 +577,15 @@ fn ahead(rank: Option<u32>) -> String {
 
 /// What has been said of the wait, so that it is said once.
 #[derive(Default)]
-struct Told {
-    holder: Option<Who>,
+struct Announced {
+    holder: Option<OccupantKind>,
     once: Vec<&'static str>,
     /// The nodes whose refusal has been told.
     refused: Vec<usize>,
 }
 
-impl Told {
-    fn once(&mut self, event: &'static str, text: std::fmt::Arguments<'_>, lock: &LockSettings, status: &Redrawn) {
+impl Announced {
+    fn once(&mut self, event: &'static str, text: std::fmt::Arguments<'_>, lock: &LockSettings, status: &StatusLine) {
         if !self.once.contains(&event) {
             self.once.push(event);
             status.clear();
@@ -586,7 +593,7 @@ impl Told {
         }
     }
     /// One warning for each node that refuses us.
-    fn refusals(&mut self, attempt: &Attempt, lock: &LockSettings, status: &Redrawn) {
+    fn refusals(&mut self, attempt: &Attempt, lock: &LockSettings, status: &StatusLine) {
         for (node, name, fault) in attempt.refusals() {
             if !self.refused.contains(&node) {
                 self.refused.push(node);

@@ -19,7 +19,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
 
-use super::scheduling::let_others_go_first;
+use super::scheduling::yield_cpu;
 
 /// Where commands are looked for without a PATH (execvp(3)).
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
@@ -68,18 +68,18 @@ pub struct Image {
 struct Program {
     /// Where it may be, in the order of PATH.
     places: Vec<CString>,
-    argv: Vector,
+    argv: CStringArray,
     /// `/bin/sh PLACE ARGS…`, for a script without `#!`, as execvp(3) runs it.
-    script: Vector,
+    script: CStringArray,
 }
 
 /// Strings, and the pointers to them that C wants, the last one null.
-struct Vector {
+struct CStringArray {
     _strings: Vec<CString>,
     pointers: Vec<*const c_char>,
 }
 
-impl From<Vec<CString>> for Vector {
+impl From<Vec<CString>> for CStringArray {
     fn from(strings: Vec<CString>) -> Self {
         let pointers = strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect();
         Self { _strings: strings, pointers }
@@ -169,21 +169,21 @@ impl Image {
         let pid = started?;
         if failure == 0 {
             // The command is being loaded still, perhaps by this very processor: it goes first.
-            let_others_go_first();
+            yield_cpu();
             return Ok(pid);
         }
         let _ = nix::sys::wait::waitpid(pid, None);
         Err(io::Error::from_raw_os_error(failure))
     }
 
-    fn take_environment(&mut self) -> Vector {
+    fn take_environment(&mut self) -> CStringArray {
         std::mem::take(&mut self.environment).into()
     }
 }
 
 impl Program {
     /// Becomes the program; what hindered it, if that fails. The rules are execvp(3)'s.
-    fn exec(&mut self, environment: &Vector) -> i32 {
+    fn exec(&mut self, environment: &CStringArray) -> i32 {
         let mut forbidden = false;
         for place in &self.places {
             match execve(place.as_ptr(), &self.argv, environment) {
@@ -200,7 +200,7 @@ impl Program {
     }
 }
 
-fn execve(path: *const c_char, argv: &Vector, environment: &Vector) -> i32 {
+fn execve(path: *const c_char, argv: &CStringArray, environment: &CStringArray) -> i32 {
     // SAFETY: all three point to strings, the latter two in arrays that end with null, and all outlive the call.
     unsafe { libc::execve(path, argv.pointers.as_ptr(), environment.pointers.as_ptr()) };
     io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)

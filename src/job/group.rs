@@ -36,7 +36,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The processes that must be dead before the lock can pass on.
 #[derive(Clone, Debug)]
-pub struct Family {
+pub struct ProcessTree {
     /// The command's own group.
     command: Group,
     /// Groups of commands under rlocks nested in it.
@@ -64,7 +64,7 @@ pub enum Contain {
     Marked,
 }
 
-impl Family {
+impl ProcessTree {
     /// The processes of the command that leads `group`, for the rlock that is its parent and leaves it unreaped.
     pub fn new(group: Pid, contain: Contain) -> Self {
         Self { command: Group::new(group, Start::UNKNOWN), nested: Vec::new(), contain, marks: None }
@@ -253,8 +253,8 @@ mod tests {
         Process { start: Some(Start(at)), ..process }
     }
 
-    fn family(contain: Contain) -> Family {
-        Family { command: Group::new(pid(10), Start(0)), ..Family::new(pid(10), contain) }
+    fn family(contain: Contain) -> ProcessTree {
+        ProcessTree { command: Group::new(pid(10), Start(0)), ..ProcessTree::new(pid(10), contain) }
     }
 
     fn numbers<'a>(processes: impl IntoIterator<Item = &'a Process>) -> Vec<i32> {

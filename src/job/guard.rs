@@ -24,12 +24,12 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, setsid};
 use uuid::Uuid;
 
-use super::group::{Family, GUARD_NAME};
+use super::group::{GUARD_NAME, ProcessTree};
 use super::handback::{self, HandBack};
 use super::nested;
-use super::orders::Orders;
 use super::processes::Start;
-use super::scheduling::have_run_here;
+use super::scheduling::pin_to_current_cpu;
+use super::watchdog::WatchdogState;
 use crate::clock;
 use crate::lock::instant::Instant;
 
@@ -40,7 +40,7 @@ const MOST_DESCRIPTORS: RawFd = 1 << 20;
 #[derive(Debug)]
 pub struct Guard {
     process: Process,
-    orders: Orders,
+    orders: WatchdogState,
     /// [`Task::keeps`].
     keeps: Option<RawFd>,
 }
@@ -70,7 +70,7 @@ struct Process {
 impl Guard {
     /// Starts a guard that knows of no command yet.
     pub fn start() -> io::Result<Self> {
-        let orders = Orders::new()?;
+        let orders = WatchdogState::new()?;
         Ok(Self { process: Process::start(&orders, None)?, orders, keeps: None })
     }
 
@@ -138,7 +138,7 @@ impl Guard {
     }
 
     /// Ends the guard of a command that is dead or free to go on, and leaves no zombie.
-    pub fn bury(self) {
+    pub fn reap(self) {
         self.dismiss();
     }
 }
@@ -155,7 +155,7 @@ impl Drop for Guard {
 
 impl Process {
     /// Starts one that has `orders`, and keeps the descriptor `keeps` open.
-    fn start(orders: &Orders, keeps: Option<RawFd>) -> io::Result<Self> {
+    fn start(orders: &WatchdogState, keeps: Option<RawFd>) -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?;
@@ -188,14 +188,14 @@ impl Process {
     /// is closed behind it is seen by nobody.
     fn end(&self) {
         // We wait for it at once, and here the processor is awake.
-        have_run_here(self.pid);
+        pin_to_current_cpu(self.pid);
         let _ = kill(self.pid, Signal::SIGKILL);
         let _ = waitpid(self.pid, None);
     }
 }
 
 /// The guard's life.
-fn watch(socket: &OwnedFd, timer: &TimerFd, orders: &Orders, keeps: Option<RawFd>) -> ! {
+fn watch(socket: &OwnedFd, timer: &TimerFd, orders: &WatchdogState, keeps: Option<RawFd>) -> ! {
     let born = clock::now();
     let _ = setsid();
     let _ = prctl::set_name(GUARD_NAME);
@@ -239,9 +239,9 @@ fn watch(socket: &OwnedFd, timer: &TimerFd, orders: &Orders, keeps: Option<RawFd
 }
 
 /// The processes of the command that leads `group`, for the guard that was born then.
-fn family_of(group: Pid, orders: &Orders, born: Instant) -> Family {
+fn family_of(group: Pid, orders: &WatchdogState, born: Instant) -> ProcessTree {
     let began = Start::at(orders.began(), born);
-    Family::orphaned(group, began, &orders.mark().to_string(), orders.contains())
+    ProcessTree::orphaned(group, began, &orders.mark().to_string(), orders.contains())
 }
 
 /// What the socket tells of rlock.
@@ -296,7 +296,7 @@ fn receive(socket: RawFd) -> nix::Result<Received> {
 /// Sets the timer for the time that the orders name, unless what is to be done then is done: nobody is left then, and a later
 /// time changes nothing. Whoever gives an order writes it down before setting the timer, so that one which was not yet to be
 /// read here is set after this one.
-fn set(timer: &TimerFd, orders: &Orders, done: Instant) -> io::Result<()> {
+fn set(timer: &TimerFd, orders: &WatchdogState, done: Instant) -> io::Result<()> {
     loop {
         let kill_at = orders.kill_at();
         wake_at(timer, if kill_at == done { Instant::NEVER } else { kill_at })?;

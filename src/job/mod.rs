@@ -2,17 +2,17 @@
 //!
 //! [`policy`] decides and is pure; the other files do as they are told.
 
+pub mod event;
 pub mod exec;
-pub mod found;
 pub mod group;
 pub mod guard;
 pub mod handback;
+pub mod inherited;
 pub mod nested;
-mod orders;
 pub mod policy;
 mod processes;
 pub mod scheduling;
-pub mod seen;
 pub mod signals;
 pub mod spawn;
 pub mod terminal;
+mod watchdog;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::seen::{Caught, Ending, Foreground, OnLost};
+use super::event::{CaughtSignal, ExitStatus, Foreground, OnLost};
 use crate::exit::Outcome;
 use crate::lock::instant::Instant;
 use crate::lock::lease::Loss;
@@ -26,14 +26,14 @@ pub enum Event {
     /// After a loss: the place could not be kept.
     Unshielded,
     /// rlock got a signal.
-    Caught(Caught),
+    CaughtSignal(CaughtSignal),
     /// The command's first process was stopped by this signal, when the terminal was this one's.
     Stopped(Signal, Foreground),
     /// rlock, told to stop itself, goes on: continued by somebody, or never stopped, since the kernel stops no job that
     /// nobody could continue. The terminal is this one's now.
     Resumed(Foreground, Continued),
     /// The command's first process has ended, when the terminal was this one's.
-    Ended(Ending, Foreground),
+    Ended(ExitStatus, Foreground),
     /// [`Policy::wake_at`] has come, or may have.
     Tick,
     /// No process of the command can run any more.
@@ -62,7 +62,7 @@ pub enum Action {
     /// Interrupt the job that rlock is part of, as the terminal did the command.
     InterruptJob(Signal),
     /// Say that the lock is lost and what is being done.
-    SayLost(Measure),
+    SayLost(Reaction),
     /// Say that the time is up.
     SayTimeIsUp,
     /// Say that the command has ended and that the lock is kept for nested runs.
@@ -82,7 +82,7 @@ pub enum Continued {
 
 /// What is done about a loss, for the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Measure {
+pub enum Reaction {
     /// The first signal was sent.
     Signalled,
     /// Killed at once.
@@ -93,7 +93,7 @@ pub enum Measure {
 
 /// What the user chose.
 #[derive(Clone, Copy, Debug)]
-pub struct Wishes {
+pub struct PolicyOptions {
     /// The lease's schedule, with `--kill-after`.
     pub schedule: Schedule,
     /// `--on-lost`.
@@ -123,7 +123,7 @@ enum Phase {
 
 /// What has become of the lease while the command ran.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
+enum LeaseStatus {
     Kept,
     /// It ended, and the command had ended by itself before that could be noticed.
     LostUnnoticed,
@@ -136,21 +136,21 @@ enum Fate {
 /// The state.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    wishes: Wishes,
+    wishes: PolicyOptions,
     /// What the lease means for the command, as last heard.
     terms: Terms,
     /// `--max-run`: stopped then.
-    time_is_up: Instant,
+    run_deadline: Instant,
     phase: Phase,
-    lease: Fate,
+    lease: LeaseStatus,
     timed_out: bool,
-    ending: Option<Ending>,
+    ending: Option<ExitStatus>,
     /// The terminal interrupted rlock with this.
     interrupted: Option<Signal>,
     /// The last signal that was passed on and is to end the command.
     asked: Option<Signal>,
     /// It was passed a SIGTSTP that nothing has taken back yet.
-    halted: bool,
+    tstp_forwarded: bool,
     nested: Nested,
 }
 
@@ -167,22 +167,22 @@ enum Nested {
 
 impl Policy {
     /// The command starts `now` under a lease that ends at `deadline`.
-    pub fn new(wishes: Wishes, deadline: Instant, now: Instant) -> Self {
+    pub fn new(wishes: PolicyOptions, deadline: Instant, now: Instant) -> Self {
         Self::under(wishes, wishes.schedule.terms(deadline), now)
     }
 
-    fn under(wishes: Wishes, terms: Terms, now: Instant) -> Self {
+    fn under(wishes: PolicyOptions, terms: Terms, now: Instant) -> Self {
         Self {
             wishes,
             terms,
-            time_is_up: wishes.max_run.map_or(Instant::NEVER, |span| now + span),
+            run_deadline: wishes.max_run.map_or(Instant::NEVER, |span| now + span),
             phase: Phase::Running,
-            lease: Fate::Kept,
+            lease: LeaseStatus::Kept,
             timed_out: false,
             ending: None,
             interrupted: None,
             asked: None,
-            halted: false,
+            tstp_forwarded: false,
             nested: Nested::None,
         }
     }
@@ -190,8 +190,8 @@ impl Policy {
     /// When to send [`Event::Tick`].
     pub fn wake_at(&self) -> Instant {
         match self.phase {
-            Phase::Running | Phase::Suspended { .. } => self.lease_wants_us_at().min(self.time_is_up),
-            Phase::Stopping { kill_at, .. } => kill_at.min(self.last_call()),
+            Phase::Running | Phase::Suspended { .. } => self.lease_deadline().min(self.run_deadline),
+            Phase::Stopping { kill_at, .. } => kill_at.min(self.kill_deadline()),
             Phase::Killed | Phase::Over => Instant::NEVER,
         }
     }
@@ -200,21 +200,21 @@ impl Policy {
     pub fn guard_kills_at(&self) -> Instant {
         match self.phase {
             Phase::Stopping { .. } => self.wake_at(),
-            _ => self.last_call(),
+            _ => self.kill_deadline(),
         }
     }
 
     /// When the command must be dead if nothing more is heard of the lease.
-    fn last_call(&self) -> Instant {
+    fn kill_deadline(&self) -> Instant {
         match self.wishes.on_lost {
             OnLost::Kill => self.terms.kill_at,
             OnLost::Warn => Instant::NEVER,
         }
     }
 
-    fn lease_wants_us_at(&self) -> Instant {
+    fn lease_deadline(&self) -> Instant {
         match (self.wishes.on_lost, self.lease) {
-            (OnLost::Warn, Fate::LostAndIgnored) => Instant::NEVER,
+            (OnLost::Warn, LeaseStatus::LostAndIgnored) => Instant::NEVER,
             // Until D itself nobody else can have the lock, so there is nothing to warn of.
             (OnLost::Warn, _) => self.terms.ends,
             (OnLost::Kill, _) => self.terms.signal_at,
@@ -262,11 +262,11 @@ impl Policy {
             Event::Extended(deadline) => self.extended(deadline),
             Event::Told(terms) => self.told(terms),
             Event::Nested(some) => self.has_nested(some),
-            Event::Caught(caught) if self.lingers() => self.caught_lingering(caught, now),
+            Event::CaughtSignal(caught) if self.lingers() => self.caught_lingering(caught, now),
             Event::Lost(loss) => self.lose(loss, now),
             Event::Shielded(until) => self.shielded(until),
             Event::Unshielded => self.unshielded(),
-            Event::Caught(caught) => self.caught(caught),
+            Event::CaughtSignal(caught) => self.caught(caught),
             Event::Stopped(signal, foreground) => self.stopped(signal, foreground),
             Event::Resumed(foreground, continued) => self.resumed(foreground, continued),
             Event::Ended(ending, foreground) => self.ended(ending, foreground, now),
@@ -298,7 +298,7 @@ impl Policy {
                 let grace_ends = before.min(grace_ends);
                 let limit = if loss == Loss::Absent { soon } else { grace_ends };
                 self.phase = Phase::Stopping { signalled, kill_at: kill_at.min(limit), grace_ends };
-                self.now_lost(Measure::Signalled)
+                self.now_lost(Reaction::Signalled)
             }
         }
     }
@@ -318,15 +318,15 @@ impl Policy {
         }
     }
 
-    fn caught(&mut self, caught: Caught) -> Vec<Action> {
-        let Caught { signal, from_terminal } = caught;
+    fn caught(&mut self, caught: CaughtSignal) -> Vec<Action> {
+        let CaughtSignal { signal, from_terminal } = caught;
         match signal {
             // Continued by somebody: if we had stopped ourselves, `Resumed` has said so already. Without a terminal we had
             // not, and who stopped the command through us lets it go on through us.
-            Signal::SIGCONT if std::mem::take(&mut self.halted) => vec![Action::Continue],
+            Signal::SIGCONT if std::mem::take(&mut self.tstp_forwarded) => vec![Action::Continue],
             Signal::SIGCONT => vec![],
             Signal::SIGTSTP => {
-                self.halted = true;
+                self.tstp_forwarded = true;
                 vec![Action::Send(signal)]
             }
             Signal::SIGWINCH | Signal::SIGUSR1 | Signal::SIGUSR2 => vec![Action::Send(signal)],
@@ -369,7 +369,7 @@ impl Policy {
 
     fn resumed(&mut self, foreground: Foreground, continued: Continued) -> Vec<Action> {
         let Phase::Suspended { gives_terminal } = self.phase else { return vec![] };
-        self.halted = false;
+        self.tstp_forwarded = false;
         self.phase = Phase::Running;
         match (foreground, gives_terminal) {
             (Foreground::Ours, true) => vec![Action::GiveTerminal, Action::Continue],
@@ -386,22 +386,22 @@ impl Policy {
     fn tick(&mut self, now: Instant) -> Vec<Action> {
         match self.phase {
             Phase::Running | Phase::Suspended { .. } => self.tick_running(now),
-            Phase::Stopping { .. } if now >= self.last_call() => self.lose_and_kill(),
+            Phase::Stopping { .. } if now >= self.kill_deadline() => self.lose_and_kill(),
             Phase::Stopping { kill_at, .. } if now >= kill_at => self.kill(),
             _ => vec![],
         }
     }
 
     fn tick_running(&mut self, now: Instant) -> Vec<Action> {
-        if now >= self.last_call() {
+        if now >= self.kill_deadline() {
             // Woken late: there is no time left for a first signal.
             self.lose_and_kill()
-        } else if now >= self.lease_wants_us_at() {
+        } else if now >= self.lease_deadline() {
             match self.wishes.on_lost {
                 OnLost::Warn => self.warn(),
-                OnLost::Kill => self.lose_and_stop(now, self.last_call()),
+                OnLost::Kill => self.lose_and_stop(now, self.kill_deadline()),
             }
-        } else if now >= self.time_is_up {
+        } else if now >= self.run_deadline {
             self.timed_out = true;
             let mut actions = self.stop_unhurried(now);
             actions.push(Action::SayTimeIsUp);
@@ -411,7 +411,7 @@ impl Policy {
         }
     }
 
-    fn ended(&mut self, ending: Ending, foreground: Foreground, now: Instant) -> Vec<Action> {
+    fn ended(&mut self, ending: ExitStatus, foreground: Foreground, now: Instant) -> Vec<Action> {
         if self.lingers() {
             return vec![];
         }
@@ -422,25 +422,29 @@ impl Policy {
         }
         let mut actions = self.interrupt(ending, foreground);
         // Stopped in the very moment before it looked at the clock, rlock hears of the end that its guard has made first.
-        if now >= self.last_call() && self.lease == Fate::Kept && ending == Ending::Killed(Signal::SIGKILL as i32) {
-            self.lease = Fate::LostAndStopped;
-            actions.push(Action::SayLost(Measure::Killed));
+        if now >= self.kill_deadline()
+            && self.lease == LeaseStatus::Kept
+            && ending == ExitStatus::Killed(Signal::SIGKILL as i32)
+        {
+            self.lease = LeaseStatus::LostAndStopped;
+            actions.push(Action::SayLost(Reaction::Killed));
         }
-        if now >= self.terms.ends && self.lease == Fate::Kept {
-            self.lease = Fate::LostUnnoticed;
+        if now >= self.terms.ends && self.lease == LeaseStatus::Kept {
+            self.lease = LeaseStatus::LostUnnoticed;
         }
         actions.extend(match self.wishes.contain {
             false if self.nested == Nested::Some => self.linger(ending, now),
             false => self.finish(),
-            true if now >= self.last_call() => self.kill(),
+            true if now >= self.kill_deadline() => self.kill(),
             true => self.stop_unhurried(now),
         });
         actions
     }
 
     /// With the terminal, the command alone was interrupted by it; the rest of the job would have been too.
-    fn interrupt(&mut self, ending: Ending, foreground: Foreground) -> Vec<Action> {
-        let by_terminal = [Signal::SIGINT, Signal::SIGQUIT].into_iter().find(|s| ending == Ending::Killed(*s as i32));
+    fn interrupt(&mut self, ending: ExitStatus, foreground: Foreground) -> Vec<Action> {
+        let by_terminal =
+            [Signal::SIGINT, Signal::SIGQUIT].into_iter().find(|s| ending == ExitStatus::Killed(*s as i32));
         match by_terminal {
             Some(signal) if foreground == Foreground::Commands => {
                 self.interrupted = Some(signal);
@@ -456,9 +460,9 @@ impl Policy {
     }
 
     fn warn(&mut self) -> Vec<Action> {
-        match std::mem::replace(&mut self.lease, Fate::LostAndIgnored) {
-            Fate::LostAndIgnored => vec![],
-            _ => vec![Action::SayLost(Measure::Ignored)],
+        match std::mem::replace(&mut self.lease, LeaseStatus::LostAndIgnored) {
+            LeaseStatus::LostAndIgnored => vec![],
+            _ => vec![Action::SayLost(Reaction::Ignored)],
         }
     }
 
@@ -475,7 +479,7 @@ impl Policy {
 
     fn lose_and_stop(&mut self, now: Instant, kill_at: Instant) -> Vec<Action> {
         let mut actions = self.stop(now, kill_at, now + self.wishes.schedule.grace());
-        actions.extend(self.now_lost(Measure::Signalled));
+        actions.extend(self.now_lost(Reaction::Signalled));
         actions
     }
 
@@ -486,15 +490,19 @@ impl Policy {
 
     fn lose_and_kill(&mut self) -> Vec<Action> {
         let mut actions = self.kill();
-        actions.extend(self.now_lost(Measure::Killed));
+        actions.extend(self.now_lost(Reaction::Killed));
         actions
     }
 
-    fn now_lost(&mut self, measure: Measure) -> Vec<Action> {
+    fn now_lost(&mut self, measure: Reaction) -> Vec<Action> {
         // A command that had ended by itself before is not one that was stopped for a loss.
-        let fate = if self.ending.is_some() && !self.timed_out { Fate::LostUnnoticed } else { Fate::LostAndStopped };
+        let fate = if self.ending.is_some() && !self.timed_out {
+            LeaseStatus::LostUnnoticed
+        } else {
+            LeaseStatus::LostAndStopped
+        };
         match std::mem::replace(&mut self.lease, fate) {
-            Fate::Kept => vec![Action::SayLost(measure)],
+            LeaseStatus::Kept => vec![Action::SayLost(measure)],
             said => {
                 self.lease = said;
                 vec![]
@@ -509,19 +517,19 @@ impl Policy {
 
     /// Whether, as far as could be seen from here, the lease lasted as long as the command.
     pub fn was_kept(&self) -> bool {
-        self.lease == Fate::Kept
+        self.lease == LeaseStatus::Kept
     }
 
     /// What came of it. `held` tells whether the lock was still ours when it was given back.
     pub fn outcome(&self, held: bool) -> Outcome {
         match (self.lease, self.ending) {
-            (Fate::LostAndStopped | Fate::LostAndIgnored, _) => Outcome::Lost,
+            (LeaseStatus::LostAndStopped | LeaseStatus::LostAndIgnored, _) => Outcome::Lost,
             (_, None) => Outcome::Bug,
             _ if self.timed_out => Outcome::TimeIsUp,
             // A job that says it succeeded, but may not have been alone, did not. Its own complaint says more than ours.
-            (fate, Some(Ending::Exited(0))) if fate == Fate::LostUnnoticed || !held => Outcome::Lost,
-            (_, Some(Ending::Exited(code))) => Outcome::Exited(code),
-            (_, Some(Ending::Killed(number))) => match self.interrupted {
+            (fate, Some(ExitStatus::Exited(0))) if fate == LeaseStatus::LostUnnoticed || !held => Outcome::Lost,
+            (_, Some(ExitStatus::Exited(code))) => Outcome::Exited(code),
+            (_, Some(ExitStatus::Killed(number))) => match self.interrupted {
                 Some(signal) if signal as i32 == number => Outcome::Interrupted(number),
                 _ => Outcome::Killed(number),
             },

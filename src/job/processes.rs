@@ -28,8 +28,8 @@ impl Start {
         let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok())?;
         let ticks = |at: Instant| u128::from(at.as_nanos()) * u128::from(per_second) / NANOS_PER_SECOND;
         let shown = start_of(getpid())?;
-        let agrees = ticks(born).abs_diff(shown.0.into()) <= per_second.into();
-        u64::try_from(ticks(at)).ok().filter(|_| agrees).map(Self)
+        let agrees_with_leading = ticks(born).abs_diff(shown.0.into()) <= per_second.into();
+        u64::try_from(ticks(at)).ok().filter(|_| agrees_with_leading).map(Self)
     }
 }
 

@@ -4,13 +4,13 @@ use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity, sched_yield};
 use nix::unistd::Pid;
 
 /// Lets whoever else is ready on this processor run before us, once.
-pub fn let_others_go_first() {
+pub fn yield_cpu() {
     let _ = sched_yield();
 }
 
 /// From now on nobody is interrupted for us, as `SCHED_BATCH` has it (sched(7)); we still get our share. Whoever was started
 /// with a policy of its own keeps it.
-pub fn interrupt_nobody() {
+pub fn use_batch_policy() {
     let priority = libc::sched_param { sched_priority: 0 };
     // The system calls themselves: musl's functions of these names do nothing.
     // SAFETY: it asks for a number.
@@ -22,7 +22,7 @@ pub fn interrupt_nobody() {
 }
 
 /// Has `process` run on this processor, which is awake: to end there takes it less time than another takes to wake up.
-pub fn have_run_here(process: Pid) {
+pub fn pin_to_current_cpu(process: Pid) {
     let mut here = CpuSet::new();
     let _ = sched_getcpu().and_then(|cpu| here.set(cpu)).and_then(|()| sched_setaffinity(process, &here));
 }

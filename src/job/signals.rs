@@ -14,10 +14,10 @@ use signal_hook::low_level::siginfo::{Cause, Origin, Process};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::found::Found;
+use super::event::CaughtSignal;
 use super::group::{NAME, can_look};
+use super::inherited::Inherited;
 use super::policy::Continued;
-use super::seen::Caught;
 
 /// What is passed on to the command, and ends a wait. `rlock` itself goes on until the command has ended.
 /// Their default action would end rlock, and leave the key for its TTL. A timer outlives exec (`alarm 60; exec rlock …`),
@@ -65,29 +65,34 @@ fn is_from_terminal(origin: &Origin) -> bool {
 pub struct Signals {
     /// For as long as rlock runs. To take the handlers back one by one would cost more than to set them.
     delivery: ManuallyDrop<SignalDelivery<AsyncFd<UnixStream>, WithOrigin>>,
-    come: VecDeque<Caught>,
-    found: Found,
+    come: VecDeque<CaughtSignal>,
+    inherited: Inherited,
     /// Children whose end another part of rlock looks at: their zombies are left.
     spared: Vec<Pid>,
 }
 
 impl Signals {
     /// Catches what ends a wait, less what was found ignored, and SIGCHLD.
-    pub fn catch(found: &Found) -> io::Result<Self> {
+    pub fn catch(inherited: &Inherited) -> io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
         read.set_nonblocking(true)?;
         write.set_nonblocking(true)?;
         // SAFETY: the stream owns its descriptor, always names the same one, and closes it only when dropped.
         let read = unsafe { AsyncFd::register_with_interest(read, Interest::READABLE) }?;
-        let caught = PASSED_ON.into_iter().filter(|signal| !found.ignored(*signal)).chain([Signal::SIGCHLD]);
+        let caught = PASSED_ON.into_iter().filter(|signal| !inherited.ignored(*signal)).chain([Signal::SIGCHLD]);
         let numbers: Vec<i32> = caught.map(|signal| signal as i32).collect();
         let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), numbers)?;
-        Ok(Self { delivery: ManuallyDrop::new(delivery), come: VecDeque::new(), found: found.clone(), spared: vec![] })
+        Ok(Self {
+            delivery: ManuallyDrop::new(delivery),
+            come: VecDeque::new(),
+            inherited: inherited.clone(),
+            spared: vec![],
+        })
     }
 
     /// The zombies of `children` alone are left from now on. All other children are reaped when they end: orphans that the
     /// kernel gave rlock, as process 1 of a container or for `--contain`, and children of the program that became rlock.
-    pub fn spare(&mut self, children: &[Pid]) {
+    pub fn tolerated(&mut self, children: &[Pid]) {
         self.spared = children.to_vec();
         // Some may have ended before there was a handler.
         self.reap();
@@ -98,12 +103,12 @@ impl Signals {
         let handle = self.delivery.handle();
         WITH_COMMAND
             .into_iter()
-            .filter(|signal| !self.found.ignored(*signal))
+            .filter(|signal| !self.inherited.ignored(*signal))
             .try_for_each(|signal| handle.add_signal(signal as i32))
     }
 
     /// The next signal. May be dropped and called again.
-    pub async fn next(&mut self) -> Caught {
+    pub async fn next(&mut self) -> CaughtSignal {
         loop {
             if let Some(caught) = self.come_already() {
                 if caught.signal == Signal::SIGCHLD {
@@ -131,11 +136,14 @@ impl Signals {
         }
     }
 
-    fn come_already(&mut self) -> Option<Caught> {
+    fn come_already(&mut self) -> Option<CaughtSignal> {
         if self.come.is_empty() {
             self.come.extend(self.delivery.pending().filter_map(|origin| {
                 let signal = Signal::try_from(origin.signal).ok()?;
-                Some(Caught { signal, from_terminal: !OF_THE_KERNEL.contains(&signal) && is_from_terminal(&origin) })
+                Some(CaughtSignal {
+                    signal,
+                    from_terminal: !OF_THE_KERNEL.contains(&signal) && is_from_terminal(&origin),
+                })
             }));
         }
         self.come.pop_front()
@@ -158,26 +166,26 @@ impl Signals {
         // SAFETY: this was in force before.
         let _ = before.map(|action| unsafe { sigaction(which, &action) });
         // What stops a process discards a SIGCONT that is pending, and only a SIGCONT ends the stop (signal(7)).
-        let stopped = self.forget(Signal::SIGCONT) || self.found.ignored(Signal::SIGCONT);
+        let stopped = self.forget(Signal::SIGCONT) || self.inherited.ignored(Signal::SIGCONT);
         if stopped { Continued::BySomebody } else { Continued::NeverStopped }
     }
 
     /// Whether `signal` has come; it is not spoken of again.
     fn forget(&mut self, signal: Signal) -> bool {
-        let all: Vec<Caught> = std::iter::from_fn(|| self.come_already()).collect();
+        let all: Vec<CaughtSignal> = std::iter::from_fn(|| self.come_already()).collect();
         let count = all.len();
         self.come.extend(all.into_iter().filter(|caught| caught.signal != signal));
         self.come.len() < count
     }
 
     /// A signal that ends a wait and has come already.
-    pub fn ended(&mut self) -> Option<Caught> {
+    pub fn ended(&mut self) -> Option<CaughtSignal> {
         std::iter::from_fn(|| self.come_already()).find(|caught| caught.signal != Signal::SIGCHLD)
     }
 }
 
 /// Ends rlock by `which`, as the terminal would have: what waits for us sees that, and a shell's loop stops.
-pub fn die_of(which: Signal) {
+pub fn reraise(which: Signal) {
     // A core of rlock would say nothing about the command.
     let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
     // SAFETY: the default action needs no handler.

@@ -7,10 +7,10 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getppid, setpgid};
 
+use super::event::ExitStatus;
 use super::exec::Image;
-use super::found::Found;
 use super::guard::Guard;
-use super::seen::Ending;
+use super::inherited::Inherited;
 use crate::clock;
 use crate::lock::instant::Instant;
 
@@ -25,7 +25,7 @@ pub struct Leader {
 
 impl Leader {
     /// Starts `image`, to be killed by `guard` at `kill_at` at the latest. Returns once it has been exec'd, or could not be.
-    pub fn start(image: Image, found: &Found, guard: &Guard, kill_at: Instant) -> io::Result<Self> {
+    pub fn start(image: Image, inherited: &Inherited, guard: &Guard, kill_at: Instant) -> io::Result<Self> {
         let rlock = nix::unistd::getpid();
         let prepare = || {
             setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
@@ -36,7 +36,7 @@ impl Leader {
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }
             guard.announce(kill_at)?;
-            found.put_back()?;
+            inherited.restore()?;
             // The machine may have stood still since the lock was won.
             if clock::now() >= kill_at { Err(io::Error::from_raw_os_error(TOO_LATE)) } else { Ok(()) }
         };
@@ -54,10 +54,10 @@ impl Leader {
 
     /// How it ended, if it did. The zombie is left: as long as it is there, the kernel gives its number, by which we
     /// signal the group, to nobody else.
-    pub fn ending(&self) -> Option<Ending> {
+    pub fn ending(&self) -> Option<ExitStatus> {
         match waitid(Id::Pid(self.pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT) {
-            Ok(WaitStatus::Exited(_, code)) => Some(Ending::Exited(u8::try_from(code & 0xff).unwrap_or(u8::MAX))),
-            Ok(WaitStatus::Signaled(_, signal, _)) => Some(Ending::Killed(signal as i32)),
+            Ok(WaitStatus::Exited(_, code)) => Some(ExitStatus::Exited(u8::try_from(code & 0xff).unwrap_or(u8::MAX))),
+            Ok(WaitStatus::Signaled(_, signal, _)) => Some(ExitStatus::Killed(signal as i32)),
             _ => None,
         }
     }
@@ -71,7 +71,7 @@ impl Leader {
     }
 
     /// Leaves no zombie of it.
-    pub fn bury(self) {
+    pub fn reap(self) {
         let _ = nix::sys::wait::waitpid(self.pid, None);
     }
 }

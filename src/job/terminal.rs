@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
-use super::seen::Foreground;
+use super::event::Foreground;
 
 /// rlock's view of its terminal, if it has one.
 #[derive(Debug)]

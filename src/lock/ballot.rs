@@ -5,7 +5,7 @@
 
 use super::fence::Fence;
 use super::instant::Instant;
-use super::lease::{Lease, Struck};
+use super::lease::{Lease, Revoked};
 use super::quorum::Quorum;
 
 /// The votes so far.
@@ -13,13 +13,13 @@ use super::quorum::Quorum;
 pub struct Ballot {
     quorum: Quorum,
     lease: Lease,
-    votes: Vec<Cast>,
+    votes: Vec<VoteState>,
     /// The fence of the confirm round, once that has begun: no vote joins any more.
     confirming: Option<Fence>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Cast {
+enum VoteState {
     Open,
     /// Granted; the node's counter is at least this.
     Granted(Fence),
@@ -42,7 +42,7 @@ pub enum Verdict {
 impl Ballot {
     /// No node has answered yet.
     pub fn new(quorum: Quorum) -> Self {
-        Self { quorum, lease: Lease::new(quorum), votes: vec![Cast::Open; quorum.total()], confirming: None }
+        Self { quorum, lease: Lease::new(quorum), votes: vec![VoteState::Open; quorum.total()], confirming: None }
     }
 
     /// Node `node`, asked at `asked`, granted until `end`. A grant that comes after the confirm round began is no part of it.
@@ -53,15 +53,15 @@ impl Ballot {
             self.lease.extend(node, asked, end);
         }
         if self.confirming.is_none() {
-            self.votes[node] = Cast::Granted(fence);
+            self.votes[node] = VoteState::Granted(fence);
         }
     }
 
     /// Node `node` gives no vote: it failed, restarted, or refused; `how` if it said that it does not know our token.
-    pub fn miss(&mut self, node: usize, how: Option<Struck>, now: Instant) {
-        self.votes[node] = Cast::Missing;
+    pub fn miss(&mut self, node: usize, how: Option<Revoked>, now: Instant) {
+        self.votes[node] = VoteState::Missing;
         if let Some(how) = how {
-            self.lease.strike(node, how, now);
+            self.lease.revoke(node, how, now);
         }
     }
 
@@ -69,26 +69,27 @@ impl Ballot {
     pub fn confirm(&mut self, fence: Fence) -> Vec<usize> {
         self.confirming = Some(fence);
         for vote in &mut self.votes {
-            if *vote == Cast::Open {
-                *vote = Cast::Missing;
+            if *vote == VoteState::Open {
+                *vote = VoteState::Missing;
             }
         }
-        let behind = |vote: &Cast| matches!(vote, Cast::Granted(own) if *own < fence);
+        let behind = |vote: &VoteState| matches!(vote, VoteState::Granted(own) if *own < fence);
         (0..self.votes.len()).filter(|&node| behind(&self.votes[node])).collect()
     }
 
     /// In the confirm round: node `node`, asked at `asked`, still had our key and now knows the fence.
     pub fn confirmed(&mut self, node: usize, asked: Instant, end: Instant) {
         self.lease.extend(node, asked, end);
-        if let (Some(fence), Cast::Granted(_)) = (self.confirming, self.votes[node]) {
-            self.votes[node] = Cast::Granted(fence);
+        if let (Some(fence), VoteState::Granted(_)) = (self.confirming, self.votes[node]) {
+            self.votes[node] = VoteState::Granted(fence);
         }
     }
 
     /// What the votes come to.
     pub fn verdict(&self) -> Verdict {
-        let open = self.votes.iter().filter(|vote| **vote == Cast::Open).count();
-        let fences = || self.votes.iter().filter_map(|vote| if let Cast::Granted(f) = vote { Some(*f) } else { None });
+        let open = self.votes.iter().filter(|vote| **vote == VoteState::Open).count();
+        let fences =
+            || self.votes.iter().filter_map(|vote| if let VoteState::Granted(f) = vote { Some(*f) } else { None });
         let granted = fences().count();
         let Some(fence) = self.confirming.or_else(|| fences().max()) else {
             return if open < self.quorum.needed() { Verdict::Lost } else { Verdict::Open };
@@ -106,7 +107,7 @@ impl Ballot {
 
     /// Whether node `node` granted.
     pub fn has_granted(&self, node: usize) -> bool {
-        matches!(self.votes[node], Cast::Granted(_))
+        matches!(self.votes[node], VoteState::Granted(_))
     }
 
     /// The lease that the grants make.
@@ -145,7 +146,7 @@ mod tests {
         assert_eq!(ballot(5, &[(0, 7), (1, 7)]).verdict(), Verdict::Open);
         assert_eq!(ballot(5, &[(0, 7), (1, 7), (4, 7)]).verdict(), Verdict::Won(fence(7)));
         let mut losing = ballot(4, &[(0, 7)]);
-        losing.miss(1, Some(Struck::Another), at(1));
+        losing.miss(1, Some(Revoked::TakenOver), at(1));
         assert_eq!(losing.verdict(), Verdict::Open);
         losing.miss(2, None, at(1));
         assert_eq!(losing.verdict(), Verdict::Lost);
@@ -184,12 +185,12 @@ mod tests {
     fn a_node_that_lost_the_key_before_the_confirm_round_is_no_part_of_the_lease() {
         let mut ballot = ballot(3, &[(0, 7), (1, 9), (2, 8)]);
         ballot.confirm(fence(9));
-        ballot.miss(0, Some(Struck::Absent), at(2));
+        ballot.miss(0, Some(Revoked::Missing), at(2));
         ballot.confirmed(2, at(1), at(31));
         assert_eq!(ballot.verdict(), Verdict::Won(fence(9)));
         let mut lease = ballot.into_lease();
         assert_eq!((lease.deadline(), lease.wants_healing(0)), (Some(at(30)), true));
-        lease.strike(1, Struck::Absent, at(3));
+        lease.revoke(1, Revoked::Missing, at(3));
         assert!(lease.loss(at(9)).is_some());
     }
 

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use super::fence::Fence;
 use super::instant::Instant;
-use super::occupant::{Occupant, Who};
+use super::observation::Observation;
+use super::occupant::{Occupant, OccupantKind};
 use super::queue::Ticket;
 use super::quorum::Quorum;
-use super::sight::Sight;
 use super::token::Token;
 
 /// The answers so far; `None` for a node that gave none.
 #[derive(Clone, Debug)]
 pub struct Census<'a> {
     quorum: Quorum,
-    sights: &'a [Option<Sight>],
+    sights: &'a [Option<Observation>],
 }
 
 /// What they come to.
@@ -31,7 +31,7 @@ pub enum State {
 
 impl<'a> Census<'a> {
     /// Counts the answers of all nodes, at least one.
-    pub fn of(sights: &'a [Option<Sight>]) -> Self {
+    pub fn of(sights: &'a [Option<Observation>]) -> Self {
         Self { quorum: Quorum::of(sights.len()), sights }
     }
 
@@ -40,12 +40,12 @@ impl<'a> Census<'a> {
         self.quorum
     }
 
-    fn answers(&self) -> impl Iterator<Item = &'a Sight> {
+    fn answers(&self) -> impl Iterator<Item = &'a Observation> {
         self.sights.iter().flatten()
     }
 
     fn silent(&self) -> usize {
-        self.sights.iter().filter(|sight| sight.is_none()).count()
+        self.sights.iter().filter(|observation| observation.is_none()).count()
     }
 
     /// Whether a majority answered at all.
@@ -54,9 +54,9 @@ impl<'a> Census<'a> {
     }
 
     /// Whose the key is at most nodes, and at how many; the one who has it longest speaks for all of them.
-    pub fn foremost(&self) -> Option<(&'a Occupant, usize)> {
-        let occupants = || self.answers().filter_map(|sight| sight.occupant.as_ref());
-        let votes = |who: &Who| occupants().filter(|other| other.who.is_same(who)).count();
+    pub fn leading(&self) -> Option<(&'a Occupant, usize)> {
+        let occupants = || self.answers().filter_map(|observation| observation.occupant.as_ref());
+        let votes = |who: &OccupantKind| occupants().filter(|other| other.who.is_same(who)).count();
         occupants().map(|occupant| (occupant, votes(&occupant.who))).max_by_key(|(occupant, votes)| {
             let ttl = occupant.ttl.map_or(u128::MAX, |ttl| ttl.as_millis());
             (*votes, ttl)
@@ -65,26 +65,29 @@ impl<'a> Census<'a> {
 
     /// Who holds the lock, or may; nobody if it is free, whatever an attempt or a lost lock has left at a minority.
     pub fn holder(&self) -> Option<&'a Occupant> {
-        self.foremost().filter(|_| self.state() != State::Free).map(|(occupant, _)| occupant)
+        self.leading().filter(|_| self.state() != State::Free).map(|(occupant, _)| occupant)
     }
 
     /// Whether node `node` has the key in the hands of the foremost; `None` if it gave no answer or has no key.
-    pub fn agrees(&self, node: usize) -> Option<bool> {
+    pub fn agrees_with_leading(&self, node: usize) -> Option<bool> {
         let there = self.sights[node].as_ref()?.occupant.as_ref()?;
-        self.foremost().map(|(foremost, _)| there.who.is_same(&foremost.who))
+        self.leading().map(|(leading, _)| there.who.is_same(&leading.who))
     }
 
     /// How long the foremost has the key at a majority, or at as many nodes as it has; `None` if for ever.
     pub fn ttl(&self) -> Option<Duration> {
-        let (foremost, votes) = self.foremost()?;
-        let own = self.answers().filter_map(|sight| sight.occupant.as_ref()).filter(|o| o.who.is_same(&foremost.who));
+        let (leading, votes) = self.leading()?;
+        let own = self
+            .answers()
+            .filter_map(|observation| observation.occupant.as_ref())
+            .filter(|o| o.who.is_same(&leading.who));
         nth(own.map(|occupant| occupant.ttl.unwrap_or(Duration::MAX)), self.quorum.needed().min(votes))
             .filter(|ttl| *ttl != Duration::MAX)
     }
 
     /// Whether the lock is held.
     pub fn state(&self) -> State {
-        let votes = self.foremost().map_or(0, |(_, votes)| votes);
+        let votes = self.leading().map_or(0, |(_, votes)| votes);
         if votes >= self.quorum.needed() {
             State::Held
         } else if votes + self.silent() < self.quorum.needed() {
@@ -94,8 +97,8 @@ impl<'a> Census<'a> {
         }
     }
 
-    fn of_token(&self, token: Token) -> impl Iterator<Item = &'a Sight> {
-        self.answers().filter(move |sight| sight.is(token))
+    fn of_token(&self, token: Token) -> impl Iterator<Item = &'a Observation> {
+        self.answers().filter(move |observation| observation.is(token))
     }
 
     /// Whether `token` has a majority; `None` if it cannot be told.
@@ -121,13 +124,13 @@ impl<'a> Census<'a> {
 
     /// A node whose holder uses another number of nodes than were asked, and what follows ([`Occupant::other_list`]).
     pub fn other_list(&self) -> Option<(usize, String)> {
-        let why = |sight: &Sight| sight.occupant.as_ref()?.other_list(self.quorum.total());
-        self.sights.iter().enumerate().find_map(|(node, sight)| Some((node, why(sight.as_ref()?)?)))
+        let why = |observation: &Observation| observation.occupant.as_ref()?.other_list(self.quorum.total());
+        self.sights.iter().enumerate().find_map(|(node, observation)| Some((node, why(observation.as_ref()?)?)))
     }
 
     /// Until when `token` has a majority without another renewal: the q-th largest end.
-    pub fn stands_until(&self, token: Token, drift: f64) -> Option<Instant> {
-        nth(self.of_token(token).map(|sight| sight.stands_until(drift)), self.quorum.needed())
+    pub fn valid_until(&self, token: Token, drift: f64) -> Option<Instant> {
+        nth(self.of_token(token).map(|observation| observation.valid_until(drift)), self.quorum.needed())
     }
 
     /// The fence of `token`'s lock: what the holder says where it set the key again, else the largest that a majority knows
@@ -140,19 +143,21 @@ impl<'a> Census<'a> {
     }
 
     fn told_fence(&self, token: Token) -> Option<Fence> {
-        let details = |sight: &'a Sight| sight.occupant.as_ref().and_then(Occupant::holder).map(|(_, details)| details);
-        self.of_token(token).find_map(|sight| details(sight)?.fence.and_then(Fence::new))
+        let details = |observation: &'a Observation| {
+            observation.occupant.as_ref().and_then(Occupant::holder).map(|(_, details)| details)
+        };
+        self.of_token(token).find_map(|observation| details(observation)?.fence.and_then(Fence::new))
     }
 
     fn known_fence(&self, token: Token) -> Option<Fence> {
-        nth(self.of_token(token).filter_map(|sight| sight.fence), self.quorum.needed())
+        nth(self.of_token(token).filter_map(|observation| observation.fence), self.quorum.needed())
     }
 
     /// Those who wait at any node, the next one first: a ticket is the same at all nodes.
     pub fn queue(&self) -> Vec<&'a Ticket> {
         let all: BTreeMap<_, _> = self
             .answers()
-            .flat_map(|sight| &sight.queue)
+            .flat_map(|observation| &observation.queue)
             .map(|ticket| ((ticket.number, ticket.waiter.id), ticket))
             .collect();
         let mut met = HashSet::new();
@@ -161,7 +166,7 @@ impl<'a> Census<'a> {
 
     /// Whether more wait than were told.
     pub fn has_more_waiters(&self) -> bool {
-        self.answers().any(|sight| sight.more)
+        self.answers().any(|observation| observation.more)
     }
 
     /// Whether `fence` belongs to `token`'s lock: the holder says so where it set the key again, or a majority knows it, and it
@@ -170,8 +175,8 @@ impl<'a> Census<'a> {
         if let Some(told) = self.told_fence(token) {
             return told == fence;
         }
-        let known = self.of_token(token).filter(|sight| sight.fence >= Some(fence)).count();
-        known >= self.quorum.needed() && self.of_token(token).any(|sight| sight.fence == Some(fence))
+        let known = self.of_token(token).filter(|observation| observation.fence >= Some(fence)).count();
+        known >= self.quorum.needed() && self.of_token(token).any(|observation| observation.fence == Some(fence))
     }
 }
 
@@ -188,56 +193,58 @@ mod tests {
     use crate::lock::queue::Waiter;
 
     #[expect(clippy::unnecessary_wraps, reason = "what a census counts is optional")]
-    fn sight(token: Option<Token>, ttl: u64, fence: u64) -> Option<Sight> {
-        let occupant = token
-            .map(|token| Occupant { who: Who::Holder(token, Details::default()), ttl: Some(Duration::from_secs(ttl)) });
-        Some(Sight { occupant, fence: Fence::new(fence), ..Sight::of_nothing(Instant::from_nanos(0)) })
+    fn observation(token: Option<Token>, ttl: u64, fence: u64) -> Option<Observation> {
+        let occupant = token.map(|token| Occupant {
+            who: OccupantKind::Holder(token, Details::default()),
+            ttl: Some(Duration::from_secs(ttl)),
+        });
+        Some(Observation { occupant, fence: Fence::new(fence), ..Observation::of_nothing(Instant::from_nanos(0)) })
     }
 
     #[test]
     fn a_majority_holds_and_a_minority_does_not() {
         let (a, b) = (Token::fresh(), Token::fresh());
-        let sights = [sight(Some(a), 9, 7), sight(Some(a), 8, 7), sight(Some(b), 7, 6)];
+        let sights = [observation(Some(a), 9, 7), observation(Some(a), 8, 7), observation(Some(b), 7, 6)];
         let census = Census::of(&sights);
         assert_eq!(census.state(), State::Held);
         assert_eq!((census.is_held_by(a), census.is_held_by(b)), (Some(true), Some(false)));
         assert_eq!(census.fence(a), Fence::new(7));
-        let until = census.stands_until(a, 0.0);
+        let until = census.valid_until(a, 0.0);
         assert_eq!(until, Some(Instant::from_nanos(0) + Duration::from_millis(7998)));
     }
 
     #[test]
     fn a_silent_node_leaves_open_what_it_could_decide_and_nothing_else() {
         let a = Token::fresh();
-        let one_of_three = [sight(Some(a), 9, 7), None, sight(None, 0, 7)];
+        let one_of_three = [observation(Some(a), 9, 7), None, observation(None, 0, 7)];
         let census = Census::of(&one_of_three);
         assert_eq!((census.state(), census.is_held_by(a), census.is_answered()), (State::Unknown, None, true));
-        let none_of_three = [sight(None, 0, 7), None, sight(None, 0, 7)];
+        let none_of_three = [observation(None, 0, 7), None, observation(None, 0, 7)];
         assert_eq!(Census::of(&none_of_three).state(), State::Free);
-        assert!(!Census::of(&[sight(None, 0, 7), None, None]).is_answered());
+        assert!(!Census::of(&[observation(None, 0, 7), None, None]).is_answered());
     }
 
     #[test]
     fn a_look_goes_on_until_the_holder_is_known_or_nobody_can_be() {
         let (ours, theirs) = (Token::fresh(), Token::fresh());
-        let free = || sight(None, 0, 7);
-        let tells = |sights: &[Option<Sight>]| Census::of(sights).tells_whose(ours);
+        let free = || observation(None, 0, 7);
+        let tells = |sights: &[Option<Observation>]| Census::of(sights).tells_whose(ours);
         assert!(!tells(&[free(), None, None]));
-        assert!(!tells(&[sight(Some(theirs), 9, 7), None, free()]));
-        assert!(tells(&[sight(Some(theirs), 9, 7), None, sight(Some(theirs), 9, 7)]));
+        assert!(!tells(&[observation(Some(theirs), 9, 7), None, free()]));
+        assert!(tells(&[observation(Some(theirs), 9, 7), None, observation(Some(theirs), 9, 7)]));
         assert!(tells(&[free(), None, free()]));
-        assert!(tells(&[sight(Some(ours), 9, 7), None, sight(Some(ours), 9, 7)]));
-        assert!(!tells(&[sight(Some(ours), 9, 7), None, None]));
+        assert!(tells(&[observation(Some(ours), 9, 7), None, observation(Some(ours), 9, 7)]));
+        assert!(!tells(&[observation(Some(ours), 9, 7), None, None]));
     }
 
     #[test]
     fn a_holder_of_another_list_is_met_at_any_node() {
         let of = |n| {
             let details = Details { n, ..Details::default() };
-            let occupant = Some(Occupant { who: Who::Holder(Token::fresh(), details), ttl: None });
-            Some(Sight { occupant, ..Sight::of_nothing(Instant::from_nanos(0)) })
+            let occupant = Some(Occupant { who: OccupantKind::Holder(Token::fresh(), details), ttl: None });
+            Some(Observation { occupant, ..Observation::of_nothing(Instant::from_nanos(0)) })
         };
-        let met = |sights: &[Option<Sight>]| Census::of(sights).other_list();
+        let met = |sights: &[Option<Observation>]| Census::of(sights).other_list();
         // A value of an rlock that does not say how many nodes it uses proves nothing.
         assert_eq!(met(&[of(3), None, of(0)]), None);
         let (node, why) = met(&[of(3), None, of(1)]).unwrap();
@@ -252,7 +259,9 @@ mod tests {
             number,
         };
         let [a, b, c] = [ticket("a", 3), ticket("b", -1), ticket("c", 2)];
-        let node = |queue: Vec<Ticket>, more| Some(Sight { queue, more, ..Sight::of_nothing(Instant::from_nanos(0)) });
+        let node = |queue: Vec<Ticket>, more| {
+            Some(Observation { queue, more, ..Observation::of_nothing(Instant::from_nanos(0)) })
+        };
         let sights = [node(vec![b.clone(), a.clone()], false), None, node(vec![b.clone(), c.clone()], false)];
         let hosts = |census: &Census| census.queue().iter().map(|t| t.waiter.host.clone()).collect::<String>();
         assert_eq!((hosts(&Census::of(&sights)), Census::of(&sights).has_more_waiters()), ("bca".to_owned(), false));
@@ -265,7 +274,7 @@ mod tests {
     fn the_fence_is_one_that_a_majority_knows_and_some_node_has() {
         let a = Token::fresh();
         let fence = |number| Fence::new(number).unwrap();
-        let late_grant = [sight(Some(a), 9, 7), sight(Some(a), 9, 7), sight(Some(a), 9, 9)];
+        let late_grant = [observation(Some(a), 9, 7), observation(Some(a), 9, 7), observation(Some(a), 9, 9)];
         let census = Census::of(&late_grant);
         assert_eq!(census.fence(a), Fence::new(7));
         assert!(census.has_fence(a, fence(7)));
@@ -278,10 +287,10 @@ mod tests {
     fn a_fence_that_a_healed_node_tells_stands_whatever_the_counters_say() {
         let a = Token::fresh();
         let fence = |number| Fence::new(number).unwrap();
-        let mut healed = sight(Some(a), 9, 11);
+        let mut healed = observation(Some(a), 9, 11);
         let details = Details { fence: Some(7), ..Details::default() };
-        healed.as_mut().unwrap().occupant.as_mut().unwrap().who = Who::Holder(a, details);
-        let sights = [sight(Some(a), 9, 7), healed, sight(Some(a), 9, 9)];
+        healed.as_mut().unwrap().occupant.as_mut().unwrap().who = OccupantKind::Holder(a, details);
+        let sights = [observation(Some(a), 9, 7), healed, observation(Some(a), 9, 9)];
         let census = Census::of(&sights);
         assert_eq!(census.fence(a), Fence::new(7));
         assert!(census.has_fence(a, fence(7)) && !census.has_fence(a, fence(9)));

@@ -59,7 +59,7 @@ impl Key {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::escape::text(&self.typed))
+        f.write_str(&crate::text::escape::text(&self.typed))
     }
 }
 

@@ -24,23 +24,23 @@ enum Tenure {
     /// Unbroken until then, and unproven since the join was heard.
     Unproven(Instant, Instant),
     /// The node said that it no longer knows us; heard then.
-    Struck(Struck, Instant),
+    Revoked(Revoked, Instant),
 }
 
 /// What a node said when it no longer knew our token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Struck {
+pub enum Revoked {
     /// Nothing is stored at the key: it expired, was deleted, or the node forgot it.
-    Absent,
+    Missing,
     /// Something else is stored at the key.
-    Another,
+    TakenOver,
 }
 
-impl fmt::Display for Struck {
+impl fmt::Display for Revoked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Absent => "the key is gone (deleted, or the server came back without it)",
-            Self::Another => "somebody else has the key",
+            Self::Missing => "the key is gone (deleted, or the server came back without it)",
+            Self::TakenOver => "somebody else has the key",
         })
     }
 }
@@ -62,7 +62,7 @@ pub struct Lease {
     quorum: Quorum,
     tenures: Vec<Tenure>,
     /// When each node last struck us, whether or not it has been healed since.
-    strikes: Vec<Option<Instant>>,
+    revocations: Vec<Option<Instant>>,
     /// The latest request to which each node has said that the key is ours.
     vouched: Vec<Option<Instant>>,
 }
@@ -71,7 +71,7 @@ impl Lease {
     /// A lease that no node has granted yet.
     pub fn new(quorum: Quorum) -> Self {
         let none = vec![None; quorum.total()];
-        Self { quorum, tenures: vec![Tenure::None; quorum.total()], strikes: none.clone(), vouched: none }
+        Self { quorum, tenures: vec![Tenure::None; quorum.total()], revocations: none.clone(), vouched: none }
     }
 
     /// Node `node`, asked at `asked`, granted, renewed or was healed: its tenure is unbroken until `end`.
@@ -80,10 +80,10 @@ impl Lease {
     /// question from before the node struck us proves nothing any more: whatever it saw has been lost since.
     pub fn extend(&mut self, node: usize, asked: Instant, end: Instant) {
         self.tenures[node] = match self.tenures[node] {
-            Tenure::Struck(_, heard) if asked < heard => return,
+            Tenure::Revoked(_, heard) if asked < heard => return,
             Tenure::Until(known) => Tenure::Until(known.max(end)),
             Tenure::Unproven(known, since) => Tenure::Unproven(known.max(end), since),
-            Tenure::None | Tenure::Struck(..) => Tenure::Until(end),
+            Tenure::None | Tenure::Revoked(..) => Tenure::Until(end),
         };
         self.vouched[node] = self.vouched[node].max(Some(asked));
         self.prove();
@@ -121,23 +121,23 @@ impl Lease {
     }
 
     fn struck_at(&self, node: usize) -> Option<Instant> {
-        if let Tenure::Struck(_, heard) = self.tenures[node] { Some(heard) } else { None }
+        if let Tenure::Revoked(_, heard) = self.tenures[node] { Some(heard) } else { None }
     }
 
     /// Node `node` no longer knows our token, we hear `now`: its tenure ends in this moment.
-    pub fn strike(&mut self, node: usize, how: Struck, now: Instant) {
-        self.tenures[node] = Tenure::Struck(how, now);
-        self.strikes[node] = Some(now);
+    pub fn revoke(&mut self, node: usize, how: Revoked, now: Instant) {
+        self.tenures[node] = Tenure::Revoked(how, now);
+        self.revocations[node] = Some(now);
     }
 
     /// How node `node` struck us, if it did and nothing has mended it since.
-    pub fn struck(&self, node: usize) -> Option<Struck> {
-        if let Tenure::Struck(how, _) = self.tenures[node] { Some(how) } else { None }
+    pub fn revoked(&self, node: usize) -> Option<Revoked> {
+        if let Tenure::Revoked(how, _) = self.tenures[node] { Some(how) } else { None }
     }
 
     /// Whether node `node` is to have the key set again: it has none of ours, for all that is known.
     pub fn wants_healing(&self, node: usize) -> bool {
-        matches!(self.tenures[node], Tenure::None | Tenure::Struck(..))
+        matches!(self.tenures[node], Tenure::None | Tenure::Revoked(..))
     }
 
     /// D, the q-th largest end of a proven tenure; `None` if fewer than q nodes have one.
@@ -155,18 +155,18 @@ impl Lease {
     /// majority, healed or not: what befell them at once may have let somebody in. What others hold includes nodes that
     /// never granted.
     pub fn loss(&self, round: Instant) -> Option<Loss> {
-        let at_once = self.strikes.iter().flatten().filter(|at| **at >= round).count();
-        if self.deadline().is_some() && at_once <= self.quorum.spare() {
+        let at_once = self.revocations.iter().flatten().filter(|at| **at >= round).count();
+        if self.deadline().is_some() && at_once <= self.quorum.tolerated() {
             return None;
         }
-        let others = self.tenures.iter().filter(|t| matches!(t, Tenure::Struck(Struck::Another, _))).count();
-        Some(if others > self.quorum.spare() { Loss::TakenOver } else { Loss::Absent })
+        let others = self.tenures.iter().filter(|t| matches!(t, Tenure::Revoked(Revoked::TakenOver, _))).count();
+        Some(if others > self.quorum.tolerated() { Loss::TakenOver } else { Loss::Absent })
     }
 
     /// Whether so many nodes struck us that those left are no majority: the verdict on a shield.
-    pub fn is_hopeless(&self) -> bool {
-        let struck = self.tenures.iter().filter(|t| matches!(t, Tenure::Struck(..))).count();
-        struck > self.quorum.spare()
+    pub fn majority_revoked(&self) -> bool {
+        let revoked = self.tenures.iter().filter(|t| matches!(t, Tenure::Revoked(..))).count();
+        revoked > self.quorum.tolerated()
     }
 }
 
@@ -203,20 +203,20 @@ mod tests {
     fn one_of_three_may_forget_and_be_healed_two_may_not() {
         let mut lease = Lease::new(Quorum::of(3));
         (0..3).for_each(|node| lease.extend(node, at(0), at(30)));
-        lease.strike(0, Struck::Absent, at(0));
+        lease.revoke(0, Revoked::Missing, at(0));
         assert_eq!((lease.loss(at(0)), lease.deadline()), (None, Some(at(30))));
-        lease.strike(1, Struck::Another, at(0));
+        lease.revoke(1, Revoked::TakenOver, at(0));
         assert_eq!((lease.loss(at(0)), lease.deadline()), (Some(Loss::Absent), None));
-        lease.strike(0, Struck::Another, at(0));
+        lease.revoke(0, Revoked::TakenOver, at(0));
         assert_eq!(lease.loss(at(0)), Some(Loss::TakenOver));
     }
 
     #[test]
     fn on_one_node_the_first_strike_is_the_loss() {
-        for (how, loss) in [(Struck::Absent, Loss::Absent), (Struck::Another, Loss::TakenOver)] {
+        for (how, loss) in [(Revoked::Missing, Loss::Absent), (Revoked::TakenOver, Loss::TakenOver)] {
             let mut lease = Lease::new(Quorum::of(1));
             lease.extend(0, at(0), at(30));
-            lease.strike(0, how, at(0));
+            lease.revoke(0, how, at(0));
             assert_eq!(lease.loss(at(0)), Some(loss));
         }
     }
@@ -225,7 +225,7 @@ mod tests {
     fn a_reply_to_a_question_from_before_the_strike_proves_nothing() {
         let mut lease = Lease::new(Quorum::of(1));
         lease.extend(0, at(0), at(30));
-        lease.strike(0, Struck::Absent, at(5));
+        lease.revoke(0, Revoked::Missing, at(5));
         lease.extend(0, at(4), at(34));
         assert_eq!(lease.deadline(), None);
         lease.extend(0, at(5), at(35));
@@ -236,9 +236,9 @@ mod tests {
     fn a_majority_that_forgot_in_one_round_is_a_loss_though_one_of_it_was_healed() {
         let mut lease = Lease::new(Quorum::of(3));
         (0..3).for_each(|node| lease.extend(node, at(0), at(30)));
-        lease.strike(0, Struck::Absent, at(5));
+        lease.revoke(0, Revoked::Missing, at(5));
         lease.extend(0, at(5), at(35));
-        lease.strike(1, Struck::Absent, at(6));
+        lease.revoke(1, Revoked::Missing, at(6));
         assert_eq!(lease.loss(at(5)), Some(Loss::Absent));
         assert_eq!(lease.loss(at(6)), None, "in rounds of their own");
     }
@@ -246,10 +246,10 @@ mod tests {
     #[test]
     fn what_others_held_from_the_start_counts_once_we_lose_the_rest() {
         let mut lease = Lease::new(Quorum::of(3));
-        lease.strike(2, Struck::Another, at(0));
+        lease.revoke(2, Revoked::TakenOver, at(0));
         (0..2).for_each(|node| lease.extend(node, at(0), at(30)));
         assert_eq!(lease.loss(at(0)), None);
-        lease.strike(0, Struck::Another, at(9));
+        lease.revoke(0, Revoked::TakenOver, at(9));
         assert_eq!(lease.loss(at(0)), Some(Loss::TakenOver));
     }
 
@@ -257,8 +257,8 @@ mod tests {
     fn one_strike_too_many_ends_the_lease_though_another_node_never_spoke() {
         let mut lease = Lease::new(Quorum::of(3));
         (0..2).for_each(|node| lease.extend(node, at(0), at(30)));
-        lease.strike(0, Struck::Absent, at(9));
-        assert_eq!((lease.loss(at(0)), lease.is_hopeless()), (Some(Loss::Absent), false));
+        lease.revoke(0, Revoked::Missing, at(9));
+        assert_eq!((lease.loss(at(0)), lease.majority_revoked()), (Some(Loss::Absent), false));
     }
 
     /// Nodes 0 and 1 of three granted; node 2 joined with a counter above the fence, heard at second 5.
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!((lease.deadline(), lease.wants_word_of(0)), (Some(at(30)), false));
         lease.extend(1, at(5), at(35));
         assert_eq!(lease.deadline(), Some(at(36)), "the second largest of 36, 35 and 36");
-        lease.strike(0, Struck::Absent, at(9));
+        lease.revoke(0, Revoked::Missing, at(9));
         assert_eq!(lease.loss(at(9)), None);
     }
 
@@ -287,14 +287,14 @@ mod tests {
         let mut lease = joined();
         lease.extend(0, at(6), at(36));
         lease.extend(1, at(4), at(34));
-        lease.strike(0, Struck::Absent, at(9));
+        lease.revoke(0, Revoked::Missing, at(9));
         assert_eq!(lease.loss(at(9)), Some(Loss::Absent));
     }
 
     #[test]
     fn a_node_that_was_struck_is_no_witness_until_it_is_proven_itself() {
         let mut lease = joined();
-        lease.strike(0, Struck::Absent, at(6));
+        lease.revoke(0, Revoked::Missing, at(6));
         lease.admit(0, at(7), at(37), at(8));
         (1..3).for_each(|node| lease.extend(node, at(9), at(39)));
         assert_eq!(lease.deadline(), None, "only node 1 is certain");
@@ -304,17 +304,17 @@ mod tests {
     fn a_tenure_that_was_proven_vouches_for_another() {
         let mut lease = joined();
         (0..2).for_each(|node| lease.extend(node, at(6), at(36)));
-        lease.strike(0, Struck::Absent, at(9));
+        lease.revoke(0, Revoked::Missing, at(9));
         lease.admit(0, at(9), at(39), at(10));
         (1..3).for_each(|node| lease.extend(node, at(11), at(41)));
-        lease.strike(1, Struck::Absent, at(12));
+        lease.revoke(1, Revoked::Missing, at(12));
         assert_eq!(lease.loss(at(12)), None);
     }
 
     #[test]
     fn a_late_word_of_a_node_that_has_struck_since_does_not_admit_it() {
         let mut lease = joined();
-        lease.strike(2, Struck::Absent, at(7));
+        lease.revoke(2, Revoked::Missing, at(7));
         lease.admit(2, at(6), at(36), at(8));
         assert!(lease.wants_healing(2));
     }
@@ -329,8 +329,8 @@ mod tests {
             for (node, end, what) in events {
                 let node = node % total;
                 match what {
-                    0 => { lease.strike(node, Struck::Absent, at(0)); ends[node] = None; }
-                    1 => { lease.strike(node, Struck::Another, at(0)); ends[node] = None; }
+                    0 => { lease.revoke(node, Revoked::Missing, at(0)); ends[node] = None; }
+                    1 => { lease.revoke(node, Revoked::TakenOver, at(0)); ends[node] = None; }
                     _ => { lease.extend(node, at(0), at(end)); ends[node] = ends[node].max(Some(end)); }
                 }
             }

@@ -4,15 +4,15 @@ use std::fmt;
 use std::time::Duration;
 
 use super::details::{BROKEN, Details};
-use super::duration;
 use super::queue::Waiter;
 use super::schedule::LONGEST_TTL;
 use super::token::Token;
-use crate::escape;
+use crate::text::duration;
+use crate::text::escape;
 
 /// What a node told of the value at the key, before it is understood.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Sighting {
+pub struct RawValue {
     /// Redis' name of the type: `string`, `hash`, …
     pub kind: String,
     /// Length of the whole string; 0 for other types.
@@ -27,14 +27,14 @@ pub struct Sighting {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Occupant {
     /// Who it is.
-    pub who: Who,
+    pub who: OccupantKind,
     /// Time until the key expires; `None` if it never does.
     pub ttl: Option<Duration>,
 }
 
 /// A holder that speaks our format, or anything else.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Who {
+pub enum OccupantKind {
     /// An rlock.
     Holder(Token, Details),
     /// Another client's value, described for people. It is respected and never touched.
@@ -45,7 +45,7 @@ pub enum Who {
     Unnamed,
 }
 
-impl Who {
+impl OccupantKind {
     /// Whether both are one party. A holder is the same whatever else its value says: a healed node has more details, and a
     /// broken one others. Anything else is the same if it looks the same.
     pub fn is_same(&self, other: &Self) -> bool {
@@ -59,18 +59,18 @@ impl Who {
 impl Occupant {
     /// The holder's token and what it says of itself, if it is an rlock.
     pub fn holder(&self) -> Option<(Token, &Details)> {
-        if let Who::Holder(token, details) = &self.who { Some((*token, details)) } else { None }
+        if let OccupantKind::Holder(token, details) = &self.who { Some((*token, details)) } else { None }
     }
 
     /// How long its leases are, if it says so.
     pub fn lease_length(&self) -> Option<Duration> {
-        let Who::Holder(_, details) = &self.who else { return None };
+        let OccupantKind::Holder(_, details) = &self.who else { return None };
         (details.ttl > 0).then(|| Duration::from_millis(details.ttl).min(LONGEST_TTL))
     }
 
     /// How many nodes it uses, if it says so.
     pub fn nodes(&self) -> Option<usize> {
-        let Who::Holder(_, details) = &self.who else { return None };
+        let OccupantKind::Holder(_, details) = &self.who else { return None };
         (details.n > 0).then_some(details.n)
     }
 
@@ -84,14 +84,14 @@ impl Occupant {
     }
 }
 
-impl From<Sighting> for Occupant {
-    fn from(seen: Sighting) -> Self {
-        let who = understand(&seen).unwrap_or_else(|| Who::Foreign(describe(&seen)));
+impl From<RawValue> for Occupant {
+    fn from(seen: RawValue) -> Self {
+        let who = understand(&seen).unwrap_or_else(|| OccupantKind::Foreign(describe(&seen)));
         Self { who, ttl: seen.ttl }
     }
 }
 
-fn understand(seen: &Sighting) -> Option<Who> {
+fn understand(seen: &RawValue) -> Option<OccupantKind> {
     if seen.kind != "string" || seen.length != seen.head.len() as u64 {
         return None;
     }
@@ -101,10 +101,10 @@ fn understand(seen: &Sighting) -> Option<Who> {
     let told: Details = serde_json::from_str(details).ok()?;
     // A tombstone is one by its first word.
     let broken = lock.map(|_| told.broken.unwrap_or_else(|| "somebody".to_owned()));
-    Some(Who::Holder(token.parse().ok()?, Details { broken, ..told }))
+    Some(OccupantKind::Holder(token.parse().ok()?, Details { broken, ..told }))
 }
 
-fn describe(seen: &Sighting) -> String {
+fn describe(seen: &RawValue) -> String {
     if seen.kind != "string" {
         return format!("a {}", escape::text(&seen.kind));
     }
@@ -121,9 +121,9 @@ impl fmt::Display for Occupant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.named())?;
         match self.ttl {
-            _ if matches!(self.who, Who::Waiter(_)) => Ok(()),
+            _ if matches!(self.who, OccupantKind::Waiter(_)) => Ok(()),
             Some(ttl) => write!(f, "; its lease ends in {} unless renewed", duration::show_rounded(ttl)),
-            None if !matches!(self.who, Who::Foreign(_)) => Ok(()),
+            None if !matches!(self.who, OccupantKind::Foreign(_)) => Ok(()),
             None => write!(f, "; it has no TTL and will never go away by itself"),
         }
     }
@@ -133,7 +133,7 @@ impl Occupant {
     /// Who it is, for people: `held by deploy@web1, pid 4711, running backup.sh (note)`.
     pub fn named(&self) -> String {
         match &self.who {
-            Who::Holder(_, d) => {
+            OccupantKind::Holder(_, d) => {
                 let [user, host, cmd] = [&d.user, &d.host, &d.cmd].map(|text| escape::text(text));
                 let by = if d.acquired {
                     format!("held by {user}@{host}, taken with acquire")
@@ -145,11 +145,11 @@ impl Occupant {
                     d.broken.as_ref().map(|by| format!(", and being stopped: {} broke the lock", escape::text(by)));
                 by + &note + &broken.unwrap_or_default()
             }
-            Who::Waiter(waiter) => {
+            OccupantKind::Waiter(waiter) => {
                 format!("free, but next in line is {}, pid {}", escape::short(&waiter.host), waiter.pid)
             }
-            Who::Unnamed => "held by a process that has not said who it is".to_owned(),
-            Who::Foreign(what) => format!("held by a client that is not rlock: {what}"),
+            OccupantKind::Unnamed => "held by a process that has not said who it is".to_owned(),
+            OccupantKind::Foreign(what) => format!("held by a client that is not rlock: {what}"),
         }
     }
 }
@@ -159,8 +159,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn sighting(head: &[u8]) -> Sighting {
-        Sighting { kind: "string".to_owned(), length: head.len() as u64, head: head.to_vec(), ttl: None }
+    fn sighting(head: &[u8]) -> RawValue {
+        RawValue { kind: "string".to_owned(), length: head.len() as u64, head: head.to_vec(), ttl: None }
     }
 
     #[test]
@@ -169,9 +169,9 @@ mod tests {
         let token = Token::fresh();
         let value = details.value(token);
         let seen = sighting(value.as_bytes());
-        assert_eq!(Occupant::from(seen.clone()).who, Who::Holder(token, details));
-        let longer = Sighting { length: seen.length + 1, ..seen };
-        assert!(matches!(Occupant::from(longer).who, Who::Foreign(_)));
+        assert_eq!(Occupant::from(seen.clone()).who, OccupantKind::Holder(token, details));
+        let longer = RawValue { length: seen.length + 1, ..seen };
+        assert!(matches!(Occupant::from(longer).who, OccupantKind::Foreign(_)));
     }
 
     #[test]
@@ -196,13 +196,13 @@ mod tests {
     #[test]
     fn a_waiter_whose_name_has_no_end_does_not_fill_the_screen() {
         let waiter = format!("{} {} 7 8", Token::fresh(), "x".repeat(60_000)).parse().unwrap();
-        assert!(Occupant { who: Who::Waiter(waiter), ttl: None }.to_string().len() < 300);
+        assert!(Occupant { who: OccupantKind::Waiter(waiter), ttl: None }.to_string().len() < 300);
     }
 
     proptest! {
         #[test]
         fn no_value_makes_it_panic_or_print_control_characters(head in proptest::collection::vec(any::<u8>(), 0..300), n in 0u64..600) {
-            let seen = Sighting { length: n, ..sighting(&head) };
+            let seen = RawValue { length: n, ..sighting(&head) };
             prop_assert!(!Occupant::from(seen).to_string().chars().any(char::is_control));
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::occupant::{Occupant, Who};
+use super::occupant::{Occupant, OccupantKind};
 
 /// How long the first stays without looking, whatever it was told: what was told may be lost with a node, or to hosts that
 /// have stopped.
@@ -98,7 +98,7 @@ pub struct Ticket {
 
 /// What a node told of a waiter's place.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct QueuePosition {
     /// So many are before it; `None` if it is not in the queue.
     pub rank: Option<u32>,
     /// The node's unix time in µs.
@@ -109,9 +109,9 @@ pub struct Place {
 
 /// How long a waiter of rank `rank` may stay without looking, if `occupant` has the lock and nobody tells it anything.
 /// `heard`: it will be told when the lock is free. `random` is in [0, 1).
-pub fn look_in(occupant: &Occupant, rank: Option<u32>, heard: bool, random: f64) -> Duration {
+pub fn recheck_in(occupant: &Occupant, rank: Option<u32>, heard: bool, random: f64) -> Duration {
     let Some(rank) = rank.filter(|_| heard) else { return super::backoff::poll(occupant.ttl, random) };
-    if rank == 0 && matches!(occupant.who, Who::Foreign(_)) {
+    if rank == 0 && matches!(occupant.who, OccupantKind::Foreign(_)) {
         // It knows no queue and tells nobody.
         return super::backoff::poll(occupant.ttl, random);
     }
@@ -146,21 +146,21 @@ mod tests {
 
     #[test]
     fn nobody_polls_behind_a_holder_that_will_tell() {
-        let holder = |ttl| Occupant { who: Who::Holder(Token::fresh(), Details::default()), ttl: Some(ttl) };
-        assert!(look_in(&holder(seconds(7)), Some(0), true, 0.5) > seconds(7));
-        assert_eq!(look_in(&holder(seconds(7)), Some(3), true, 0.5), Duration::from_millis(7601));
-        assert_eq!(look_in(&holder(seconds(300)), Some(3), true, 0.5), seconds(10));
-        assert_eq!(look_in(&holder(seconds(300)), Some(100), true, 0.5), seconds(20));
+        let holder = |ttl| Occupant { who: OccupantKind::Holder(Token::fresh(), Details::default()), ttl: Some(ttl) };
+        assert!(recheck_in(&holder(seconds(7)), Some(0), true, 0.5) > seconds(7));
+        assert_eq!(recheck_in(&holder(seconds(7)), Some(3), true, 0.5), Duration::from_millis(7601));
+        assert_eq!(recheck_in(&holder(seconds(300)), Some(3), true, 0.5), seconds(10));
+        assert_eq!(recheck_in(&holder(seconds(300)), Some(100), true, 0.5), seconds(20));
         let holder = holder(seconds(300));
-        assert_eq!(look_in(&holder, Some(900), true, 0.5), seconds(60));
-        assert!(look_in(&holder, Some(0), false, 0.5) <= Duration::from_millis(250));
+        assert_eq!(recheck_in(&holder, Some(900), true, 0.5), seconds(60));
+        assert!(recheck_in(&holder, Some(0), false, 0.5) <= Duration::from_millis(250));
     }
 
     #[test]
     fn only_the_first_polls_behind_a_foreign_holder() {
-        let foreign = Occupant { who: Who::Foreign("x".to_owned()), ttl: None };
-        assert!(look_in(&foreign, Some(0), true, 0.99) <= Duration::from_millis(250));
-        assert_eq!(look_in(&foreign, Some(1), true, 0.5), seconds(10));
+        let foreign = Occupant { who: OccupantKind::Foreign("x".to_owned()), ttl: None };
+        assert!(recheck_in(&foreign, Some(0), true, 0.99) <= Duration::from_millis(250));
+        assert_eq!(recheck_in(&foreign, Some(1), true, 0.5), seconds(10));
     }
 
     proptest! {

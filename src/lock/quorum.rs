@@ -23,7 +23,7 @@ impl Quorum {
     }
 
     /// N − q: so many votes may be missing.
-    pub fn spare(self) -> usize {
+    pub fn tolerated(self) -> usize {
         self.total - self.needed()
     }
 }
@@ -37,7 +37,7 @@ mod tests {
         for total in 1..10 {
             let q = Quorum::of(total);
             assert!(2 * q.needed() > total && q.needed() <= total);
-            assert_eq!(q.needed() + q.spare(), total);
+            assert_eq!(q.needed() + q.tolerated(), total);
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::duration;
+use crate::text::duration;
 
 /// The least that `auto` assumes others' leases to last, since a host may use another TTL for the key.
 const LEAST: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ impl RestartGuard {
     }
 
     /// Whether a node that keeps its uptime to itself is refused: who named a duration relies on it.
-    pub fn insists(self) -> bool {
+    pub fn requires_uptime(self) -> bool {
         matches!(self, Self::For(span) if !span.is_zero())
     }
 }

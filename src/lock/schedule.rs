@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::duration;
 use super::instant::Instant;
+use crate::text::duration;
 
 /// Added to the drift allowance, as antirez' Redlock does: Redis expires keys with 1 ms precision.
 const DRIFT_FLOOR: Duration = Duration::from_millis(2);
@@ -18,7 +18,7 @@ const RENEW_AT_LEAST_EVERY: Duration = Duration::from_secs(24 * 3600);
 
 /// What the user chose of the schedule; what is `None` follows from the TTL.
 #[derive(Clone, Copy, Debug)]
-pub struct Wishes {
+pub struct ScheduleOptions {
     /// Lease length.
     pub ttl: Duration,
     /// Clock-rate error allowed for, as a fraction of the TTL.
@@ -53,7 +53,7 @@ pub struct Schedule {
 
 impl Schedule {
     /// Derives the schedule and checks that a renewal that fails once still leaves time to kill the command.
-    pub fn new(wishes: Wishes) -> Result<Self, Unfit> {
+    pub fn new(wishes: ScheduleOptions) -> Result<Self, Unfit> {
         if wishes.ttl > LONGEST_TTL {
             return Err(Unfit::TooLong);
         }
@@ -64,7 +64,7 @@ impl Schedule {
         Err(Unfit::TooShort { schedule, shortest: shortest_fitting(wishes) })
     }
 
-    fn derive(wishes: Wishes) -> Self {
+    fn derive(wishes: ScheduleOptions) -> Self {
         let ttl = wishes.ttl;
         let share = |part: u32| ttl / part;
         Self {
@@ -192,8 +192,8 @@ impl fmt::Display for Unfit {
 impl std::error::Error for Unfit {}
 
 /// Binary search over whole milliseconds: the slack grows with the TTL, since all parts that grow are fixed shares.
-fn shortest_fitting(wishes: Wishes) -> Option<Duration> {
-    let fits = |ms: u64| Schedule::derive(Wishes { ttl: Duration::from_millis(ms), ..wishes }).fits();
+fn shortest_fitting(wishes: ScheduleOptions) -> Option<Duration> {
+    let fits = |ms: u64| Schedule::derive(ScheduleOptions { ttl: Duration::from_millis(ms), ..wishes }).fits();
     let (mut low, mut high) = (1, u64::try_from(LONGEST_TTL.as_millis()).ok()?);
     if !fits(high) {
         return None;
@@ -219,8 +219,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn wishes(ttl_ms: u64) -> Wishes {
-        Wishes { ttl: Duration::from_millis(ttl_ms), drift: 0.01, node_timeout: None, kill_after: None }
+    fn wishes(ttl_ms: u64) -> ScheduleOptions {
+        ScheduleOptions { ttl: Duration::from_millis(ttl_ms), drift: 0.01, node_timeout: None, kill_after: None }
     }
 
     #[test]
@@ -251,19 +251,22 @@ mod tests {
         let Err(Unfit::TooShort { shortest: Some(shortest), .. }) = Schedule::new(wishes(200)) else {
             panic!("200 ms must not fit");
         };
-        assert!(Schedule::new(Wishes { ttl: shortest, ..wishes(0) }).is_ok());
-        assert!(Schedule::new(Wishes { ttl: shortest.saturating_sub(Duration::from_millis(1)), ..wishes(0) }).is_err());
+        assert!(Schedule::new(ScheduleOptions { ttl: shortest, ..wishes(0) }).is_ok());
+        assert!(
+            Schedule::new(ScheduleOptions { ttl: shortest.saturating_sub(Duration::from_millis(1)), ..wishes(0) })
+                .is_err()
+        );
     }
 
     #[test]
     fn a_drift_of_one_half_leaves_room_for_nothing_and_names_no_ttl() {
-        let greedy = Wishes { drift: 0.9, ..wishes(30_000) };
+        let greedy = ScheduleOptions { drift: 0.9, ..wishes(30_000) };
         assert!(matches!(Schedule::new(greedy), Err(Unfit::TooShort { shortest: None, .. })));
     }
 
     #[test]
     fn a_grace_is_as_given_while_the_lease_is_renewed_and_cut_to_the_ttl_when_the_lock_is_lost() {
-        let given = |kill_after| Schedule::new(Wishes { kill_after, ..wishes(30_000) }).unwrap();
+        let given = |kill_after| Schedule::new(ScheduleOptions { kill_after, ..wishes(30_000) }).unwrap();
         let seconds = Duration::from_secs;
         assert_eq!((given(None).kill_after(), given(None).grace()), (seconds(5), seconds(5)));
         assert_eq!((given(Some(seconds(2))).kill_after(), given(Some(seconds(2))).grace()), (seconds(2), seconds(2)));
@@ -279,7 +282,7 @@ mod tests {
     fn a_kill_after_that_does_not_fit_makes_no_ttl_too_short() {
         let shortest = (1..1000).find(|ms| Schedule::new(wishes(*ms)).is_ok()).unwrap();
         for kill_after in [Duration::ZERO, Duration::from_secs(3600), Duration::MAX] {
-            let given = |ms| Schedule::new(Wishes { kill_after: Some(kill_after), ..wishes(ms) });
+            let given = |ms| Schedule::new(ScheduleOptions { kill_after: Some(kill_after), ..wishes(ms) });
             assert!(given(shortest).is_ok() && given(shortest - 1).is_err(), "{kill_after:?}");
         }
     }
@@ -290,7 +293,7 @@ mod tests {
             ttl in 1u64..100_000_000, kill_ms in proptest::option::of(0u64..200_000), sent in 0u64..1 << 50,
         ) {
             let sent = Instant::from_nanos(sent);
-            let w = Wishes { kill_after: kill_ms.map(Duration::from_millis), ..wishes(ttl) };
+            let w = ScheduleOptions { kill_after: kill_ms.map(Duration::from_millis), ..wishes(ttl) };
             if let Ok(s) = Schedule::new(w) {
                 let d = s.tenure(sent);
                 prop_assert!(d < sent + s.ttl());

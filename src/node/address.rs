@@ -10,7 +10,7 @@ use std::path::{Component, PathBuf};
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use url::{Host, Url};
 
-use crate::escape;
+use crate::text::escape;
 
 /// A password. Shown by nothing, not even `{:?}`.
 #[derive(Clone, PartialEq, Eq)]

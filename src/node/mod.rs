@@ -5,34 +5,24 @@
 //! was written may run, and its release must not depend on who is still interested.
 
 pub mod address;
-pub mod console;
-mod dial;
-pub mod exam;
-pub mod link;
 pub mod local;
 pub mod redis;
-mod refusal;
-pub mod reply;
-pub mod rights;
-mod script;
-pub mod survey;
-pub mod tls;
 
-use std::fmt;
 use std::os::fd::RawFd;
 use std::pin::Pin;
 use std::time::Duration;
 
 use crate::lock::details::Details;
+pub use crate::lock::fault::{Fault, FaultKind};
 use crate::lock::fence::Fence;
 use crate::lock::identity::Identity;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
-use crate::lock::lease::Struck;
-use crate::lock::occupant::{Occupant, Sighting};
-use crate::lock::queue::{Place, Ticket, Waiter};
+use crate::lock::lease::Revoked;
+use crate::lock::observation::Observation;
+use crate::lock::occupant::{Occupant, RawValue};
+use crate::lock::queue::{QueuePosition, Ticket, Waiter};
 use crate::lock::schedule::Schedule;
-use crate::lock::sight::Sight;
 use crate::lock::token::Token;
 
 /// An answer that will come, or not.
@@ -53,15 +43,15 @@ pub trait Node {
     /// is above `fence` does so only if the counter is still `told`. `anew` as for [`Node::renew`].
     fn heal(&self, claim: &Claim, fence: Fence, told: Counter, anew: bool) -> Pending<Renewal>;
 
-    /// Tells what stands at the key, and the first `crowd` of those who wait for it. Changes nothing.
-    fn look(&self, key: &Key, crowd: usize) -> Pending<Result<Sight, Fault>>;
+    /// Tells what stands at the key, and the first `max_waiters` of those who wait for it. Changes nothing.
+    fn look(&self, key: &Key, max_waiters: usize) -> Pending<Result<Observation, Fault>>;
 
     /// Takes the key from its holder. `None` if it was done, or how the key was not that holder's.
-    fn force(&self, key: &Key, force: Force) -> Pending<Result<Option<Struck>, Fault>>;
+    fn force(&self, key: &Key, force: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>>;
 
     /// Deletes the key if it is ours, behind whatever was sent before, and tells the next who waits. `queued`: what is to
     /// become of our own place.
-    fn release(&self, key: &Key, token: Token, queued: Queued<'_>) -> Pending<Freed>;
+    fn release(&self, key: &Key, token: Token, queued: QueueAction<'_>) -> Pending<ReleaseReply>;
 
     /// Word for the waiter that the last acquire was for. May be dropped and asked for again.
     fn wake(&self) -> Pending<Wake> {
@@ -123,24 +113,24 @@ impl Claim {
 
 /// What becomes of a waiter's place when its lock is released or an attempt given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Queued<'a> {
+pub enum QueueAction<'a> {
     /// It has none.
-    No,
+    None,
     /// It leaves the queue.
-    Leaves(&'a Waiter),
+    Leave(&'a Waiter),
     /// It goes on waiting.
-    Stays(&'a Ticket),
+    Keep(&'a Ticket),
 }
 
 /// What a waiter is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wake {
     /// The lock is free, and it is its turn.
-    Go,
+    YourTurn,
     /// The lock is free, and it is the turn of another, who should have gone in a second.
-    Watch,
+    StandBy,
     /// The lock is free, and it is anybody's turn.
-    Look,
+    Recheck,
 }
 
 /// A node's answer to an acquire, and what it is.
@@ -149,20 +139,20 @@ pub struct Answer {
     /// Whether the key is ours now.
     pub vote: Vote,
     /// Which server gave it.
-    pub server: Inquiry,
+    pub server: ServerInfo,
     /// Our place among those who wait.
-    pub place: Option<Place>,
+    pub place: Option<QueuePosition>,
 }
 
 impl From<Vote> for Answer {
     fn from(vote: Vote) -> Self {
-        Self { vote, server: Inquiry::None, place: None }
+        Self { vote, server: ServerInfo::None, place: None }
     }
 }
 
 /// What a node told of itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Inquiry {
+pub enum ServerInfo {
     /// Nothing: it was not asked, or gave no answer at all.
     None,
     /// What it is.
@@ -203,69 +193,29 @@ pub enum Renewal {
     /// The lock was broken, by whom; its place is kept, until then if it was extended.
     Broken(Option<Instant>, String),
     /// The key is not ours any more. The counter is told where there is no key.
-    Lost(Struck, Counter),
+    Lost(Revoked, Counter),
     /// No answer that counts.
     Failed(Fault),
 }
 
 /// How a key is taken from its holder, and from nobody else.
 #[derive(Clone, Copy, Debug)]
-pub enum Force<'a> {
+pub enum ForceUnlock<'a> {
     /// A tombstone takes the lock's place and keeps the key's TTL; the holder will stop its command and delete it.
-    Entomb(Token, &'a str),
+    Tombstone(Token, &'a str),
     /// The lock, or its tombstone, is deleted; the fence counter passes the number, so that the holder cannot set it again.
-    Remove(Token, u64),
+    Delete(Token, u64),
     /// What is none of rlock's is deleted, if it is still this.
-    Clear(&'a Sighting),
+    DeleteForeign(&'a RawValue),
 }
 
 /// A node's answer to a release.
 #[derive(Clone, Debug)]
-pub enum Freed {
+pub enum ReleaseReply {
     /// It was ours and is gone.
     Released,
     /// It was not ours any more, so nothing was changed.
-    NotOurs(Struck),
+    NotOurs(Revoked),
     /// No answer that counts; the key expires by itself.
     Failed(Fault),
-}
-
-/// Why a node's vote is missing.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Fault {
-    /// What to do about it.
-    pub kind: FaultKind,
-    /// For people; escaped.
-    pub why: String,
-}
-
-/// What a fault means for the one who asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FaultKind {
-    /// The node refuses us, and will again: password, ACL, certificate.
-    Refused,
-    /// The node cannot be used as configured.
-    Unfit,
-    /// The request certainly changed nothing; later it may succeed.
-    Unavailable,
-    /// No answer: the request may have been executed, or may be yet.
-    Unknown,
-}
-
-impl Fault {
-    /// A fault of `kind`, explained by `why`.
-    pub fn new(kind: FaultKind, why: impl Into<String>) -> Self {
-        Self { kind, why: why.into() }
-    }
-
-    /// No answer within `limit`.
-    pub fn timeout(limit: Duration) -> Self {
-        Self::new(FaultKind::Unknown, format!("no answer within {}", crate::lock::duration::show_rounded(limit)))
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
-    }
 }

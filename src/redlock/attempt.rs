@@ -1,6 +1,6 @@
 //! One attempt to take the lock: ask every node, count the votes, and leave nothing behind if it fails.
 
-mod objection;
+mod misconfiguration;
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::clock::{self, Alarm};
 use crate::lock::ballot::{Ballot, Verdict};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
-use crate::lock::lease::Struck;
-use crate::lock::occupant::{Occupant, Who};
-use crate::lock::queue::Place;
+use crate::lock::lease::Revoked;
+use crate::lock::occupant::{Occupant, OccupantKind};
+use crate::lock::queue::QueuePosition;
 use crate::lock::quorum::Quorum;
 use crate::lock::restart::{self, RestartGuard};
-use crate::node::{Answer, Claim, Fault, FaultKind, Inquiry, Pending, Queued, Renewal, Vote};
+use crate::node::{Answer, Claim, Fault, FaultKind, Pending, QueueAction, Renewal, ServerInfo, Vote};
 
 /// How long what is decided waits for the other nodes. One of them may refuse us or be no node of its own, and one of
 /// them may know the holder, when all that is known is that too few can grant.
@@ -33,13 +33,13 @@ pub struct Attempt {
     ballot: Ballot,
     replies: FuturesUnordered<Pending<(usize, Reply)>>,
     /// What each node has said so far.
-    said: Vec<Option<Said>>,
+    said: Vec<Option<NodeReply>>,
     /// The nodes that have told us to go since they were asked.
     called: Vec<bool>,
-    servers: Vec<Inquiry>,
+    servers: Vec<ServerInfo>,
     /// Why each node refuses us, if it does: its vote is missing, and does not count as one that may come.
     refusals: Vec<Option<Fault>>,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<QueuePosition>>,
     begun: Instant,
     ends: Instant,
     phase: Phase,
@@ -63,7 +63,7 @@ enum Phase {
 }
 
 /// A vote, as far as it matters later.
-enum Said {
+enum NodeReply {
     Granted,
     Held(Box<Occupant>),
     Restarted,
@@ -108,7 +108,7 @@ impl Attempt {
             replies: (0..nodes.len()).map(ask).collect(),
             said: nodes.iter().map(|_| None).collect(),
             called: vec![false; nodes.len()],
-            servers: nodes.iter().map(|_| Inquiry::None).collect(),
+            servers: nodes.iter().map(|_| ServerInfo::None).collect(),
             refusals: vec![None; nodes.len()],
             places: nodes.iter().map(|_| None).collect(),
             ballot: Ballot::new(quorum),
@@ -137,18 +137,18 @@ impl Attempt {
                 None => break,
             }
         }
-        self.found_so_far()
+        self.tally_so_far()
     }
 
     /// Until when more is waited for; `None` if the outcome is certain.
     fn waits_until(&mut self) -> Option<Instant> {
         match (self.ballot.verdict(), self.phase) {
-            (Verdict::Open, _) if self.is_called_back() => None,
+            (Verdict::Open, _) if self.was_offered_again() => None,
             (Verdict::Lost, Phase::Settling(_)) if self.is_undecided_half() => {
-                (!self.is_called_back()).then_some(self.ends)
+                (!self.was_offered_again()).then_some(self.ends)
             }
             (Verdict::Open, _) | (Verdict::Unconfirmed(_), Phase::Confirming) => Some(self.ends),
-            (Verdict::Lost, Phase::Voting | Phase::Settling(_)) if self.replies.is_empty() || self.is_clear() => None,
+            (Verdict::Lost, Phase::Voting | Phase::Settling(_)) if self.replies.is_empty() || self.is_decided() => None,
             (Verdict::Won(_) | Verdict::Unconfirmed(_) | Verdict::Lost, Phase::Voting) => {
                 let until = self.ends.min(clock::now() + SETTLING);
                 self.phase = Phase::Settling(until);
@@ -186,15 +186,15 @@ impl Attempt {
                 if self.refusals[node].is_some() {
                     self.ballot.miss(node, None, now);
                 }
-                self.dismiss_the_young(now);
+                self.discount_restarted(now);
             }
             Reply::Confirmed(asked, Renewal::Renewed(until, _)) => self.ballot.confirmed(node, asked, until),
             Reply::Confirmed(_, Renewal::Lost(how, _)) => self.ballot.miss(node, Some(how), now),
-            Reply::Confirmed(_, Renewal::Broken(..)) => self.ballot.miss(node, Some(Struck::Another), now),
+            Reply::Confirmed(_, Renewal::Broken(..)) => self.ballot.miss(node, Some(Revoked::TakenOver), now),
             Reply::Confirmed(_, Renewal::Healed(..)) => self.ballot.miss(node, None, now),
             Reply::Confirmed(_, Renewal::Failed(fault)) => {
                 self.ballot.miss(node, None, now);
-                self.said[node] = Some(Said::Failed(Fault { kind: FaultKind::Unknown, ..fault }));
+                self.said[node] = Some(NodeReply::Failed(Fault { kind: FaultKind::Unknown, ..fault }));
             }
         }
     }
@@ -203,21 +203,21 @@ impl Attempt {
         let said = match vote {
             Vote::Granted { until, fence } => {
                 self.ballot.grant(node, self.begun, until, fence);
-                Said::Granted
+                NodeReply::Granted
             }
-            Vote::Held(occupant) => Said::Held(occupant),
-            Vote::Restarted => Said::Restarted,
-            Vote::Failed(fault) => Said::Failed(fault),
+            Vote::Held(occupant) => NodeReply::Held(occupant),
+            Vote::Restarted => NodeReply::Restarted,
+            Vote::Failed(fault) => NodeReply::Failed(fault),
         };
-        if !matches!(said, Said::Granted) {
-            let held = said.occupant().is_some_and(|occupant| !matches!(occupant.who, Who::Waiter(_)));
-            self.ballot.miss(node, held.then_some(Struck::Another), now);
+        if !matches!(said, NodeReply::Granted) {
+            let held = said.occupant().is_some_and(|occupant| !matches!(occupant.who, OccupantKind::Waiter(_)));
+            self.ballot.miss(node, held.then_some(Revoked::TakenOver), now);
         }
         self.said[node] = Some(said);
     }
 
     /// A holder that was met may have a longer lease than any that the nodes were asked to allow for.
-    fn dismiss_the_young(&mut self, now: Instant) {
+    fn discount_restarted(&mut self, now: Instant) {
         let least = restart::least_uptime(self.span());
         for node in 0..self.nodes.len() {
             if self.ballot.has_granted(node) && self.uptime(node).is_some_and(|uptime| uptime < least) {
@@ -233,17 +233,17 @@ impl Attempt {
 
     /// The longest lease known: our own, or that of a holder met.
     pub fn longest_ttl(&self) -> Duration {
-        let met = self.said.iter().flatten().filter_map(Said::occupant).filter_map(Occupant::lease_length).max();
+        let met = self.said.iter().flatten().filter_map(NodeReply::occupant).filter_map(Occupant::lease_length).max();
         met.unwrap_or_default().max(self.claim.schedule.ttl())
     }
 
     fn uptime(&self, node: usize) -> Option<u64> {
-        if let Inquiry::Told(identity) = &self.servers[node] { Some(identity.uptime) } else { None }
+        if let ServerInfo::Told(identity) = &self.servers[node] { Some(identity.uptime) } else { None }
     }
 
     /// The tally if no more votes are waited for.
-    pub fn found_so_far(&self) -> Tally {
-        if let Some((node, fault)) = self.objection() {
+    pub fn tally_so_far(&self) -> Tally {
+        if let Some((node, fault)) = self.misconfiguration() {
             return Tally::Unfit(node, fault);
         }
         if self.is_refused() {
@@ -262,10 +262,12 @@ impl Attempt {
         let there = self.votes();
         let answered = there >= needed;
         // Whoever was not waited for is not away.
-        let unheard = if self.waited_in_vain() { 0 } else { self.unheard() };
+        let unanswered = if self.missed_deadline() { 0 } else { self.unanswered() };
         match self.occupant() {
             Some((occupant, votes)) if self.may_hold(votes) => Tally::Busy(Box::new(occupant.clone())),
-            Some((occupant, _)) if there + unheard >= needed => Tally::Split(Box::new(occupant.clone()), self.faults()),
+            Some((occupant, _)) if there + unanswered >= needed => {
+                Tally::Split(Box::new(occupant.clone()), self.faults())
+            }
             _ => Tally::Unreachable { faults: self.faults(), answered },
         }
     }
@@ -277,30 +279,30 @@ impl Attempt {
 
     /// Whether node `node` gave a vote, for us or not.
     pub fn has_voted(&self, node: usize) -> bool {
-        self.refusals[node].is_none() && !matches!(self.said[node], None | Some(Said::Failed(_)))
+        self.refusals[node].is_none() && !matches!(self.said[node], None | Some(NodeReply::Failed(_)))
     }
 
     /// How many nodes have not answered yet.
-    fn unheard(&self) -> usize {
+    fn unanswered(&self) -> usize {
         self.said.iter().filter(|said| said.is_none()).count()
     }
 
     /// Number of nodes that failed to give a vote.
     fn failed(&self) -> usize {
-        self.said.iter().filter(|said| matches!(said, Some(Said::Failed(_)))).count()
+        self.said.iter().filter(|said| matches!(said, Some(NodeReply::Failed(_)))).count()
     }
 
     /// Whether it is certain to be busy, or not to be, with what is known of a loss.
-    fn is_clear(&self) -> bool {
-        let (needed, unheard) = (self.quorum.needed(), self.unheard());
-        let clear = |(occupant, votes)| !self.is_own(occupant) && (votes >= needed || votes + unheard < needed);
+    fn is_decided(&self) -> bool {
+        let (needed, unanswered) = (self.quorum.needed(), self.unanswered());
+        let clear = |(occupant, votes)| !self.is_own(occupant) && (votes >= needed || votes + unanswered < needed);
         self.occupant().is_some_and(clear)
     }
 
     /// Whether whoever has so many nodes, too many for us, may have a majority. Of an even number, half is not enough for
     /// anybody: two who tie must not take each other for the holder.
     fn may_hold(&self, votes: usize) -> bool {
-        votes > self.quorum.spare() && votes + self.unheard() + self.failed() >= self.quorum.needed()
+        votes > self.quorum.tolerated() && votes + self.unanswered() + self.failed() >= self.quorum.needed()
     }
 
     /// Whether the occupant of exactly half of the nodes may have the majority at a node that has not answered yet. Two
@@ -308,7 +310,7 @@ impl Attempt {
     fn is_undecided_half(&self) -> bool {
         let Some((_, votes)) = self.occupant() else { return false };
         let is_holder_without = votes + self.failed() >= self.quorum.needed();
-        self.unheard() > 0 && self.may_hold(votes) && !is_holder_without
+        self.unanswered() > 0 && self.may_hold(votes) && !is_holder_without
     }
 
     /// Whoever a majority of the nodes said has the lock.
@@ -318,18 +320,18 @@ impl Attempt {
 
     /// Who has the most nodes, and how many.
     fn occupant(&self) -> Option<(&Occupant, usize)> {
-        let occupants = || self.said.iter().flatten().filter_map(Said::occupant);
-        let votes = |who: &Who| occupants().filter(|other| other.who.is_same(who)).count();
+        let occupants = || self.said.iter().flatten().filter_map(NodeReply::occupant);
+        let votes = |who: &OccupantKind| occupants().filter(|other| other.who.is_same(who)).count();
         occupants().map(|occupant| (occupant, votes(&occupant.who))).max_by_key(|(_, votes)| *votes)
     }
 
     /// A node that may not say whether it restarted, and is used all the same; in its words.
     pub fn unguarded(&self) -> Option<(&str, &str)> {
-        if self.guard.insists() {
+        if self.guard.requires_uptime() {
             return None;
         }
         self.servers.iter().zip(self.nodes.iter()).find_map(|(server, node)| match server {
-            Inquiry::Forbidden(why) if !self.span().is_zero() => Some((node.name(), why.as_str())),
+            ServerInfo::Forbidden(why) if !self.span().is_zero() => Some((node.name(), why.as_str())),
             _ => None,
         })
     }
@@ -337,22 +339,22 @@ impl Attempt {
     fn faults(&self) -> Vec<(String, Fault)> {
         let fault = |node: usize| match &self.said[node] {
             _ if self.refusals[node].is_some() => self.refusals[node].clone(),
-            None => self.waited_in_vain().then(|| Fault::timeout(self.claim.schedule.node_timeout())),
-            Some(Said::Failed(fault)) => Some(fault.clone()),
-            Some(Said::Granted) if self.ballot.has_granted(node) => None,
+            None => self.missed_deadline().then(|| Fault::timeout(self.claim.schedule.node_timeout())),
+            Some(NodeReply::Failed(fault)) => Some(fault.clone()),
+            Some(NodeReply::Granted) if self.ballot.has_granted(node) => None,
             // Granted, but by a node that turned out to be too young.
-            Some(Said::Restarted | Said::Granted) => {
+            Some(NodeReply::Restarted | NodeReply::Granted) => {
                 let why = restart::describe(self.uptime(node).unwrap_or_default(), self.span());
                 Some(Fault::new(FaultKind::Unavailable, why))
             }
-            Some(Said::Held(_)) => None,
+            Some(NodeReply::Held(_)) => None,
         };
         (0..self.nodes.len()).filter_map(|node| Some((self.nodes[node].name().to_owned(), fault(node)?))).collect()
     }
 
     /// Takes the lock that the tally found won. Nodes that have not answered yet may still.
     pub fn hold(self, fence: Fence) -> Holding {
-        let asked = |said: &Option<Said>| match said {
+        let asked = |said: &Option<NodeReply>| match said {
             None => Asked::Open(self.begun),
             Some(_) => Asked::Answered,
         };
@@ -376,23 +378,23 @@ impl Attempt {
 
     /// Whether a node that somebody had would grant now. While the votes of others that may hang are waited for, which takes a
     /// node timeout, whoever is behind us would be let pass.
-    fn is_called_back(&self) -> bool {
-        self.said.iter().zip(&self.called).any(|(said, called)| *called && matches!(said, Some(Said::Held(_))))
+    fn was_offered_again(&self) -> bool {
+        self.said.iter().zip(&self.called).any(|(said, called)| *called && matches!(said, Some(NodeReply::Held(_))))
     }
 
     /// Whether a node has granted, and so nobody else got it.
     pub fn has_taken_any(&self) -> bool {
-        self.said.iter().any(|said| matches!(said, Some(Said::Granted)))
+        self.said.iter().any(|said| matches!(said, Some(NodeReply::Granted)))
     }
 
     /// The nodes that have not answered in time.
     pub fn silent(&self) -> Vec<bool> {
-        self.said.iter().map(|said| said.is_none() && self.waited_in_vain()).collect()
+        self.said.iter().map(|said| said.is_none() && self.missed_deadline()).collect()
     }
 
     /// Whether the votes that are missing were waited for: a node that was not needed to lose is not called silent.
-    fn waited_in_vain(&self) -> bool {
-        self.ballot.verdict() != Verdict::Lost && !self.is_called_back()
+    fn missed_deadline(&self) -> bool {
+        self.ballot.verdict() != Verdict::Lost && !self.was_offered_again()
     }
 
     /// The time that the nodes told, unix time in µs: the median, of two the earlier, so that a minority whose clocks are wrong
@@ -423,20 +425,20 @@ impl Attempt {
         if let Some(ticket) = ticket.filter(|_| leaves) {
             return super::leave(&self.nodes, key, token, &ticket.waiter).await;
         }
-        let touched = |said: &Option<Said>| match said {
-            None | Some(Said::Granted) => true,
-            Some(Said::Failed(fault)) => fault.kind == FaultKind::Unknown,
-            Some(Said::Held(_) | Said::Restarted) => false,
+        let touched = |said: &Option<NodeReply>| match said {
+            None | Some(NodeReply::Granted) => true,
+            Some(NodeReply::Failed(fault)) => fault.kind == FaultKind::Unknown,
+            Some(NodeReply::Held(_) | NodeReply::Restarted) => false,
         };
         let which: Vec<usize> = (0..self.nodes.len()).filter(|&index| touched(&self.said[index])).collect();
         if !which.is_empty() {
-            let queued = ticket.map_or(Queued::No, Queued::Stays);
+            let queued = ticket.map_or(QueueAction::None, QueueAction::Keep);
             release(&self.nodes, &which, key, token, queued, super::STRAGGLERS).await;
         }
     }
 }
 
-impl Said {
+impl NodeReply {
     fn occupant(&self) -> Option<&Occupant> {
         if let Self::Held(occupant) = self { Some(occupant) } else { None }
     }
@@ -447,7 +449,7 @@ impl From<Vote> for Renewal {
     fn from(vote: Vote) -> Self {
         match vote {
             Vote::Granted { until, fence } => Self::Renewed(until, Some(fence.get())),
-            Vote::Held(_) => Self::Lost(Struck::Another, None),
+            Vote::Held(_) => Self::Lost(Revoked::TakenOver, None),
             Vote::Restarted => Self::Failed(Fault::new(FaultKind::Unavailable, "it restarted a short while ago")),
             Vote::Failed(fault) => Self::Failed(fault),
         }

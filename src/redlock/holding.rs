@@ -9,15 +9,15 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::{Nodes, Released, release};
+use super::{Nodes, ReleaseOutcome, release};
 use crate::clock::{self, Alarm};
 use crate::lock::backoff;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
-use crate::lock::lease::{Lease, Loss, Struck};
+use crate::lock::lease::{Lease, Loss, Revoked};
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
-use crate::node::{Claim, Counter, Fault, FaultKind, Pending, Queued, Renewal};
+use crate::node::{Claim, Counter, Fault, FaultKind, Pending, QueueAction, Renewal};
 
 /// A held lock.
 pub struct Holding {
@@ -236,11 +236,11 @@ impl Holding {
             Renewal::Healed(until, counter) if timely => self.renewed(node, asked, until, counter),
             Renewal::Broken(until, by) => self.was_broken(node, asked, until.filter(|_| !too_late), &by),
             // A refused healing is no news: the counter has moved since it was told.
-            Renewal::Lost(Struck::Absent, counter) if gains && self.stage == Stage::Keeping => {
+            Renewal::Lost(Revoked::Missing, counter) if gains && self.stage == Stage::Keeping => {
                 self.refused_healing(node, asked, counter);
                 None
             }
-            Renewal::Lost(how, counter) => self.struck(node, asked, how, counter),
+            Renewal::Lost(how, counter) => self.revoked(node, asked, how, counter),
             Renewal::Failed(fault) if timely => Some(self.failed(node, fault)),
             Renewal::Healed(..) | Renewal::Failed(_) => None,
         }
@@ -313,7 +313,7 @@ impl Holding {
         if std::mem::replace(&mut self.told, deadline) == deadline { None } else { deadline }
     }
 
-    fn struck(&mut self, node: usize, asked: Instant, how: Struck, counter: Counter) -> Option<Change> {
+    fn revoked(&mut self, node: usize, asked: Instant, how: Revoked, counter: Counter) -> Option<Change> {
         let now = clock::now();
         let pause_for_another = self.pause_for_another(node);
         let upkeep = &mut self.upkeep[node];
@@ -322,18 +322,18 @@ impl Holding {
         }
         upkeep.fault = Some(Fault::new(FaultKind::Unavailable, how.to_string()));
         (upkeep.told, upkeep.failures) = (counter, upkeep.failures.saturating_add(1));
-        let news = self.lease.struck(node) != Some(how);
-        self.lease.strike(node, how, now);
+        let news = self.lease.revoked(node) != Some(how);
+        self.lease.revoke(node, how, now);
         if self.stage != Stage::Keeping {
             self.upkeep[node].due = now + pause(&self.claim);
-            if !self.lease.is_hopeless() {
+            if !self.lease.majority_revoked() {
                 return None;
             }
             self.stage = Stage::Over;
             return Some(Change::Unshielded);
         }
         // A node without a key is healed at once. Another's key is mostly that of an attempt which is about to fail.
-        self.upkeep[node].due = if how == Struck::Absent { now } else { now + pause_for_another };
+        self.upkeep[node].due = if how == Revoked::Missing { now } else { now + pause_for_another };
         let Some(loss) = self.lease.loss(now.before(self.claim.schedule.round())) else {
             // What is left of the lease may be shorter than before.
             return self.changed_deadline().map(Change::Extended).or_else(|| news.then(|| self.trouble(node)));
@@ -413,21 +413,21 @@ impl Holding {
     }
 
     /// Gives the lock back: compare-and-delete on every node.
-    pub async fn release(mut self) -> Released {
+    pub async fn release(mut self) -> ReleaseOutcome {
         let begun = clock::now();
         let all: Vec<usize> = (0..self.nodes.len()).collect();
         let limit = self.claim.schedule.node_timeout();
-        let queued = self.claim.ticket.as_ref().map_or(Queued::No, |ticket| Queued::Leaves(&ticket.waiter));
+        let queued = self.claim.ticket.as_ref().map_or(QueueAction::None, |ticket| QueueAction::Leave(&ticket.waiter));
         let freed = release(&self.nodes, &all, &self.claim.key, self.claim.token, queued, limit).await;
         if freed.ours >= Quorum::of(self.nodes.len()).needed() {
-            return Released::Ours;
+            return ReleaseOutcome::Ours;
         }
-        for (node, how) in &freed.struck {
-            self.lease.strike(*node, *how, begun);
+        for (node, how) in &freed.revoked {
+            self.lease.revoke(*node, *how, begun);
         }
-        match freed.struck.last() {
-            Some((_, how)) if self.deadline() <= begun => Released::NotOurs(*how),
-            _ => Released::Unconfirmed(freed.faults),
+        match freed.revoked.last() {
+            Some((_, how)) if self.deadline() <= begun => ReleaseOutcome::NotOurs(*how),
+            _ => ReleaseOutcome::Unconfirmed(freed.faults),
         }
     }
 }

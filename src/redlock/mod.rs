@@ -5,9 +5,9 @@
 
 pub mod attempt;
 pub mod holding;
-pub mod line;
-pub mod look;
-pub mod survey;
+pub mod observe;
+pub mod scan;
+pub mod wakeups;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use futures_util::stream::FuturesUnordered;
 
 use crate::clock;
 use crate::lock::key::Key;
-use crate::lock::lease::Struck;
+use crate::lock::lease::Revoked;
 use crate::lock::queue::Waiter;
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
-use crate::node::{Fault, Freed, Node, Queued};
+use crate::node::{Fault, Node, QueueAction, ReleaseReply};
 
 /// How long a waiter that gives up waits for replies.
 const STRAGGLERS: Duration = Duration::from_millis(20);
@@ -31,21 +31,21 @@ pub type Nodes = Rc<[Box<dyn Node>]>;
 
 /// What became of a release.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Released {
+pub enum ReleaseOutcome {
     /// So many nodes as the lock needs said that it had been ours.
     Ours,
     /// It was not ours any more: lost before the release.
-    NotOurs(Struck),
+    NotOurs(Revoked),
     /// No majority answered. The release was written; what it did not reach expires by itself.
     Unconfirmed(Vec<(String, Fault)>),
 }
 
 /// What the nodes said to a release.
 #[derive(Default)]
-struct Freeing {
+struct ReleaseCount {
     /// So many had it as ours.
     ours: usize,
-    struck: Vec<(usize, Struck)>,
+    revoked: Vec<(usize, Revoked)>,
     faults: Vec<(String, Fault)>,
 }
 
@@ -57,9 +57,9 @@ async fn release(
     which: &[usize],
     key: &Key,
     token: Token,
-    queued: Queued<'_>,
+    queued: QueueAction<'_>,
     limit: Duration,
-) -> Freeing {
+) -> ReleaseCount {
     let needed = Quorum::of(nodes.len()).needed().min(which.len());
     let mut replies: FuturesUnordered<_> = which
         .iter()
@@ -70,15 +70,15 @@ async fn release(
         .collect();
     let mut silent = which.to_vec();
     let ends = clock::now() + limit;
-    let mut freeing = Freeing::default();
+    let mut freeing = ReleaseCount::default();
     while freeing.ours < needed
         && let Some(Some((index, freed))) = clock::until(ends, replies.next()).await
     {
         silent.retain(|&node| node != index);
         match freed {
-            Freed::Released => freeing.ours += 1,
-            Freed::NotOurs(how) => freeing.struck.push((index, how)),
-            Freed::Failed(fault) => freeing.faults.push((nodes[index].name().to_owned(), fault)),
+            ReleaseReply::Released => freeing.ours += 1,
+            ReleaseReply::NotOurs(how) => freeing.revoked.push((index, how)),
+            ReleaseReply::Failed(fault) => freeing.faults.push((nodes[index].name().to_owned(), fault)),
         }
     }
     // One that answered may have been sent it on an older connection too.
@@ -91,5 +91,5 @@ async fn release(
 /// Takes `waiter` out of the queue everywhere, with whatever its last attempt, for `token`, may still take.
 pub async fn leave(nodes: &Nodes, key: &Key, token: Token, waiter: &Waiter) {
     let all: Vec<usize> = (0..nodes.len()).collect();
-    release(nodes, &all, key, token, Queued::Leaves(waiter), STRAGGLERS).await;
+    release(nodes, &all, key, token, QueueAction::Leave(waiter), STRAGGLERS).await;
 }

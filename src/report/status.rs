@@ -8,19 +8,19 @@ use nix::unistd::{getpgrp, tcgetpgrp};
 
 use super::stderr;
 use crate::clock;
-use crate::escape::cut;
 use crate::lock::instant::Instant;
+use crate::text::escape::cut;
 
 /// The line.
 #[derive(Debug)]
-pub struct Redrawn {
+pub struct StatusLine {
     wanted: bool,
     every: Duration,
     drawn: Cell<bool>,
     due: Cell<Instant>,
 }
 
-impl Redrawn {
+impl StatusLine {
     /// What takes less than this is not worth a line.
     const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -62,7 +62,7 @@ impl Redrawn {
     }
 }
 
-impl Drop for Redrawn {
+impl Drop for StatusLine {
     fn drop(&mut self) {
         self.clear();
     }

@@ -1,9 +1,9 @@
 //! What `rlock release` is told when a guard becomes it: the same lock on the same nodes, by variables alone.
 
-use super::{LockSettings, Place};
+use super::{LockSettings, StoreConfig};
 use crate::cli::LockArgs;
 use crate::job::handback::HandBack;
-use crate::lock::duration;
+use crate::text::duration;
 
 /// The lock and the nodes as they were typed, with the passwords of their addresses.
 pub(super) fn named(args: &LockArgs) -> Option<HandBack> {
@@ -20,7 +20,7 @@ pub(super) fn named(args: &LockArgs) -> Option<HandBack> {
 /// How to reach the nodes. The password that has no place in an address is handed over as it was read: its file may be gone
 /// by then. `None` for a lock of this machine alone, which the guard holds by a descriptor.
 pub(super) fn reached(named: HandBack, lock: &LockSettings) -> Option<HandBack> {
-    let Place::Servers(servers) = &lock.place else { return None };
+    let StoreConfig::Servers(servers) = &lock.place else { return None };
     let limit = duration::show(lock.schedule.node_timeout());
     let whole = named.with("RLOCK_NODE_TIMEOUT", limit.as_ref())?;
     match servers.iter().find(|access| access.server.password.is_none()).and_then(|access| access.password.as_ref()) {

@@ -7,14 +7,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::{Mode, fchmod};
-use rlock::cli::operator::HeldArgs;
+use rlock::cli::subcommands::HeldArgs;
 use rlock::cli::{self, Command, NodeArgs, OutputArgs, RunArgs, Sources};
 use rlock::exit::{Failure, Outcome, outcome_of};
-use rlock::lock::duration;
-use rlock::lock::schedule::Wishes;
+use rlock::lock::schedule::ScheduleOptions;
 use rlock::node::address::{Address, Secret, Server};
-use rlock::settings::held::{HeldSettings, Reach};
-use rlock::settings::{LockSettings, Place, RunSettings};
+use rlock::settings::token::{NodeSettings, TokenSettings};
+use rlock::settings::{LockSettings, RunSettings, StoreConfig};
+use rlock::text::duration;
 
 use super::is_fit_to_be_shown;
 
@@ -41,8 +41,12 @@ pub(crate) fn hold(input: &[u8]) {
         Command::Run(args) => run(*args, contents, sources),
         Command::Acquire(args) => {
             let lock = args.lock;
-            let wishes =
-                Wishes { ttl: lock.ttl, drift: lock.drift, node_timeout: lock.nodes.node_timeout, kill_after: None };
+            let wishes = ScheduleOptions {
+                ttl: lock.ttl,
+                drift: lock.drift,
+                node_timeout: lock.nodes.node_timeout,
+                kill_after: None,
+            };
             LockSettings::new(lock, wishes, &args.output, sources).map(|lock| place(&lock.place))
         }
         Command::Renew(args) => held(&args.held, &args.output, sources),
@@ -74,7 +78,7 @@ fn run(args: RunArgs, contents: &str, sources: &Sources) -> Result<(), Failure> 
     let variable = |name| settings.environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
     let text = |name| variable(name).map(|value| value.into_string().expect("text in, text out"));
     assert_eq!(text("RLOCK_TTL").map(|shown| duration::parse(&shown)), Some(Ok(ttl)));
-    let Place::Servers(servers) = &settings.lock.place else { return Ok(()) };
+    let StoreConfig::Servers(servers) = &settings.lock.place else { return Ok(()) };
     for access in servers.iter().filter(|access| has_file && access.server.password.is_none()) {
         let password = access.password.as_ref().map(Secret::reveal);
         assert_eq!(password, contents.lines().next(), "the password is the file's first line");
@@ -90,15 +94,15 @@ fn run(args: RunArgs, contents: &str, sources: &Sources) -> Result<(), Failure> 
 }
 
 fn held(args: &HeldArgs, output: &OutputArgs, sources: &Sources) -> Result<(), Failure> {
-    HeldSettings::new(args, output, sources).map(|settings| place(&settings.reach.place))
+    TokenSettings::new(args, output, sources).map(|settings| place(&settings.reach.place))
 }
 
 fn reach(args: &NodeArgs, sources: &Sources) -> Result<(), Failure> {
-    Reach::new(args, sources).map(|reach| place(&reach.place))
+    NodeSettings::new(args, sources).map(|reach| place(&reach.place))
 }
 
-fn place(place: &Place) {
-    let Place::Servers(servers) = place else { return };
+fn place(place: &StoreConfig) {
+    let StoreConfig::Servers(servers) = place else { return };
     assert!((1..=9).contains(&servers.len()));
     for (index, one) in servers.iter().enumerate() {
         assert!(

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use rlock::lock::duration::{parse, parse_or_seconds, show, show_rounded};
 use rlock::lock::instant::Instant;
 use rlock::lock::restart::{self, RestartGuard};
-use rlock::lock::schedule::{LONGEST_TTL, Schedule, Wishes};
+use rlock::lock::schedule::{LONGEST_TTL, Schedule, ScheduleOptions};
+use rlock::text::duration::{parse, parse_or_seconds, show, show_rounded};
 
 use super::is_fit_to_be_shown;
 
@@ -20,7 +20,7 @@ pub(crate) fn hold(input: &[u8]) {
     let drift = words.get(3).and_then(|word| word.parse::<u16>().ok()).unwrap_or(10);
     if let Some(ttl) = at(0) {
         let drift = f64::from(drift.min(500)) / 1000.0;
-        a_schedule(Wishes { ttl, drift, node_timeout: at(1), kill_after: at(2) });
+        a_schedule(ScheduleOptions { ttl, drift, node_timeout: at(1), kill_after: at(2) });
     }
 }
 
@@ -44,7 +44,7 @@ fn a_duration(text: &str) {
     }
 }
 
-fn a_schedule(wishes: Wishes) {
+fn a_schedule(wishes: ScheduleOptions) {
     let schedule = match Schedule::new(wishes) {
         Ok(schedule) => schedule,
         Err(unfit) => return is_fit_to_be_shown(&unfit.to_string(), 1000),

@@ -12,7 +12,7 @@ pub(crate) mod values;
 /// `text` may be shown: it is one line, a terminal acts on nothing in it, and it ends.
 #[track_caller]
 pub(crate) fn is_fit_to_be_shown(text: &str, longest: usize) {
-    assert_eq!(rlock::escape::text(text), text, "a terminal would act on it");
+    assert_eq!(rlock::text::escape::text(text), text, "a terminal would act on it");
     assert!(text.len() <= longest, "{} bytes, more than {longest}", text.len());
 }
 

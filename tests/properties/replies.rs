@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use redis::Value;
 use rlock::lock::instant::Instant;
-use rlock::lock::occupant::{Occupant, Who};
-use rlock::lock::sight::Sight;
+use rlock::lock::observation::Observation;
+use rlock::lock::occupant::{Occupant, OccupantKind};
 use rlock::node::address::{Endpoint, Server};
-use rlock::node::link::{Access, Effect, Link, REPLY_LIMIT};
-use rlock::node::survey::page;
-use rlock::node::{Answer, Fault, Inquiry, Renewal, Vote, reply};
+use rlock::node::redis::connection::{Access, Connection, Effect, REPLY_LIMIT};
+use rlock::node::redis::reply;
+use rlock::node::redis::scan::page;
+use rlock::node::{Answer, Fault, Renewal, ServerInfo, Vote};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 
@@ -55,7 +56,7 @@ async fn conversation(server: Hostile, resp3: bool) {
     let server_meant = Server { endpoint, user: None, password: None, db: 0 };
     let access = Access { server: server_meant, password: None, trust: None };
     let (told, mut wakes) = mpsc::channel(WAKES);
-    let link = match in_time(Link::over(&access, server, REPLY_LIMIT, resp3.then_some(told))).await {
+    let link = match in_time(Connection::over(&access, server, REPLY_LIMIT, resp3.then_some(told))).await {
         Ok(link) => link,
         Err(fault) => return a_fault(&fault),
     };
@@ -100,7 +101,7 @@ fn understood(value: &Value) {
                 Vote::Restarted => {}
                 Vote::Failed(fault) => a_fault(&fault),
             }
-            if let Inquiry::Forbidden(why) = server {
+            if let ServerInfo::Forbidden(why) = server {
                 is_fit_to_be_shown(&why, LONGEST_MESSAGE);
             }
             if let Some(why) = place.and_then(|place| place.refused) {
@@ -125,8 +126,8 @@ fn understood(value: &Value) {
             a_fault(&fault);
         }
     }
-    match reply::sight(value, now) {
-        Ok(sight) => a_sight(&sight),
+    match reply::observation(value, now) {
+        Ok(observation) => a_sight(&observation),
         Err(fault) => a_fault(&fault),
     }
     if let Some((cursor, _)) = page(value.clone()) {
@@ -135,18 +136,18 @@ fn understood(value: &Value) {
     }
 }
 
-fn a_sight(sight: &Sight) {
-    let Sight { occupant, foreign, queue, asked, .. } = sight;
+fn a_sight(observation: &Observation) {
+    let Observation { occupant, foreign, queue, asked, .. } = observation;
     if let Some(occupant) = occupant {
         is_fit_to_be_shown(&occupant.to_string(), LONGEST_OCCUPANT);
         assert_eq!(occupant.holder().is_none(), foreign.is_some(), "a lock of ours is never cleared as a foreign one");
     }
     for ticket in queue {
-        let next = Occupant { who: Who::Waiter(ticket.waiter.clone()), ttl: None };
+        let next = Occupant { who: OccupantKind::Waiter(ticket.waiter.clone()), ttl: None };
         is_fit_to_be_shown(&next.to_string(), LONGEST_MESSAGE);
     }
     for drift in [0.0, 0.01, 0.5] {
-        assert!(sight.stands_until(drift) >= *asked);
+        assert!(observation.valid_until(drift) >= *asked);
     }
 }
 

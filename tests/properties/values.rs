@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use rlock::lock::details::LARGEST_VALUE;
-use rlock::lock::duration;
-use rlock::lock::glob::Glob;
 use rlock::lock::key::Key;
-use rlock::lock::occupant::{Occupant, Sighting, Who};
+use rlock::lock::occupant::{Occupant, OccupantKind, RawValue};
 use rlock::lock::queue::Waiter;
 use rlock::lock::schedule::LONGEST_TTL;
 use rlock::lock::token::Token;
+use rlock::text::duration;
+use rlock::text::glob::Glob;
 
 use super::{is_fit_to_be_shown, shown};
 
@@ -18,7 +18,7 @@ pub(crate) fn hold(input: &[u8]) {
     for kind in ["string", "hash", "\x1b[2J"] {
         for (longer, ttl) in [(0, None), (9, Some(Duration::MAX))] {
             let length = head.len() as u64 + longer;
-            a_value(&Sighting { kind: kind.to_owned(), length, head: head.to_vec(), ttl });
+            a_value(&RawValue { kind: kind.to_owned(), length, head: head.to_vec(), ttl });
         }
     }
     let Ok(text) = std::str::from_utf8(head) else { return };
@@ -26,7 +26,7 @@ pub(crate) fn hold(input: &[u8]) {
         let again: Waiter = waiter.to_string().parse().expect("a waiter is read back");
         assert_eq!((again.id, again.pid, again.since), (waiter.id, waiter.pid, waiter.since));
         is_fit_to_be_shown(&waiter.channel(), 100);
-        let occupant = Occupant { who: Who::Waiter(waiter), ttl: None };
+        let occupant = Occupant { who: OccupantKind::Waiter(waiter), ttl: None };
         is_fit_to_be_shown(&occupant.to_string(), shown(200));
     }
     if let Ok(token) = text.parse::<Token>() {
@@ -45,7 +45,7 @@ pub(crate) fn hold(input: &[u8]) {
     assert!(Glob::new(&literal(name)).matches(name), "{name:?} does not match itself");
 }
 
-fn a_value(seen: &Sighting) {
+fn a_value(seen: &RawValue) {
     let occupant = Occupant::from(seen.clone());
     is_fit_to_be_shown(&occupant.to_string(), shown(seen.head.len()));
     assert!(occupant.lease_length().is_none_or(|length| length <= LONGEST_TTL));
@@ -54,7 +54,7 @@ fn a_value(seen: &Sighting) {
     let written = |value: String| {
         assert!(value.len() <= LARGEST_VALUE, "{} bytes", value.len());
         let head = value.into_bytes();
-        Occupant::from(Sighting { kind: "string".to_owned(), length: head.len() as u64, head, ttl: None })
+        Occupant::from(RawValue { kind: "string".to_owned(), length: head.len() as u64, head, ttl: None })
     };
     // What is written of it is read as the same, and its tombstone as the same, broken.
     let own = rlock::lock::details::Details { broken: None, ..details.clone() }.fitted();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rlock::lock::ballot::{Ballot, Verdict};
 use rlock::lock::fence::Fence;
 use rlock::lock::instant::Instant;
-use rlock::lock::lease::{Lease, Struck};
+use rlock::lock::lease::{Lease, Revoked};
 use rlock::lock::quorum::Quorum;
 use rlock::lock::restart;
 
@@ -96,7 +96,7 @@ enum Reply {
     /// With the counter, before anything was changed.
     Renewed(u64),
     Healed(u64),
-    Struck(Struck, u64),
+    Revoked(Revoked, u64),
 }
 
 #[derive(Clone)]
@@ -124,7 +124,7 @@ struct Client {
 struct Known {
     vote: u64,
     end: u64,
-    struck: Option<(Struck, u64)>,
+    revoked: Option<(Revoked, u64)>,
     unproven: Option<u64>,
     vouched: u64,
 }
@@ -199,7 +199,7 @@ impl Reply {
         match self {
             Self::Granted(fence) => Some(fence.get()),
             Self::Renewed(counter) | Self::Healed(counter) => Some(*counter),
-            Self::Denied(_) | Self::Struck(..) => None,
+            Self::Denied(_) | Self::Revoked(..) => None,
         }
     }
 }
@@ -218,17 +218,17 @@ impl Known {
                     self.unproven = Some(now);
                 }
                 self.end = self.end.max(end);
-                self.struck = None;
+                self.revoked = None;
                 match reply {
                     Reply::Granted(fence) if asking && !confirming => self.vote = fence.get() + 2,
                     Reply::Renewed(_) if asking => self.vote = 2,
                     _ => {}
                 }
             }
-            Reply::Denied(_) | Reply::Struck(..) => {
+            Reply::Denied(_) | Reply::Revoked(..) => {
                 self.vote = u64::from(asking);
-                if let Reply::Struck(how, _) = reply {
-                    *self = Self { end: 0, struck: Some((*how, now)), unproven: None, ..*self };
+                if let Reply::Revoked(how, _) = reply {
+                    *self = Self { end: 0, revoked: Some((*how, now)), unproven: None, ..*self };
                 }
             }
         }
@@ -486,8 +486,8 @@ impl World {
                 (asked, token, reply)
             }
             Request::Renew { token, asked, .. } | Request::Heal { token, asked, .. } => {
-                let how = if holder.is_some() { Struck::Another } else { Struck::Absent };
-                (asked, token, Reply::Struck(how, node.counter))
+                let how = if holder.is_some() { Revoked::TakenOver } else { Revoked::Missing };
+                (asked, token, Reply::Revoked(how, node.counter))
             }
         };
         let client = &next.clients[index];
@@ -512,14 +512,14 @@ impl World {
                 false
             }
             (Phase::Asking { ballot, .. }, Reply::Denied(held)) => {
-                ballot.miss(node, held.then_some(Struck::Another), now);
+                ballot.miss(node, held.then_some(Revoked::TakenOver), now);
                 false
             }
             (Phase::Asking { ballot, .. }, Reply::Renewed(_)) => {
                 ballot.confirmed(node, sent, end);
                 false
             }
-            (Phase::Asking { ballot, .. }, Reply::Struck(how, _)) => {
+            (Phase::Asking { ballot, .. }, Reply::Revoked(how, _)) => {
                 ballot.miss(node, Some(how), now);
                 false
             }
@@ -539,15 +539,15 @@ impl World {
                 }
                 false
             }
-            (Phase::Holding { lease, .. }, Reply::Struck(how, counter)) => {
-                client.told[node] = (how == Struck::Absent).then_some(counter);
-                if how == Struck::Another || !lease.wants_healing(node) {
-                    lease.strike(node, how, now);
+            (Phase::Holding { lease, .. }, Reply::Revoked(how, counter)) => {
+                client.told[node] = (how == Revoked::Missing).then_some(counter);
+                if how == Revoked::TakenOver || !lease.wants_healing(node) {
+                    lease.revoke(node, how, now);
                 }
                 lease.loss(now).is_some()
             }
             (Phase::Holding { lease, .. }, Reply::Denied(true)) => {
-                lease.strike(node, Struck::Another, now);
+                lease.revoke(node, Revoked::TakenOver, now);
                 lease.loss(now).is_some()
             }
             (Phase::Holding { .. }, Reply::Denied(false)) | (Phase::Idle, _) => false,

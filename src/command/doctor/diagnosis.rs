@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::exit::Outcome;
-use crate::lock::duration;
 use crate::lock::quorum::Quorum;
 use crate::lock::restart::{self, RestartGuard};
-use crate::node::exam::Exam;
-use crate::node::rights::{CHANNELS, Lacks};
+use crate::node::redis::acl::{CHANNELS, Impact};
+use crate::node::redis::probe::Probe;
 use crate::node::{Fault, FaultKind};
+use crate::text::duration;
 
 use super::writes;
 
@@ -57,7 +57,7 @@ pub(super) struct Use {
 }
 
 /// All findings, the nodes' in their order.
-pub(super) fn of(exams: &[Result<Exam, Fault>], how: &Use) -> Vec<Finding> {
+pub(super) fn of(exams: &[Result<Probe, Fault>], how: &Use) -> Vec<Finding> {
     let mut findings = Vec::new();
     let votes = Votes::of(exams);
     let reference = median(exams);
@@ -92,14 +92,14 @@ struct Votes {
 }
 
 impl Votes {
-    fn of(exams: &[Result<Exam, Fault>]) -> Self {
+    fn of(exams: &[Result<Probe, Fault>]) -> Self {
         let quorum = Quorum::of(exams.len());
         let refused = exams.iter().filter(|exam| refuses(exam)).count();
-        let votes = |exam: &&Result<Exam, Fault>| {
-            let takes = |exam: &Exam| !is_replica(exam) && writes::obstacle(exam).is_none_or(|it| !it.certain);
+        let votes = |exam: &&Result<Probe, Fault>| {
+            let takes = |exam: &Probe| !is_replica(exam) && writes::obstacle(exam).is_none_or(|it| !it.certain);
             !refuses(exam) && exam.as_ref().is_ok_and(takes)
         };
-        Self { majority: exams.iter().filter(votes).count() >= quorum.needed(), refused: refused > quorum.spare() }
+        Self { majority: exams.iter().filter(votes).count() >= quorum.needed(), refused: refused > quorum.tolerated() }
     }
 
     /// The level of what costs a node its vote.
@@ -113,14 +113,14 @@ impl Votes {
     }
 }
 
-fn refuses(exam: &Result<Exam, Fault>) -> bool {
+fn refuses(exam: &Result<Probe, Fault>) -> bool {
     match exam {
         Err(fault) => fault.kind == FaultKind::Refused,
-        Ok(exam) => !exam.closed.is_empty() || exam.lacking.iter().any(|right| right.lacks == Lacks::Locks),
+        Ok(exam) => !exam.closed.is_empty() || exam.lacking.iter().any(|right| right.lacks == Impact::Required),
     }
 }
 
-fn is_replica(exam: &Exam) -> bool {
+fn is_replica(exam: &Probe) -> bool {
     exam.field("role") == Some("slave")
 }
 
@@ -137,9 +137,9 @@ fn away(fault: &Fault, votes: Votes, say: &mut impl FnMut(Level, String, &str)) 
     }
 }
 
-fn rights(exam: &Exam, nodes: usize, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
+fn rights(exam: &Probe, nodes: usize, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
     let refused: Vec<&str> =
-        exam.lacking.iter().filter(|right| right.lacks == Lacks::Locks).map(|right| right.name).collect();
+        exam.lacking.iter().filter(|right| right.lacks == Impact::Required).map(|right| right.name).collect();
     let cure = "grant what the ACL line below says";
     if !refused.is_empty() {
         say(votes.refusal(), format!("the user may not use {}", refused.join(", ")), cure);
@@ -152,11 +152,11 @@ fn rights(exam: &Exam, nodes: usize, votes: Votes, say: &mut impl FnMut(Level, S
         let names = group.iter().map(|right| right.name).collect::<Vec<_>>().join(", ");
         let what = |lacks: &str| format!("the user may not use {names}: {lacks}");
         match group[0].lacks {
-            Lacks::Locks => {}
+            Impact::Required => {}
             // Of a single node no restart is waited out, and nothing is to differ from it.
-            Lacks::Comfort(lacks) if names == "info" && nodes == 1 => say(Level::Note, what(lacks), cure),
-            Lacks::Comfort(lacks) => say(Level::Warn, what(lacks), cure),
-            Lacks::Detail(lacks) => say(Level::Note, what(lacks), cure),
+            Impact::Degraded(lacks) if names == "info" && nodes == 1 => say(Level::Note, what(lacks), cure),
+            Impact::Degraded(lacks) => say(Level::Warn, what(lacks), cure),
+            Impact::Cosmetic(lacks) => say(Level::Note, what(lacks), cure),
         }
     }
     if exam.deaf {
@@ -166,7 +166,7 @@ fn rights(exam: &Exam, nodes: usize, votes: Votes, say: &mut impl FnMut(Level, S
     }
 }
 
-fn server(exam: &Exam, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
+fn server(exam: &Probe, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
     if let Some(version) = exam.field("redis_version")
         && version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u64| major < OLDEST)
     {
@@ -185,7 +185,7 @@ fn server(exam: &Exam, votes: Votes, say: &mut impl FnMut(Level, String, &str)) 
     }
 }
 
-fn memory(exam: &Exam, say: &mut impl FnMut(Level, String, &str)) {
+fn memory(exam: &Probe, say: &mut impl FnMut(Level, String, &str)) {
     if let Some(policy) = exam.field("maxmemory_policy").filter(|policy| *policy != "noeviction") {
         let now = if exam.number("maxmemory") == Some(0) { ", once maxmemory is set" } else { "" };
         let what = format!("maxmemory-policy {policy} can evict a lock that is held{now}");
@@ -212,7 +212,7 @@ fn memory(exam: &Exam, say: &mut impl FnMut(Level, String, &str)) {
     }
 }
 
-fn replicas(exam: &Exam, nodes: usize, say: &mut impl FnMut(Level, String, &str)) {
+fn replicas(exam: &Probe, nodes: usize, say: &mut impl FnMut(Level, String, &str)) {
     let count = exam.number("connected_slaves").filter(|count| *count > 0 && exam.field("role") != Some("slave"));
     if let Some(count) = count {
         let level = if nodes == 1 { Level::Warn } else { Level::Note };
@@ -222,7 +222,7 @@ fn replicas(exam: &Exam, nodes: usize, say: &mut impl FnMut(Level, String, &str)
     }
 }
 
-fn restarted(exam: &Exam, nodes: usize, how: &Use, say: &mut impl FnMut(Level, String, &str)) {
+fn restarted(exam: &Probe, nodes: usize, how: &Use, say: &mut impl FnMut(Level, String, &str)) {
     let span = how.guard.span(nodes, how.ttl);
     let Some(uptime) = exam.number("uptime_in_seconds") else { return };
     if uptime < restart::least_uptime(span) {
@@ -230,7 +230,7 @@ fn restarted(exam: &Exam, nodes: usize, how: &Use, say: &mut impl FnMut(Level, S
     }
 }
 
-fn clock(exam: &Exam, reference: i64, nodes: usize, say: &mut impl FnMut(Level, String, &str)) {
+fn clock(exam: &Probe, reference: i64, nodes: usize, say: &mut impl FnMut(Level, String, &str)) {
     let Some(ahead) = exam.ahead else { return };
     let off = ahead - reference;
     let span = Duration::from_millis(off.unsigned_abs());
@@ -250,7 +250,7 @@ fn clock(exam: &Exam, reference: i64, nodes: usize, say: &mut impl FnMut(Level, 
 }
 
 /// The clock in the middle, of the nodes' and ours: one that is wrong does not make the others look so.
-fn median(exams: &[Result<Exam, Fault>]) -> i64 {
+fn median(exams: &[Result<Probe, Fault>]) -> i64 {
     let mut all: Vec<i64> = exams.iter().flatten().filter_map(|exam| exam.ahead).collect();
     if all.len() < 3 {
         all.push(0);
@@ -260,7 +260,7 @@ fn median(exams: &[Result<Exam, Fault>]) -> i64 {
     if all.len() == 2 { 0 } else { all[all.len() / 2] }
 }
 
-fn speed(exam: &Exam, how: &Use, say: &mut impl FnMut(Level, String, &str)) {
+fn speed(exam: &Probe, how: &Use, say: &mut impl FnMut(Level, String, &str)) {
     if exam.round_trip > how.node_timeout / 2 {
         let (trip, limit) = (duration::show_rounded(exam.round_trip), duration::show(how.node_timeout));
         let what = format!("a round trip takes {trip}, more than half of the {limit} that a node is given");
@@ -269,9 +269,9 @@ fn speed(exam: &Exam, how: &Use, say: &mut impl FnMut(Level, String, &str)) {
 }
 
 /// What concerns all of them.
-fn set(exams: &[Result<Exam, Fault>]) -> Vec<Finding> {
+fn set(exams: &[Result<Probe, Fault>]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let known: Vec<(usize, &Exam)> =
+    let known: Vec<(usize, &Probe)> =
         exams.iter().enumerate().filter_map(|(node, exam)| Some((node, exam.as_ref().ok()?))).collect();
     for (index, (node, exam)) in known.iter().enumerate() {
         for (_, other) in &known[..index] {
@@ -286,8 +286,9 @@ fn set(exams: &[Result<Exam, Fault>]) -> Vec<Finding> {
     }
     let quorum = Quorum::of(exams.len());
     if exams.len() > 1 && exams.len().is_multiple_of(2) {
-        let (total, needed, spare) = (quorum.total(), quorum.needed(), quorum.spare());
-        let what = format!("of {total} nodes {needed} must agree, so only {spare} may be away, as with {}", total - 1);
+        let (total, needed, tolerated) = (quorum.total(), quorum.needed(), quorum.tolerated());
+        let what =
+            format!("of {total} nodes {needed} must agree, so only {tolerated} may be away, as with {}", total - 1);
         findings.push(Finding { node: None, level: Level::Note, what, cure: "use an odd number".to_owned() });
     }
     findings
@@ -307,11 +308,11 @@ pub(super) fn verdict(findings: &[Finding]) -> Level {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::exam::Write;
+    use crate::node::redis::probe::Write;
 
     #[expect(clippy::unnecessary_wraps, reason = "a diagnosis is of nodes that may not have answered")]
-    fn exam(ahead: i64, info: &[(&str, &str)]) -> Result<Exam, Fault> {
-        Ok(Exam {
+    fn exam(ahead: i64, info: &[(&str, &str)]) -> Result<Probe, Fault> {
+        Ok(Probe {
             round_trip: Duration::from_millis(1),
             ahead: Some(ahead),
             info: info.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
@@ -323,7 +324,7 @@ mod tests {
         })
     }
 
-    fn found(exams: &[Result<Exam, Fault>], guard: RestartGuard) -> Vec<Finding> {
+    fn found(exams: &[Result<Probe, Fault>], guard: RestartGuard) -> Vec<Finding> {
         let how = Use { ttl: Duration::from_secs(30), node_timeout: Duration::from_secs(1), guard };
         of(exams, &how)
     }
@@ -347,7 +348,7 @@ mod tests {
     fn the_worst_finding_decides() {
         let gone = || Err(Fault::new(FaultKind::Unknown, "no answer"));
         let refused = || Err(Fault::new(FaultKind::Refused, "WRONGPASS"));
-        let level = |exams: &[Result<Exam, Fault>]| verdict(&found(exams, RestartGuard::Off));
+        let level = |exams: &[Result<Probe, Fault>]| verdict(&found(exams, RestartGuard::Off));
         assert_eq!(level(&[exam(0, &[])]), Level::Note);
         assert_eq!(level(&[exam(0, &[]), gone(), exam(0, &[])]), Level::Warn);
         assert_eq!(level(&[exam(0, &[]), gone(), gone()]), Level::Unfit(Outcome::Unreachable));
@@ -356,7 +357,7 @@ mod tests {
         assert_eq!(level(&[gone(), refused(), exam(0, &[])]), Level::Unfit(Outcome::Unreachable));
         assert_eq!(level(&[refused(), refused(), exam(0, &[])]), Level::Unfit(Outcome::Refused));
         assert_eq!(level(&[refused()]), Level::Unfit(Outcome::Refused));
-        let full = || exam(0, &[]).map(|exam| Exam { write: Write::Refused("OOM".to_owned()), ..exam });
+        let full = || exam(0, &[]).map(|exam| Probe { write: Write::Refused("OOM".to_owned()), ..exam });
         assert_eq!(level(&[full()]), Level::Unfit(Outcome::Unreachable));
         assert_eq!(level(&[full(), exam(0, &[]), exam(0, &[])]), Level::Warn);
         assert_eq!(level(&[full(), full(), exam(0, &[])]), Level::Unfit(Outcome::Unreachable));

@@ -3,7 +3,7 @@
 //! The server was sent a write that changes nothing, so its own answer decides. Where an ACL kept that from being tried,
 //! INFO is what is left; what it cannot tell for certain is a warning.
 
-use crate::node::exam::{Exam, Write};
+use crate::node::redis::probe::{Probe, Write};
 
 /// Why a server takes no lock.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ enum Condition {
 }
 
 impl Condition {
-    fn what(self, exam: &Exam) -> String {
+    fn what(self, exam: &Probe) -> String {
         let field = |name| exam.field(name).unwrap_or("?");
         match self {
             Self::Memory => {
@@ -61,7 +61,7 @@ impl Condition {
 }
 
 /// What keeps the server from setting a key, if anything does. A replica is none of this module's business.
-pub(super) fn obstacle(exam: &Exam) -> Option<Obstacle> {
+pub(super) fn obstacle(exam: &Probe) -> Option<Obstacle> {
     match &exam.write {
         Write::Refused(why) => Some(refused(exam, why)),
         Write::Taken => failed_snapshot(exam, "its last snapshot failed"),
@@ -72,7 +72,7 @@ pub(super) fn obstacle(exam: &Exam) -> Option<Obstacle> {
 }
 
 /// The server's own words, explained.
-fn refused(exam: &Exam, why: &str) -> Obstacle {
+fn refused(exam: &Probe, why: &str) -> Obstacle {
     let condition = match why.split(' ').next().unwrap_or_default() {
         "OOM" => Some(Condition::Memory),
         "NOREPLICAS" => Some(Condition::Replicas),
@@ -88,7 +88,7 @@ fn refused(exam: &Exam, why: &str) -> Obstacle {
 }
 
 /// What INFO proves.
-fn by_info(exam: &Exam) -> Option<Obstacle> {
+fn by_info(exam: &Probe) -> Option<Obstacle> {
     let (used, most) = (exam.number("used_memory"), exam.number("maxmemory").filter(|most| *most > 0));
     // Buffers for replicas and for the append-only file do not count, and another policy makes room first.
     let counted = used.map(|used| used.saturating_sub(exam.number("mem_not_counted_for_evict").unwrap_or_default()));
@@ -106,12 +106,12 @@ fn by_info(exam: &Exam) -> Option<Obstacle> {
     Some(Obstacle { certain: true, what: condition.what(exam), cure: condition.cure() })
 }
 
-fn failed_snapshot(exam: &Exam, what: &str) -> Option<Obstacle> {
+fn failed_snapshot(exam: &Probe, what: &str) -> Option<Obstacle> {
     let failed = is(exam, "rdb_last_bgsave_status", "err");
     failed.then(|| Obstacle { certain: false, what: what.to_owned(), cure: Condition::Snapshot.cure() })
 }
 
-fn is(exam: &Exam, field: &str, value: &str) -> bool {
+fn is(exam: &Probe, field: &str, value: &str) -> bool {
     exam.field(field) == Some(value)
 }
 
@@ -121,8 +121,8 @@ mod tests {
 
     use super::*;
 
-    fn exam(write: Write, info: &[(&str, &str)]) -> Exam {
-        Exam {
+    fn exam(write: Write, info: &[(&str, &str)]) -> Probe {
+        Probe {
             round_trip: Duration::from_millis(1),
             ahead: None,
             info: info.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),

@@ -4,26 +4,26 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::escape;
 use crate::lock::census::{Census, State};
 use crate::lock::key::Key;
-use crate::lock::occupant::Who;
+use crate::lock::occupant::OccupantKind;
 use crate::lock::queue::Waiter;
 use crate::redlock::Nodes;
-use crate::redlock::look::Looks;
+use crate::redlock::observe::Observations;
+use crate::text::escape;
 
 /// One line: an array with one object a key.
-pub(super) fn of(rows: &[(Key, Looks)], nodes: &Nodes) -> String {
+pub(super) fn of(rows: &[(Key, Observations)], nodes: &Nodes) -> String {
     // One after the other: a value takes ten times as much as its text.
     let all: Vec<String> =
         rows.iter().map(|(key, looks)| escape::json(&object(key, looks, nodes).to_string())).collect();
     format!("[{}]\n", all.join(","))
 }
 
-fn object(key: &Key, looks: &Looks, nodes: &Nodes) -> Value {
+fn object(key: &Key, looks: &Observations, nodes: &Nodes) -> Value {
     let census = looks.census();
     let who = census.holder().map(|occupant| &occupant.who);
-    let fence = if let Some(Who::Holder(token, _)) = who { census.fence(*token) } else { None };
+    let fence = if let Some(OccupantKind::Holder(token, _)) = who { census.fence(*token) } else { None };
     json!({
         "key": key.typed(),
         "state": match census.state() {
@@ -33,12 +33,12 @@ fn object(key: &Key, looks: &Looks, nodes: &Nodes) -> Value {
         },
         "mode": "exclusive",
         "holder": who.and_then(holder),
-        "foreign": matches!(who, Some(Who::Foreign(_))),
-        "what": if let Some(Who::Foreign(what)) = who { Some(what) } else { None },
+        "foreign": matches!(who, Some(OccupantKind::Foreign(_))),
+        "what": if let Some(OccupantKind::Foreign(what)) = who { Some(what) } else { None },
         "ttl_ms": who.and_then(|_| census.ttl()).map(millis),
         "fence": fence.map(crate::lock::fence::Fence::get),
         "votes": {
-            "held": census.foremost().map_or(0, |(_, votes)| votes),
+            "held": census.leading().map_or(0, |(_, votes)| votes),
             "needed": census.quorum().needed(),
             "total": census.quorum().total(),
         },
@@ -48,8 +48,8 @@ fn object(key: &Key, looks: &Looks, nodes: &Nodes) -> Value {
     })
 }
 
-fn holder(who: &Who) -> Option<Value> {
-    let Who::Holder(token, details) = who else { return None };
+fn holder(who: &OccupantKind) -> Option<Value> {
+    let OccupantKind::Holder(token, details) = who else { return None };
     Some(json!({
         "token": token.to_string(),
         "host": details.host,
@@ -63,15 +63,15 @@ fn holder(who: &Who) -> Option<Value> {
     }))
 }
 
-fn at_node(node: usize, looks: &Looks, census: &Census, nodes: &Nodes) -> Value {
-    let sight = looks.sights[node].as_ref();
-    let state = match (sight, census.agrees(node)) {
+fn at_node(node: usize, looks: &Observations, census: &Census, nodes: &Nodes) -> Value {
+    let observation = looks.sights[node].as_ref();
+    let state = match (observation, census.agrees_with_leading(node)) {
         (None, _) => "unknown",
         (Some(_), None) => "free",
         (Some(_), Some(true)) => "held",
         (Some(_), Some(false)) => "other",
     };
-    let ttl = sight.and_then(|sight| sight.occupant.as_ref()).and_then(|occupant| occupant.ttl);
+    let ttl = observation.and_then(|observation| observation.occupant.as_ref()).and_then(|occupant| occupant.ttl);
     let error = looks.faults.iter().find(|(failed, _)| *failed == node).map(|(_, fault)| fault.why.as_str());
     json!({ "node": nodes[node].name(), "state": state, "ttl_ms": ttl.map(millis), "error": error })
 }

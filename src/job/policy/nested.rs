@@ -6,7 +6,7 @@
 
 use nix::sys::signal::Signal;
 
-use super::{Action, Caught, Ending, Instant, Nested, OnLost, Phase, Policy, Terms, Wishes};
+use super::{Action, CaughtSignal, ExitStatus, Instant, Nested, OnLost, Phase, Policy, PolicyOptions, Terms};
 
 /// The signals that end nested runs.
 const ENDING: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
@@ -21,9 +21,9 @@ pub(super) fn is_for_rlock(action: Action) -> bool {
 
 impl Policy {
     /// A nested run starts its command `now`. The outer rlock keeps the lease and has said what it means: `terms`.
-    pub fn nested(wishes: Wishes, terms: Terms, now: Instant) -> Self {
+    pub fn nested(wishes: PolicyOptions, terms: Terms, now: Instant) -> Self {
         // The command must not outlive the lock, whatever is wished here: the promise was made to the outer rlock's user.
-        Self::under(Wishes { on_lost: OnLost::Kill, ..wishes }, terms, now)
+        Self::under(PolicyOptions { on_lost: OnLost::Kill, ..wishes }, terms, now)
     }
 
     /// What nested runs are told; `None`: their commands are to be killed at once.
@@ -72,13 +72,13 @@ impl Policy {
 
     /// The command has ended, and nested runs have not. A signal of which it died ends them too: in a session of their own
     /// they did not get it.
-    pub(super) fn linger(&mut self, ending: Ending, now: Instant) -> Vec<Action> {
+    pub(super) fn linger(&mut self, ending: ExitStatus, now: Instant) -> Vec<Action> {
         self.nested = Nested::Alone;
         let mut actions = vec![Action::SayLingering];
         let died_of = |signal: Signal| {
             let number = signal as i32;
-            ending == Ending::Killed(number)
-                || matches!(ending, Ending::Exited(code) if i32::from(code) == 128 + number)
+            ending == ExitStatus::Killed(number)
+                || matches!(ending, ExitStatus::Exited(code) if i32::from(code) == 128 + number)
         };
         if self.asked.is_some_and(|signal| ENDING.contains(&signal) && died_of(signal)) {
             actions.extend(self.stop_unhurried(now));
@@ -87,11 +87,11 @@ impl Policy {
     }
 
     /// A signal that would end the command ends the nested runs.
-    pub(super) fn caught_lingering(&mut self, caught: Caught, now: Instant) -> Vec<Action> {
+    pub(super) fn caught_lingering(&mut self, caught: CaughtSignal, now: Instant) -> Vec<Action> {
         let ends = ENDING.contains(&caught.signal);
         if ends && caught.from_terminal {
             // As if the command had been there to die of it: a shell's loop stops.
-            self.ending = Some(Ending::Killed(caught.signal as i32));
+            self.ending = Some(ExitStatus::Killed(caught.signal as i32));
             self.interrupted = Some(caught.signal);
         }
         if ends && matches!(self.phase, Phase::Running | Phase::Suspended { .. }) {
@@ -104,9 +104,9 @@ impl Policy {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Event, Foreground, Loss, Measure, Outcome};
+    use super::super::{Event, Foreground, Loss, Outcome, Reaction};
     use super::*;
-    use crate::lock::schedule::{Schedule, Wishes as Times};
+    use crate::lock::schedule::{Schedule, ScheduleOptions as Times};
     use std::time::Duration;
 
     const TERM: Action = Action::SendAndContinue(Signal::SIGTERM);
@@ -115,10 +115,10 @@ mod tests {
         Instant::from_nanos(ms * 1_000_000)
     }
 
-    fn wishes() -> Wishes {
+    fn wishes() -> PolicyOptions {
         let times = Times { ttl: Duration::from_secs(30), drift: 0.01, node_timeout: None, kill_after: None };
         let schedule = Schedule::new(times).unwrap();
-        Wishes { schedule, on_lost: OnLost::Kill, first_signal: Signal::SIGTERM, max_run: None, contain: false }
+        PolicyOptions { schedule, on_lost: OnLost::Kill, first_signal: Signal::SIGTERM, max_run: None, contain: false }
     }
 
     fn terms(signal_at: u64, kill_at: u64) -> Terms {
@@ -129,7 +129,7 @@ mod tests {
     fn lingering(code: u8) -> Policy {
         let mut p = Policy::new(wishes(), wishes().schedule.tenure(at(0)), at(0));
         assert_eq!(p.on(Event::Nested(true), at(1)), []);
-        let ended = Event::Ended(Ending::Exited(code), Foreground::Nobodys);
+        let ended = Event::Ended(ExitStatus::Exited(code), Foreground::Nobodys);
         assert_eq!(p.on(ended, at(2)), [Action::SayLingering]);
         p
     }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_lease_that_is_lost_for_nested_runs_only_is_told_to_them_and_not_to_the_group() {
         let mut p = lingering(0);
-        assert_eq!(p.on(Event::Tick, lease().signal_at), [Action::SayLost(Measure::Signalled)]);
+        assert_eq!(p.on(Event::Tick, lease().signal_at), [Action::SayLost(Reaction::Signalled)]);
         let told = p.terms_of_nested().unwrap();
         assert_eq!((told.signal_at, told.kill_at), (lease().signal_at, lease().kill_at));
         assert!(!p.welcomes_nested());
@@ -167,7 +167,7 @@ mod tests {
     fn a_signal_ends_nested_runs_when_the_command_has_ended() {
         for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM] {
             let mut p = lingering(7);
-            assert_eq!(p.on(Event::Caught(Caught { signal, from_terminal: false }), at(100)), []);
+            assert_eq!(p.on(Event::CaughtSignal(CaughtSignal { signal, from_terminal: false }), at(100)), []);
             let told = p.terms_of_nested().unwrap();
             assert_eq!((told.signal_at, told.kill_at), (at(100), at(100) + wishes().schedule.grace()));
             assert_eq!(p.on(Event::Tick, told.kill_at), []);
@@ -181,14 +181,14 @@ mod tests {
     fn a_signal_of_which_the_command_died_ends_nested_runs_too() {
         let signal = Signal::SIGTERM;
         for (ending, ends) in [
-            (Ending::Killed(15), true),
-            (Ending::Exited(143), true),
-            (Ending::Exited(0), false),
-            (Ending::Killed(9), false),
+            (ExitStatus::Killed(15), true),
+            (ExitStatus::Exited(143), true),
+            (ExitStatus::Exited(0), false),
+            (ExitStatus::Killed(9), false),
         ] {
             let mut p = Policy::new(wishes(), wishes().schedule.tenure(at(0)), at(0));
             p.on(Event::Nested(true), at(1));
-            p.on(Event::Caught(Caught { signal, from_terminal: false }), at(2));
+            p.on(Event::CaughtSignal(CaughtSignal { signal, from_terminal: false }), at(2));
             assert_eq!(p.on(Event::Ended(ending, Foreground::Nobodys), at(100)), [Action::SayLingering]);
             let told = p.terms_of_nested().map(|told| told.signal_at);
             assert_eq!(told == Some(at(100)), ends, "{ending:?}");
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_terminal_that_interrupts_nested_runs_interrupts_rlock() {
         let mut p = lingering(0);
-        p.on(Event::Caught(Caught { signal: Signal::SIGINT, from_terminal: true }), at(100));
+        p.on(Event::CaughtSignal(CaughtSignal { signal: Signal::SIGINT, from_terminal: true }), at(100));
         assert_eq!(p.on(Event::Nested(false), at(101)), [Action::Finish]);
         assert_eq!(p.outcome(true), Outcome::Interrupted(2));
     }
@@ -209,7 +209,7 @@ mod tests {
         p.on(Event::Nested(true), at(1));
         p.on(Event::Lost(Loss::TakenOver), at(2));
         assert_eq!(p.terms_of_nested(), None);
-        p.on(Event::Ended(Ending::Killed(9), Foreground::Nobodys), at(3));
+        p.on(Event::Ended(ExitStatus::Killed(9), Foreground::Nobodys), at(3));
         assert_eq!(p.on(Event::Gone, at(4)), []);
         assert_eq!(p.on(Event::Nested(false), at(5)), []);
         assert_eq!(p.on(Event::Gone, at(6)), [Action::Finish]);
@@ -217,33 +217,33 @@ mod tests {
 
     #[test]
     fn a_nested_command_is_signalled_and_killed_when_the_outer_rlock_says() {
-        let ignored = Wishes { on_lost: OnLost::Warn, ..wishes() };
+        let ignored = PolicyOptions { on_lost: OnLost::Warn, ..wishes() };
         let mut p = Policy::nested(ignored, terms(1000, 2000), at(0));
         assert_eq!((p.wake_at(), p.guard_kills_at()), (at(1000), at(2000)));
         p.on(Event::Told(terms(11_000, 12_000)), at(900));
         assert_eq!(p.on(Event::Tick, at(1000)), []);
         assert_eq!((p.wake_at(), p.guard_kills_at()), (at(11_000), at(12_000)));
         p.on(Event::Told(terms(950, 1500)), at(1001));
-        assert_eq!(p.on(Event::Tick, at(1001)), [TERM, Action::SayLost(Measure::Signalled)]);
+        assert_eq!(p.on(Event::Tick, at(1001)), [TERM, Action::SayLost(Reaction::Signalled)]);
         assert_eq!(p.wake_at(), at(1500));
         p.on(Event::Told(terms(950, 3000)), at(1400));
         assert_eq!(p.on(Event::Tick, at(1500)), [], "the outer rlock could keep the place for longer");
         assert_eq!(p.on(Event::Tick, at(3000)), [Action::Kill]);
-        assert_eq!(p.on(Event::Ended(Ending::Killed(9), Foreground::Nobodys), at(3001)), []);
+        assert_eq!(p.on(Event::Ended(ExitStatus::Killed(9), Foreground::Nobodys), at(3001)), []);
         assert_eq!(p.on(Event::Gone, at(3002)), [Action::Finish]);
         assert_eq!(p.outcome(true), Outcome::Lost);
     }
 
     #[test]
     fn under_an_outer_rlock_that_only_warns_a_nested_command_goes_on() {
-        let outer = Policy::new(Wishes { on_lost: OnLost::Warn, ..wishes() }, lease().ends, at(0));
+        let outer = Policy::new(PolicyOptions { on_lost: OnLost::Warn, ..wishes() }, lease().ends, at(0));
         let p = Policy::nested(wishes(), outer.terms_of_nested().unwrap(), at(0));
         assert_eq!((p.wake_at(), p.guard_kills_at()), (Instant::NEVER, Instant::NEVER));
     }
 
     #[test]
     fn what_an_outer_rlock_says_does_not_lengthen_the_grace_of_a_nested_max_run() {
-        let wishes = Wishes { max_run: Some(Duration::from_secs(1)), ..wishes() };
+        let wishes = PolicyOptions { max_run: Some(Duration::from_secs(1)), ..wishes() };
         let mut p = Policy::nested(wishes, terms(20_000, 25_000), at(0));
         assert_eq!(p.on(Event::Tick, at(1000)), [TERM, Action::SayTimeIsUp]);
         p.on(Event::Told(terms(30_000, 35_000)), at(1001));

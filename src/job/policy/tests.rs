@@ -7,8 +7,13 @@ use super::*;
 const TTL: Duration = Duration::from_secs(30);
 
 fn schedule() -> Schedule {
-    Schedule::new(crate::lock::schedule::Wishes { ttl: TTL, drift: 0.01, node_timeout: None, kill_after: None })
-        .unwrap()
+    Schedule::new(crate::lock::schedule::ScheduleOptions {
+        ttl: TTL,
+        drift: 0.01,
+        node_timeout: None,
+        kill_after: None,
+    })
+    .unwrap()
 }
 
 fn at(ms: u64) -> Instant {
@@ -20,20 +25,20 @@ fn deadline() -> Instant {
     schedule().tenure(at(0))
 }
 
-fn wishes(on_lost: OnLost) -> Wishes {
-    Wishes { schedule: schedule(), on_lost, first_signal: Signal::SIGTERM, max_run: None, contain: false }
+fn wishes(on_lost: OnLost) -> PolicyOptions {
+    PolicyOptions { schedule: schedule(), on_lost, first_signal: Signal::SIGTERM, max_run: None, contain: false }
 }
 
 fn policy(on_lost: OnLost) -> Policy {
     Policy::new(wishes(on_lost), deadline(), at(0))
 }
 
-fn ended(ending: Ending) -> Event {
+fn ended(ending: ExitStatus) -> Event {
     Event::Ended(ending, Foreground::Nobodys)
 }
 
 fn caught(signal: Signal, from_terminal: bool) -> Event {
-    Event::Caught(Caught { signal, from_terminal })
+    Event::CaughtSignal(CaughtSignal { signal, from_terminal })
 }
 
 const KILL: Action = Action::Kill;
@@ -45,10 +50,10 @@ fn without_renewal_the_command_is_signalled_and_then_killed_before_the_deadline(
     let (term, kill) = (schedule().signal_at(deadline()), schedule().kill_at(deadline()));
     assert_eq!(p.wake_at(), term);
     assert_eq!(p.on(Event::Tick, term.before(Duration::from_millis(1))), []);
-    assert_eq!(p.on(Event::Tick, term), [TERM, Action::SayLost(Measure::Signalled)]);
+    assert_eq!(p.on(Event::Tick, term), [TERM, Action::SayLost(Reaction::Signalled)]);
     assert_eq!(p.wake_at(), kill);
     assert_eq!(p.on(Event::Tick, kill), [KILL]);
-    assert_eq!(p.on(ended(Ending::Killed(9)), kill), []);
+    assert_eq!(p.on(ended(ExitStatus::Killed(9)), kill), []);
     assert!(p.waits_for_the_end());
     assert_eq!(p.on(Event::Gone, kill), [Action::Finish]);
     assert_eq!(p.outcome(true), Outcome::Lost);
@@ -70,21 +75,21 @@ fn a_renewal_after_the_first_signal_does_not_take_it_back() {
     p.on(Event::Tick, term);
     p.on(Event::Extended(schedule().tenure(term)), term);
     assert_eq!(p.wake_at(), schedule().kill_at(deadline()));
-    p.on(ended(Ending::Exited(0)), term);
+    p.on(ended(ExitStatus::Exited(0)), term);
     p.on(Event::Gone, term);
     assert_eq!(p.outcome(true), Outcome::Lost);
 }
 
 #[test]
 fn a_lock_that_was_taken_over_leaves_no_grace() {
-    assert_eq!(policy(OnLost::Kill).on(Event::Lost(Loss::TakenOver), at(1)), [KILL, Action::SayLost(Measure::Killed)]);
+    assert_eq!(policy(OnLost::Kill).on(Event::Lost(Loss::TakenOver), at(1)), [KILL, Action::SayLost(Reaction::Killed)]);
 }
 
 #[test]
 fn a_lock_that_is_absent_leaves_the_grace_only_if_it_can_be_shielded() {
     let lost = || {
         let mut p = policy(OnLost::Kill);
-        assert_eq!(p.on(Event::Lost(Loss::Absent), at(1000)), [TERM, Action::SayLost(Measure::Signalled)]);
+        assert_eq!(p.on(Event::Lost(Loss::Absent), at(1000)), [TERM, Action::SayLost(Reaction::Signalled)]);
         assert_eq!(p.wake_at(), at(1000) + schedule().node_timeout());
         assert_eq!(p.guard_kills_at(), p.wake_at(), "the guard sees to it if rlock stalls now");
         p
@@ -99,7 +104,7 @@ fn a_lock_that_is_absent_leaves_the_grace_only_if_it_can_be_shielded() {
 #[test]
 fn a_lock_that_was_broken_leaves_the_grace_and_no_more_than_the_lease() {
     let mut p = policy(OnLost::Kill);
-    assert_eq!(p.on(Event::Lost(Loss::Broken), at(10_000)), [TERM, Action::SayLost(Measure::Signalled)]);
+    assert_eq!(p.on(Event::Lost(Loss::Broken), at(10_000)), [TERM, Action::SayLost(Reaction::Signalled)]);
     assert_eq!(p.wake_at(), at(15_000));
     assert_eq!(p.on(Event::Tick, at(15_000)), [KILL]);
     let (mut p, late) = (policy(OnLost::Kill), schedule().kill_at(deadline()).before(Duration::from_millis(1)));
@@ -110,14 +115,14 @@ fn a_lock_that_was_broken_leaves_the_grace_and_no_more_than_the_lease() {
 #[test]
 fn woken_past_the_time_to_kill_there_is_no_first_signal() {
     let mut p = policy(OnLost::Kill);
-    assert_eq!(p.on(Event::Tick, deadline()), [KILL, Action::SayLost(Measure::Killed)]);
+    assert_eq!(p.on(Event::Tick, deadline()), [KILL, Action::SayLost(Reaction::Killed)]);
 }
 
 #[test]
 fn what_the_guard_killed_while_we_were_stopped_is_a_loss_though_its_end_is_heard_of_first() {
     let mut policy = policy(OnLost::Kill);
-    let actions = policy.on(ended(Ending::Killed(9)), deadline());
-    assert_eq!(actions, [Action::SayLost(Measure::Killed), Action::Finish]);
+    let actions = policy.on(ended(ExitStatus::Killed(9)), deadline());
+    assert_eq!(actions, [Action::SayLost(Reaction::Killed), Action::Finish]);
     assert_eq!(policy.outcome(false), Outcome::Lost);
 }
 
@@ -126,21 +131,21 @@ fn warn_says_so_once_and_at_the_deadline_only() {
     let mut p = policy(OnLost::Warn);
     assert_eq!(p.wake_at(), deadline());
     assert_eq!(p.on(Event::Tick, schedule().kill_at(deadline())), []);
-    assert_eq!(p.on(Event::Tick, deadline()), [Action::SayLost(Measure::Ignored)]);
+    assert_eq!(p.on(Event::Tick, deadline()), [Action::SayLost(Reaction::Ignored)]);
     assert_eq!(p.on(Event::Lost(Loss::TakenOver), deadline()), []);
-    assert_eq!(p.on(ended(Ending::Exited(5)), deadline()), [Action::Finish]);
+    assert_eq!(p.on(ended(ExitStatus::Exited(5)), deadline()), [Action::Finish]);
     assert_eq!(p.outcome(true), Outcome::Lost);
 }
 
 #[test]
 fn the_commands_code_is_passed_on_and_zero_only_if_the_lock_was_held() {
     for (ending, late, held, outcome) in [
-        (Ending::Exited(0), false, true, Outcome::Exited(0)),
-        (Ending::Exited(0), false, false, Outcome::Lost),
-        (Ending::Exited(0), true, true, Outcome::Lost),
-        (Ending::Exited(3), false, false, Outcome::Exited(3)),
-        (Ending::Exited(3), true, true, Outcome::Exited(3)),
-        (Ending::Killed(15), true, false, Outcome::Killed(15)),
+        (ExitStatus::Exited(0), false, true, Outcome::Exited(0)),
+        (ExitStatus::Exited(0), false, false, Outcome::Lost),
+        (ExitStatus::Exited(0), true, true, Outcome::Lost),
+        (ExitStatus::Exited(3), false, false, Outcome::Exited(3)),
+        (ExitStatus::Exited(3), true, true, Outcome::Exited(3)),
+        (ExitStatus::Killed(15), true, false, Outcome::Killed(15)),
     ] {
         let mut p = policy(OnLost::Kill);
         assert_eq!(p.on(ended(ending), if late { deadline() } else { at(1) }), [Action::Finish]);
@@ -181,7 +186,7 @@ fn rlock_dies_of_what_the_terminal_sent_only_if_the_command_did() {
     {
         let mut p = policy(OnLost::Kill);
         p.on(caught(Signal::SIGINT, from_terminal), at(1));
-        p.on(ended(Ending::Killed(died_of)), at(2));
+        p.on(ended(ExitStatus::Killed(died_of)), at(2));
         assert_eq!(p.outcome(true), outcome);
     }
 }
@@ -189,7 +194,7 @@ fn rlock_dies_of_what_the_terminal_sent_only_if_the_command_did() {
 #[test]
 fn a_command_that_was_interrupted_with_the_terminal_in_its_hands_takes_the_job_with_it() {
     let mut p = policy(OnLost::Kill);
-    let actions = p.on(Event::Ended(Ending::Killed(2), Foreground::Commands), at(1));
+    let actions = p.on(Event::Ended(ExitStatus::Killed(2), Foreground::Commands), at(1));
     assert_eq!(actions, [Action::InterruptJob(Signal::SIGINT), Action::Finish]);
     assert_eq!(p.outcome(true), Outcome::Interrupted(2));
 }
@@ -238,43 +243,43 @@ fn the_lease_is_looked_at_before_a_suspended_command_goes_on() {
         };
         assert_eq!(suspended().on(Event::Resumed(then, continued), at(2)), in_time);
         let late = suspended().on(Event::Resumed(then, continued), deadline());
-        assert_eq!(late, [KILL, Action::SayLost(Measure::Killed)]);
+        assert_eq!(late, [KILL, Action::SayLost(Reaction::Killed)]);
     }
 }
 
 #[test]
 fn time_that_is_up_is_a_signal_a_grace_and_124() {
-    let wishes = Wishes { max_run: Some(Duration::from_secs(5)), ..wishes(OnLost::Kill) };
+    let wishes = PolicyOptions { max_run: Some(Duration::from_secs(5)), ..wishes(OnLost::Kill) };
     let mut p = Policy::new(wishes, deadline(), at(0));
     assert_eq!(p.wake_at(), at(5000));
     assert_eq!(p.on(Event::Tick, at(5000)), [TERM, Action::SayTimeIsUp]);
     assert_eq!(p.wake_at(), at(10_000));
     assert_eq!(p.on(Event::Tick, at(10_000)), [KILL]);
-    p.on(ended(Ending::Killed(9)), at(10_001));
+    p.on(ended(ExitStatus::Killed(9)), at(10_001));
     assert_eq!(p.on(Event::Gone, at(10_002)), [Action::Finish]);
     assert_eq!(p.outcome(true), Outcome::TimeIsUp);
 }
 
 #[test]
 fn a_lease_that_ends_within_the_grace_is_not_waited_out() {
-    let wishes = Wishes { max_run: Some(Duration::from_secs(24)), ..wishes(OnLost::Kill) };
-    let wishes = Wishes { schedule: schedule(), ..wishes };
+    let wishes = PolicyOptions { max_run: Some(Duration::from_secs(24)), ..wishes(OnLost::Kill) };
+    let wishes = PolicyOptions { schedule: schedule(), ..wishes };
     let mut p = Policy::new(wishes, deadline(), at(0));
     p.on(Event::Tick, at(24_000));
     assert!(p.wake_at() <= schedule().kill_at(deadline()));
 }
 
 /// `--ttl 30s --kill-after 2m`.
-fn patient(wishes: Wishes) -> Wishes {
+fn patient(wishes: PolicyOptions) -> PolicyOptions {
     let kill_after = Some(Duration::from_secs(120));
-    let schedule = crate::lock::schedule::Wishes { ttl: TTL, drift: 0.01, node_timeout: None, kill_after };
-    Wishes { schedule: Schedule::new(schedule).unwrap(), ..wishes }
+    let schedule = crate::lock::schedule::ScheduleOptions { ttl: TTL, drift: 0.01, node_timeout: None, kill_after };
+    PolicyOptions { schedule: Schedule::new(schedule).unwrap(), ..wishes }
 }
 
 #[test]
 fn a_grace_longer_than_the_lease_counts_as_given_while_the_lease_is_renewed() {
     let max_run = Some(Duration::from_secs(5));
-    let mut p = Policy::new(patient(Wishes { max_run, ..wishes(OnLost::Kill) }), deadline(), at(0));
+    let mut p = Policy::new(patient(PolicyOptions { max_run, ..wishes(OnLost::Kill) }), deadline(), at(0));
     assert_eq!(p.on(Event::Tick, at(5000)), [TERM, Action::SayTimeIsUp]);
     for renewed in (10_000..=120_000).step_by(10_000) {
         assert_eq!(p.on(Event::Extended(schedule().tenure(at(renewed))), at(renewed)), []);
@@ -284,21 +289,21 @@ fn a_grace_longer_than_the_lease_counts_as_given_while_the_lease_is_renewed() {
     assert_eq!(p.on(Event::Tick, at(125_000)), [KILL]);
 
     // Without renewals the lease ends it.
-    let mut p = Policy::new(patient(Wishes { max_run, ..wishes(OnLost::Kill) }), deadline(), at(0));
+    let mut p = Policy::new(patient(PolicyOptions { max_run, ..wishes(OnLost::Kill) }), deadline(), at(0));
     p.on(Event::Tick, at(5000));
     let last = schedule().kill_at(deadline());
     assert_eq!((p.wake_at(), p.guard_kills_at()), (last, last));
-    assert_eq!(p.on(Event::Tick, last), [KILL, Action::SayLost(Measure::Killed)]);
+    assert_eq!(p.on(Event::Tick, last), [KILL, Action::SayLost(Reaction::Killed)]);
 
-    let mut p = Policy::new(patient(Wishes { contain: true, ..wishes(OnLost::Kill) }), deadline(), at(0));
-    assert_eq!(p.on(ended(Ending::Exited(0)), at(1000)), [TERM]);
+    let mut p = Policy::new(patient(PolicyOptions { contain: true, ..wishes(OnLost::Kill) }), deadline(), at(0));
+    assert_eq!(p.on(ended(ExitStatus::Exited(0)), at(1000)), [TERM]);
     p.on(Event::Extended(schedule().tenure(at(110_000))), at(110_000));
     assert_eq!(p.wake_at(), at(121_000));
 }
 
 #[test]
 fn a_loss_leaves_the_grace_that_fits_though_a_longer_one_had_begun() {
-    let wishes = patient(Wishes { max_run: Some(Duration::from_secs(5)), ..wishes(OnLost::Kill) });
+    let wishes = patient(PolicyOptions { max_run: Some(Duration::from_secs(5)), ..wishes(OnLost::Kill) });
     let grace = wishes.schedule.grace();
     assert!(grace < Duration::from_secs(20));
     let stopping = || {
@@ -308,14 +313,14 @@ fn a_loss_leaves_the_grace_that_fits_though_a_longer_one_had_begun() {
         p
     };
     let mut broken = stopping();
-    assert_eq!(broken.on(Event::Lost(Loss::Broken), at(10_000)), [Action::SayLost(Measure::Signalled)]);
+    assert_eq!(broken.on(Event::Lost(Loss::Broken), at(10_000)), [Action::SayLost(Reaction::Signalled)]);
     assert_eq!(broken.wake_at(), at(10_000) + grace);
     let mut absent = stopping();
     absent.on(Event::Lost(Loss::Absent), at(10_000));
     assert_eq!(absent.wake_at(), at(11_000));
     absent.on(Event::Shielded(schedule().tenure(at(10_000))), at(10_001));
     assert_eq!(absent.wake_at(), at(10_000) + grace);
-    let mut running = Policy::new(Wishes { max_run: None, ..wishes }, deadline(), at(0));
+    let mut running = Policy::new(PolicyOptions { max_run: None, ..wishes }, deadline(), at(0));
     assert_eq!(running.wake_at(), wishes.schedule.signal_at(deadline()));
     running.on(Event::Lost(Loss::Broken), at(1000));
     assert_eq!(running.wake_at(), at(1000) + grace);
@@ -323,8 +328,8 @@ fn a_loss_leaves_the_grace_that_fits_though_a_longer_one_had_begun() {
 
 #[test]
 fn a_contained_command_leaves_nothing_and_keeps_its_code() {
-    let mut p = Policy::new(Wishes { contain: true, ..wishes(OnLost::Kill) }, deadline(), at(0));
-    assert_eq!(p.on(ended(Ending::Exited(3)), at(1000)), [TERM]);
+    let mut p = Policy::new(PolicyOptions { contain: true, ..wishes(OnLost::Kill) }, deadline(), at(0));
+    assert_eq!(p.on(ended(ExitStatus::Exited(3)), at(1000)), [TERM]);
     assert!(p.waits_for_the_end());
     assert_eq!(p.on(Event::Tick, at(1000) + schedule().grace()), [KILL]);
     assert_eq!(p.on(Event::Gone, at(7000)), [Action::Finish]);
@@ -353,8 +358,8 @@ fn every_event() -> Vec<Event> {
         all.push(Event::Stopped(Signal::SIGTTIN, foreground));
         all.push(Event::Resumed(foreground, Continued::BySomebody));
         all.push(Event::Resumed(foreground, Continued::NeverStopped));
-        all.push(Event::Ended(Ending::Exited(0), foreground));
-        all.push(Event::Ended(Ending::Killed(2), foreground));
+        all.push(Event::Ended(ExitStatus::Exited(0), foreground));
+        all.push(Event::Ended(ExitStatus::Killed(2), foreground));
     }
     all
 }
@@ -372,10 +377,10 @@ fn step(p: &mut Policy, event: Event, now: Instant) {
     if kill_wanted && event == Event::Lost(Loss::TakenOver) {
         assert_eq!(p.phase, Phase::Killed, "killed at once: {}", context());
     }
-    if kill_wanted && event == Event::Tick && now >= p.last_call() {
+    if kill_wanted && event == Event::Tick && now >= p.kill_deadline() {
         assert!(!matches!(p.phase, Phase::Running | Phase::Stopping { .. }), "dead by its time: {}", context());
     }
-    if kill_wanted && now >= before.last_call() && !matches!(event, Event::Extended(_) | Event::Told(_)) {
+    if kill_wanted && now >= before.kill_deadline() && !matches!(event, Event::Extended(_) | Event::Told(_)) {
         let goes_on = |action: &Action| matches!(action, Action::Continue | Action::SendAndContinue(_));
         assert!(
             !actions.iter().any(goes_on) || before.waits_for_the_end(),
@@ -424,7 +429,7 @@ fn the_promise_holds_after_every_short_history() {
     for (on_lost, contain, max_run) in
         [(OnLost::Kill, false, None), (OnLost::Kill, true, Some(Duration::from_secs(9))), (OnLost::Warn, true, None)]
     {
-        let wishes = Wishes { max_run, contain, ..wishes(on_lost) };
+        let wishes = PolicyOptions { max_run, contain, ..wishes(on_lost) };
         explore(&Policy::new(wishes, deadline(), at(0)), &times, 3);
     }
 }
@@ -446,7 +451,7 @@ proptest! {
         warn: bool, contain: bool, is_patient: bool, max_run in proptest::option::of(1u64..30),
     ) {
         let on_lost = if warn { OnLost::Warn } else { OnLost::Kill };
-        let wishes = Wishes { max_run: max_run.map(Duration::from_secs), contain, ..wishes(on_lost) };
+        let wishes = PolicyOptions { max_run: max_run.map(Duration::from_secs), contain, ..wishes(on_lost) };
         let wishes = if is_patient { patient(wishes) } else { wishes };
         let mut p = Policy::new(wishes, deadline(), at(0));
         let mut now = at(0);

@@ -75,7 +75,7 @@ fn own(user: u32) -> Result<Directory, String> {
         let failed = |error: io::Error| format!("cannot use {}: {error}; mend that, or {REMEDY}", shown(&path));
         if let Some(file) = opened(&path, OFlag::O_NOFOLLOW).map_err(failed)? {
             let there = file.metadata().map_err(failed)?;
-            if let Some(why) = objection(there.uid(), there.mode(), user, ANY_ACCESS) {
+            if let Some(why) = misconfiguration(there.uid(), there.mode(), user, ANY_ACCESS) {
                 return Err(format!("{} {why}, or {REMEDY}", shown(&path)));
             }
             return Ok(Directory { file, path });
@@ -90,7 +90,7 @@ fn given(path: &Path, user: u32) -> Result<Directory, String> {
         opened(path, OFlag::empty()).and_then(|found| found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT)));
     let file = file.map_err(failed)?;
     let there = file.metadata().map_err(failed)?;
-    match objection(there.uid(), there.mode(), user, WRITE_ACCESS) {
+    match misconfiguration(there.uid(), there.mode(), user, WRITE_ACCESS) {
         Some(why) => Err(format!("the directory {why}, or {REMEDY}")),
         None => Ok(Directory { file, path: path.to_path_buf() }),
     }
@@ -120,7 +120,7 @@ pub(super) fn is_missing(error: &io::Error) -> bool {
 }
 
 /// Why `user` must not trust a directory of this owner and mode, if so, and what to do.
-fn objection(owner: u32, mode: u32, user: u32, forbidden: u32) -> Option<String> {
+fn misconfiguration(owner: u32, mode: u32, user: u32, forbidden: u32) -> Option<String> {
     if owner != user {
         return Some(format!("belongs to uid {owner}, not to uid {user}: have it removed"));
     }
@@ -135,17 +135,17 @@ mod tests {
 
     #[test]
     fn a_directory_of_the_users_own_that_others_cannot_write_to_is_trusted() {
-        assert_eq!(objection(7, 0o040_700, 7, ANY_ACCESS), None);
-        assert_eq!(objection(7, 0o042_755, 7, WRITE_ACCESS), None);
+        assert_eq!(misconfiguration(7, 0o040_700, 7, ANY_ACCESS), None);
+        assert_eq!(misconfiguration(7, 0o042_755, 7, WRITE_ACCESS), None);
         for mode in [0o040_770, 0o040_702, 0o041_777, 0o042_775] {
-            assert!(objection(7, mode, 7, WRITE_ACCESS).is_some_and(|why| why.contains("chmod go-w")));
+            assert!(misconfiguration(7, mode, 7, WRITE_ACCESS).is_some_and(|why| why.contains("chmod go-w")));
         }
         for mode in [0o040_750, 0o040_701, 0o040_755] {
-            assert!(objection(7, mode, 7, ANY_ACCESS).is_some_and(|why| why.contains("chmod 700")));
+            assert!(misconfiguration(7, mode, 7, ANY_ACCESS).is_some_and(|why| why.contains("chmod 700")));
         }
         // Not even root trusts another user's directory.
         for forbidden in [ANY_ACCESS, WRITE_ACCESS] {
-            assert!(objection(8, 0o040_700, 0, forbidden).is_some_and(|why| why.contains("uid 8")));
+            assert!(misconfiguration(8, 0o040_700, 0, forbidden).is_some_and(|why| why.contains("uid 8")));
         }
     }
 

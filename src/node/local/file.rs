@@ -19,7 +19,7 @@ use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
 use super::directory::Directory;
 use super::shown;
 use crate::lock::details::LARGEST_VALUE;
-use crate::lock::occupant::{Occupant, Sighting, Who};
+use crate::lock::occupant::{Occupant, OccupantKind, RawValue};
 
 /// How each value of ours begins: a token, a blank and a brace; `x` stands for a hexadecimal digit.
 const SHAPE: &[u8] = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx {";
@@ -71,7 +71,7 @@ impl LockFile {
         if there.nlink() == 0 {
             return Ok(None);
         }
-        match objection(&there, Uid::effective().as_raw()) {
+        match misconfiguration(&there, Uid::effective().as_raw()) {
             Some(why) => Err(refused(&dir, &name, &why)),
             None => Ok(Some(Self { dir, name, file })),
         }
@@ -128,8 +128,8 @@ impl LockFile {
         let occupant = Occupant::from(self.sighting().map_err(|error| self.told(&error))?);
         Ok(Some(match occupant.who {
             // The lock ends with its process, so it has a holder of this machine, whatever is written there.
-            Who::Foreign(_) => unnamed(),
-            Who::Holder(..) | Who::Waiter(_) | Who::Unnamed => occupant,
+            OccupantKind::Foreign(_) => unnamed(),
+            OccupantKind::Holder(..) | OccupantKind::Waiter(_) | OccupantKind::Unnamed => occupant,
         }))
     }
 
@@ -172,11 +172,11 @@ impl LockFile {
         told(&self.dir, &self.name, error)
     }
 
-    fn sighting(&mut self) -> io::Result<Sighting> {
+    fn sighting(&mut self) -> io::Result<RawValue> {
         let length = self.file.metadata()?.len();
         let mut head = self.content(LARGEST_VALUE)?;
         head.truncate(LARGEST_VALUE);
-        Ok(Sighting { kind: "string".to_owned(), length, head, ttl: None })
+        Ok(RawValue { kind: "string".to_owned(), length, head, ttl: None })
     }
 }
 
@@ -194,11 +194,11 @@ impl AsRawFd for LockFile {
 
 /// A process of this machine that has the lock and has not said who it is, or not yet.
 pub(super) fn unnamed() -> Occupant {
-    Occupant { who: Who::Unnamed, ttl: None }
+    Occupant { who: OccupantKind::Unnamed, ttl: None }
 }
 
 /// Why a file is not one that an rlock of `user` made, judged by what it is, if so.
-fn objection(there: &Metadata, user: u32) -> Option<String> {
+fn misconfiguration(there: &Metadata, user: u32) -> Option<String> {
     if !there.is_file() {
         return Some(IRREGULAR.to_owned());
     }

@@ -22,15 +22,18 @@ use uuid::Uuid;
 use self::directory::Directory;
 use self::file::LockFile;
 use self::watch::Watch;
-use super::{Answer, Claim, Counter, Fault, FaultKind, Force, Freed, Node, Pending, Queued, Renewal, Vote, Wake};
+use super::{
+    Answer, Claim, Counter, Fault, FaultKind, ForceUnlock, Node, Pending, QueueAction, ReleaseReply, Renewal, Vote,
+    Wake,
+};
 use crate::clock::{self, Alarm};
-use crate::escape;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
-use crate::lock::lease::Struck;
-use crate::lock::sight::Sight;
+use crate::lock::lease::Revoked;
+use crate::lock::observation::Observation;
 use crate::lock::token::Token;
+use crate::text::escape;
 
 /// What may stand in a file name as it is.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
@@ -101,21 +104,21 @@ impl LocalNode {
         Err(Fault::new(FaultKind::Unavailable, "the lock's file is deleted or replaced all the time"))
     }
 
-    fn standing(&self, token: Token) -> Result<Option<Struck>, Fault> {
+    fn standing(&self, token: Token) -> Result<Option<Revoked>, Fault> {
         match self.held.borrow().as_ref().filter(|held| held.token == token) {
-            None => Ok(Some(Struck::Absent)),
+            None => Ok(Some(Revoked::Missing)),
             Some(Held { file, .. }) => match file.stands() {
                 Ok(true) => Ok(None),
-                Ok(false) if file.path().symlink_metadata().is_ok() => Ok(Some(Struck::Another)),
-                Ok(false) => Ok(Some(Struck::Absent)),
+                Ok(false) if file.path().symlink_metadata().is_ok() => Ok(Some(Revoked::TakenOver)),
+                Ok(false) => Ok(Some(Revoked::Missing)),
                 Err(error) => Err(unfit(file.told(&error))),
             },
         }
     }
 
     fn renewed(&self, token: Token) -> Result<Renewal, Fault> {
-        if let Some(struck) = self.standing(token)? {
-            return Ok(Renewal::Lost(struck, None));
+        if let Some(revoked) = self.standing(token)? {
+            return Ok(Renewal::Lost(revoked, None));
         }
         if let Some(held) = self.held.borrow().as_ref() {
             held.file.touch();
@@ -123,21 +126,21 @@ impl LocalNode {
         Ok(Renewal::Renewed(Instant::NEVER, None))
     }
 
-    fn seen(&self, key: &Key) -> Result<Sight, Fault> {
+    fn seen(&self, key: &Key) -> Result<Observation, Fault> {
         let file = LockFile::existing(self.directory()?, file_name(key.stored())).map_err(unfit)?;
         let occupant = file.map(|mut file| file.holder()).transpose().map_err(unfit)?.flatten();
         // The fence counter is all locks' together, and says nothing of one. Nobody stands in line.
-        Ok(Sight { occupant, ..Sight::of_nothing(clock::now()) })
+        Ok(Observation { occupant, ..Observation::of_nothing(clock::now()) })
     }
 
-    fn let_go(&self, token: Token) -> Result<Freed, Fault> {
-        if let Some(struck) = self.standing(token)? {
-            return Ok(Freed::NotOurs(struck));
+    fn let_go(&self, token: Token) -> Result<ReleaseReply, Fault> {
+        if let Some(revoked) = self.standing(token)? {
+            return Ok(ReleaseReply::NotOurs(revoked));
         }
         if let Some(held) = self.held.borrow_mut().take() {
             held.file.delete();
         }
-        Ok(Freed::Released)
+        Ok(ReleaseReply::Released)
     }
 }
 
@@ -157,20 +160,20 @@ impl Node for LocalNode {
 
     fn heal(&self, _claim: &Claim, _fence: Fence, _told: Counter, _anew: bool) -> Pending<Renewal> {
         // The file is gone and its name free for all: nothing here could cover the time until the command is dead.
-        Box::pin(std::future::ready(Renewal::Lost(Struck::Absent, None)))
+        Box::pin(std::future::ready(Renewal::Lost(Revoked::Missing, None)))
     }
 
-    fn look(&self, key: &Key, _crowd: usize) -> Pending<Result<Sight, Fault>> {
+    fn look(&self, key: &Key, _crowd: usize) -> Pending<Result<Observation, Fault>> {
         Box::pin(std::future::ready(self.seen(key)))
     }
 
-    fn force(&self, _key: &Key, _force: Force) -> Pending<Result<Option<Struck>, Fault>> {
+    fn force(&self, _key: &Key, _force: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>> {
         let why = "a lock on this machine alone ends with the rlock that holds it: end that one";
         Box::pin(std::future::ready(Err(Fault::new(FaultKind::Unfit, why))))
     }
 
-    fn release(&self, _key: &Key, token: Token, _queued: Queued<'_>) -> Pending<Freed> {
-        Box::pin(std::future::ready(self.let_go(token).unwrap_or_else(Freed::Failed)))
+    fn release(&self, _key: &Key, token: Token, _queued: QueueAction<'_>) -> Pending<ReleaseReply> {
+        Box::pin(std::future::ready(self.let_go(token).unwrap_or_else(ReleaseReply::Failed)))
     }
 
     fn wake(&self) -> Pending<Wake> {
@@ -180,7 +183,7 @@ impl Node for LocalNode {
             // watched, the pauses between two looks must do.
             let file = busy.borrow_mut().take();
             match file {
-                Some(file) if until_gone(&file, &watch).await.is_ok() => Wake::Look,
+                Some(file) if until_gone(&file, &watch).await.is_ok() => Wake::Recheck,
                 _ => std::future::pending().await,
             }
         })

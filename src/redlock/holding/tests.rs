@@ -8,10 +8,10 @@ use super::*;
 use crate::clock::virtual_time;
 use crate::lock::details::Details;
 use crate::lock::key::Key;
+use crate::lock::observation::Observation;
 use crate::lock::restart::RestartGuard;
-use crate::lock::schedule::{Schedule, Wishes};
-use crate::lock::sight::Sight;
-use crate::node::{Answer, Force, Freed, Node, Vote};
+use crate::lock::schedule::{Schedule, ScheduleOptions};
+use crate::node::{Answer, ForceUnlock, Node, ReleaseReply, Vote};
 use crate::redlock::attempt::{Attempt, Tally};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -117,10 +117,10 @@ impl Node for FakeNode {
                 fake.key = Some((token, now + schedule.ttl()));
                 Renewal::Renewed(schedule.tenure(now), Some(fake.counter))
             }
-            Some(_) => Renewal::Lost(Struck::Another, None),
-            None => Renewal::Lost(Struck::Absent, Some(fake.counter)),
+            Some(_) => Renewal::Lost(Revoked::TakenOver, None),
+            None => Renewal::Lost(Revoked::Missing, Some(fake.counter)),
         };
-        self.ask(what, Renewal::Failed, Some(Renewal::Lost(Struck::Another, None)))
+        self.ask(what, Renewal::Failed, Some(Renewal::Lost(Revoked::TakenOver, None)))
     }
 
     fn heal(&self, claim: &Claim, fence: Fence, told: Counter, _anew: bool) -> Pending<Renewal> {
@@ -132,9 +132,9 @@ impl Node for FakeNode {
                     return Renewal::Broken(Some(schedule.tenure(now)), "me".to_owned());
                 }
                 Some((holder, _)) if holder == token => Renewal::Renewed(schedule.tenure(now), Some(fake.counter)),
-                Some(_) => return Renewal::Lost(Struck::Another, None),
+                Some(_) => return Renewal::Lost(Revoked::TakenOver, None),
                 None if fake.counter > fence.get() && told != Some(fake.counter) => {
-                    return Renewal::Lost(Struck::Absent, Some(fake.counter));
+                    return Renewal::Lost(Revoked::Missing, Some(fake.counter));
                 }
                 None => Renewal::Healed(schedule.tenure(now), Some(fake.counter)),
             };
@@ -143,27 +143,27 @@ impl Node for FakeNode {
             fake.key = Some((token, now + schedule.ttl()));
             standing
         };
-        self.ask(what, Renewal::Failed, Some(Renewal::Lost(Struck::Another, None)))
+        self.ask(what, Renewal::Failed, Some(Renewal::Lost(Revoked::TakenOver, None)))
     }
 
-    fn look(&self, _key: &Key, _crowd: usize) -> Pending<Result<Sight, Fault>> {
+    fn look(&self, _key: &Key, _crowd: usize) -> Pending<Result<Observation, Fault>> {
         Box::pin(std::future::pending())
     }
 
-    fn force(&self, _key: &Key, _force: Force) -> Pending<Result<Option<Struck>, Fault>> {
+    fn force(&self, _key: &Key, _force: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>> {
         Box::pin(std::future::pending())
     }
 
-    fn release(&self, _key: &Key, token: Token, _queued: Queued<'_>) -> Pending<Freed> {
+    fn release(&self, _key: &Key, token: Token, _queued: QueueAction<'_>) -> Pending<ReleaseReply> {
         let what = move |fake: &mut Fake, _| match fake.key {
             Some((holder, _)) if holder == token => {
                 fake.key = None;
-                Freed::Released
+                ReleaseReply::Released
             }
-            Some(_) => Freed::NotOurs(Struck::Another),
-            None => Freed::NotOurs(Struck::Absent),
+            Some(_) => ReleaseReply::NotOurs(Revoked::TakenOver),
+            None => ReleaseReply::NotOurs(Revoked::Missing),
         };
-        self.ask(what, Freed::Failed, None)
+        self.ask(what, ReleaseReply::Failed, None)
     }
 
     fn broken(&self) -> Pending<()> {
@@ -195,7 +195,7 @@ async fn hold_guarded(count: usize, guard: Option<Duration>, prepare: impl FnOnc
     };
     let nodes: Nodes = fakes.iter().enumerate().map(node).collect();
     let begun = clock::now();
-    let wishes = Wishes { ttl: TTL, drift: 0.01, node_timeout: None, kill_after: None };
+    let wishes = ScheduleOptions { ttl: TTL, drift: 0.01, node_timeout: None, kill_after: None };
     let claim = Claim {
         key: Key::new("", "job").unwrap(),
         token: Token::fresh(),
@@ -573,7 +573,7 @@ fn a_release_waits_for_no_node_that_hangs() {
         let held = hold(5, |_| ()).await;
         held.fake(4).mood = Mood::Silent;
         let begun = clock::now();
-        assert_eq!(held.holding.release().await, Released::Ours);
+        assert_eq!(held.holding.release().await, ReleaseOutcome::Ours);
         assert_eq!(clock::now(), begun);
         assert_eq!(held.fakes[4].borrow().asked.len(), 2, "the release was sent there too");
     });

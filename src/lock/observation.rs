@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::fence::Fence;
 use super::instant::Instant;
-use super::occupant::{Occupant, Sighting, Who};
+use super::occupant::{Occupant, OccupantKind, RawValue};
 use super::queue::Ticket;
 use super::token::Token;
 
@@ -13,11 +13,11 @@ const DRIFT_FLOOR: Duration = Duration::from_millis(2);
 
 /// A look at one node.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Sight {
+pub struct Observation {
     /// Who has the key; `None` if nobody has.
     pub occupant: Option<Occupant>,
     /// The value itself, if it is none of rlock's.
-    pub foreign: Option<Sighting>,
+    pub foreign: Option<RawValue>,
     /// The fence counter; `None` if there is none.
     pub fence: Option<Fence>,
     /// Those who wait, as far as they were asked for.
@@ -28,7 +28,7 @@ pub struct Sight {
     pub asked: Instant,
 }
 
-impl Sight {
+impl Observation {
     /// A node that has nothing, asked then.
     pub fn of_nothing(asked: Instant) -> Self {
         Self { occupant: None, foreign: None, fence: None, queue: Vec::new(), more: false, asked }
@@ -37,9 +37,9 @@ impl Sight {
     /// Bytes that it takes, about: what a node tells is kept, and must have a limit where there are many of these.
     pub fn size(&self) -> usize {
         let occupant = match self.occupant.as_ref().map(|occupant| &occupant.who) {
-            Some(Who::Holder(_, details)) => details.size(),
-            Some(Who::Foreign(text)) => text.len(),
-            Some(Who::Waiter(_) | Who::Unnamed) | None => 0,
+            Some(OccupantKind::Holder(_, details)) => details.size(),
+            Some(OccupantKind::Foreign(text)) => text.len(),
+            Some(OccupantKind::Waiter(_) | OccupantKind::Unnamed) | None => 0,
         };
         let foreign = self.foreign.as_ref().map_or(0, |foreign| foreign.head.len());
         let waiters = self.queue.iter().map(|ticket| size_of::<Ticket>() + ticket.waiter.host.len()).sum::<usize>();
@@ -58,7 +58,7 @@ impl Sight {
     }
 
     /// Until when the key certainly stays whose it is, with clocks whose rates differ by `drift`; never, if it has no end.
-    pub fn stands_until(&self, drift: f64) -> Instant {
+    pub fn valid_until(&self, drift: f64) -> Instant {
         match self.occupant.as_ref().map(|occupant| occupant.ttl) {
             None => self.asked,
             Some(None) => Instant::NEVER,

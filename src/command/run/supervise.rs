@@ -9,20 +9,20 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
 
 use super::cover::Cover;
-use super::run::report_release;
 use crate::clock::{self, Alarm};
+use crate::command::released::report_release;
 use crate::exit::{Failure, Outcome};
-use crate::job::group::{Family, LOOKS};
+use crate::job::event::CaughtSignal;
+use crate::job::group::{LOOKS, ProcessTree};
 use crate::job::guard::Guard;
 use crate::job::nested::runs::NestedRuns;
-use crate::job::policy::{Action, Event, Measure, Policy};
-use crate::job::seen::Caught;
+use crate::job::policy::{Action, Event, Policy, Reaction};
 use crate::job::signals::Signals;
 use crate::job::spawn::Leader;
 use crate::job::terminal::Terminal;
 use crate::lock::instant::Instant;
-use crate::lock::lease::{Loss, Struck};
-use crate::redlock::Released;
+use crate::lock::lease::{Loss, Revoked};
+use crate::redlock::ReleaseOutcome;
 use crate::report::Reporter;
 use crate::settings::LockSettings;
 
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A running command and all that belongs to it.
 pub(super) struct Job {
-    family: Family,
+    family: ProcessTree,
     leader: Leader,
     guard: Guard,
     policy: Policy,
@@ -48,7 +48,7 @@ pub(super) struct Job {
 
 /// A command that was just started. `alarm` was made before: afterwards there may be no descriptor left for one.
 pub(super) struct Started {
-    pub(super) family: Family,
+    pub(super) family: ProcessTree,
     pub(super) leader: Leader,
     pub(super) policy: Policy,
     pub(super) signals: Signals,
@@ -77,16 +77,16 @@ impl Job {
         // The command is dead, or has ended by itself and what it left is free to go on, whatever becomes of rlock now.
         self.guard.dismiss();
         let freed = cover.release(&lock.report).await;
-        self.guard.bury();
-        self.leader.bury();
+        self.guard.reap();
+        self.leader.reap();
         watched.with_context(|| lock.key.to_string())?;
         match &freed {
             // The loss has been told already.
             _ if !self.policy.was_kept() => {}
-            Released::NotOurs(how) => lock.report.problem("lost", unnoticed(*how)),
+            ReleaseOutcome::NotOurs(how) => lock.report.problem("lost", unnoticed(*how)),
             _ => report_release(&lock.report, &freed),
         }
-        Ok(self.policy.outcome(!matches!(freed, Released::NotOurs(_))))
+        Ok(self.policy.outcome(!matches!(freed, ReleaseOutcome::NotOurs(_))))
     }
 
     /// Kills the command and returns when it is gone: after a bug, or when no guard is left that could do it. The lease is
@@ -171,16 +171,16 @@ impl Job {
         event
     }
 
-    fn caught(&mut self, caught: Caught, report: &Reporter) -> anyhow::Result<Option<Event>> {
+    fn caught(&mut self, caught: CaughtSignal, report: &Reporter) -> anyhow::Result<Option<Event>> {
         if caught.signal != Signal::SIGCHLD {
             if !matches!(caught.signal, Signal::SIGCONT | Signal::SIGWINCH) {
                 report.step("signal", format_args!("{} passed on to the command", caught.signal));
             }
-            return Ok(Some(Event::Caught(caught)));
+            return Ok(Some(Event::CaughtSignal(caught)));
         }
         if self.guard.ensure().map_err(|error| unguarded(&error))? {
             self.family.set_guard(self.guard.pid());
-            self.signals.spare(&[self.guard.pid(), self.leader.group()]);
+            self.signals.tolerated(&[self.guard.pid(), self.leader.group()]);
             report.step("guard", "the guard was killed or stopped; another is in its place");
         }
         let foreground = self.terminal.foreground(self.family.group());
@@ -316,20 +316,20 @@ fn unguarded(error: &std::io::Error) -> anyhow::Error {
     Failure::new(Outcome::Lost, message).into()
 }
 
-fn unnoticed(how: Struck) -> String {
+fn unnoticed(how: Revoked) -> String {
     let how = match how {
-        Struck::Absent => "was gone",
-        Struck::Another => "was somebody else's",
+        Revoked::Missing => "was gone",
+        Revoked::TakenOver => "was somebody else's",
     };
     format!("lost the lock unnoticed: it {how} when the command had ended; another may have run beside it")
 }
 
 /// What a loss is put down to, and what is being done.
-fn loss_told(why: &str, measure: Measure) -> String {
+fn loss_told(why: &str, measure: Reaction) -> String {
     let done = match measure {
-        Measure::Signalled => "the command is being stopped",
-        Measure::Killed => "the command was killed",
-        Measure::Ignored => "the command goes on (--on-lost warn) and may not be alone",
+        Reaction::Signalled => "the command is being stopped",
+        Reaction::Killed => "the command was killed",
+        Reaction::Ignored => "the command goes on (--on-lost warn) and may not be alone",
     };
     format!("lost the lock: {why}; {done}")
 }

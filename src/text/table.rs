@@ -2,7 +2,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
-pub(super) use crate::escape::cut;
+pub use crate::text::escape::cut;
 
 /// Between two columns.
 const GAP: usize = 2;
@@ -11,16 +11,16 @@ const GAP: usize = 2;
 const NARROWEST: usize = 8;
 
 /// A column.
-pub(super) struct Column {
-    pub(super) title: &'static str,
+pub struct Column {
+    pub title: &'static str,
     /// Whether its cells may be cut.
-    pub(super) yields: bool,
+    pub yields: bool,
     /// Columns of higher rank are left out first where the width does not do.
-    pub(super) rank: u8,
+    pub rank: u8,
 }
 
 /// Lines, each at most `width` wide; `None`: as wide as need be. Cells hold nothing that a terminal would act on.
-pub(super) fn fit(columns: &[Column], rows: &[Vec<String>], width: Option<usize>) -> Vec<String> {
+pub fn fit(columns: &[Column], rows: &[Vec<String>], width: Option<usize>) -> Vec<String> {
     let natural = |column: usize| {
         let cells = rows.iter().map(|row| row[column].width()).max().unwrap_or_default();
         cells.max(columns[column].title.width())

@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 
 /// How the command's first process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ending {
+pub enum ExitStatus {
     /// It exited with this code.
     Exited(u8),
     /// This signal ended it.
@@ -14,7 +14,7 @@ pub enum Ending {
 
 /// A signal that came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Caught {
+pub struct CaughtSignal {
     /// Which.
     pub signal: Signal,
     /// Sent by the kernel, which for these means: by a key on the terminal, to the whole foreground job.

@@ -23,7 +23,7 @@ const NOBODY: i32 = 0;
 
 /// The orders. A fork has the same ones.
 #[derive(Debug)]
-pub(super) struct Orders(NonNull<Page>);
+pub(super) struct WatchdogState(NonNull<Page>);
 
 /// Each is written in one go, and by one process at a time: rlock's own, which stands still while its command's makes itself
 /// known.
@@ -48,7 +48,7 @@ struct Page {
     hand_back: [AtomicU8; LONGEST_HAND_BACK],
 }
 
-impl Orders {
+impl WatchdogState {
     /// Orders to do nothing.
     pub(super) fn new() -> io::Result<Self> {
         let length = NonZero::new(size_of::<Page>()).ok_or(io::ErrorKind::InvalidInput)?;
@@ -153,7 +153,7 @@ impl Orders {
     }
 }
 
-impl Drop for Orders {
+impl Drop for WatchdogState {
     fn drop(&mut self) {
         // SAFETY: it was mapped with this length, and the references to it were borrowed from `self`.
         let _ = unsafe { munmap(self.0.cast(), size_of::<Page>()) };
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn what_one_process_writes_its_fork_reads() {
-        let orders = Orders::new().unwrap();
+        let orders = WatchdogState::new().unwrap();
         assert_eq!((orders.group(), orders.kill_at(), orders.hand_back()), (None, Instant::NEVER, None));
         let (group, token, later) = (Pid::from_raw(4711), Uuid::new_v4(), Instant::from_nanos(1 << 60));
         let hand_back = HandBack::default().with("RLOCK_KEY", "job".as_ref()).unwrap();
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn how_to_give_the_lock_back_can_be_withdrawn_and_is_left_out_if_it_is_too_long() {
-        let orders = Orders::new().unwrap();
+        let orders = WatchdogState::new().unwrap();
         let of_length = |length: usize| HandBack::default().with("A", "x".repeat(length - 3).as_ref()).unwrap();
         orders.learn(&of_length(LONGEST_HAND_BACK + 1));
         orders.may_hold(Uuid::new_v4());

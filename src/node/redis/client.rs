@@ -5,19 +5,19 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::Fault;
-use super::link::{Access, Effect, Link};
+use super::connection::{Access, Connection, Effect};
 use crate::clock;
 
 /// A connection for that.
-pub struct Console {
-    link: Link,
+pub struct Client {
+    link: Connection,
     limit: Duration,
 }
 
-impl Console {
+impl Client {
     /// Connects. `limit` bounds this, and each exchange; a reply has at most `size` bytes.
     pub async fn open(access: &Access, limit: Duration, size: usize) -> Result<Self, Fault> {
-        let opened = Box::pin(Link::open(access, size, limit, None));
+        let opened = Box::pin(Connection::open(access, size, limit, None));
         let link = clock::until(clock::now() + limit, opened).await.unwrap_or_else(|| Err(Fault::timeout(limit)))?;
         Ok(Self { link, limit })
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::lock::key::Key;
-use crate::node::link::Access;
-use crate::node::survey::Survey;
+use crate::node::redis::connection::Access;
+use crate::node::redis::scan::Scan;
 use crate::node::{Fault, FaultKind};
 
 /// Room for the names that one node tells, in bytes: some 20,000 of ordinary length. A server that invents names must not use
@@ -18,7 +18,7 @@ const ROOM: usize = 4 << 20;
 const NAME: usize = 120;
 
 /// What was found.
-pub struct Found {
+pub struct ScanResult {
     /// The locks, by the names under which they are stored.
     pub keys: Vec<Key>,
     /// The nodes that could not be walked through, by their numbers, and why.
@@ -27,26 +27,26 @@ pub struct Found {
 
 /// Walks through the keys of all nodes at once. `wanted` chooses among the locks under `prefix`; `progress` is told how
 /// many keys have been looked at, of how many.
-pub async fn survey(
+pub async fn scan(
     servers: &[Access],
     limit: Duration,
     prefix: &str,
     wanted: impl Fn(&Key) -> bool,
     progress: impl Fn(u64, u64),
-) -> Found {
+) -> ScanResult {
     let (seen, of) = (std::cell::Cell::new(0), std::cell::Cell::new(0_u64));
     let walk = async |access: &Access| -> Result<BTreeSet<Key>, Fault> {
-        let mut survey = Survey::begin(access, limit).await?;
-        of.set(of.get().saturating_add(survey.size().unwrap_or_default()));
+        let mut scan = Scan::begin(access, limit).await?;
+        of.set(of.get().saturating_add(scan.size().unwrap_or_default()));
         let (mut keys, mut room) = (BTreeSet::new(), ROOM);
-        while let Some(names) = survey.step().await? {
+        while let Some(names) = scan.step().await? {
             for key in names.iter().filter_map(|name| Key::of_derived("fence", name, prefix)).filter(&wanted) {
                 let takes = NAME + 2 * key.stored().len();
                 if keys.insert(key) {
                     room = room.checked_sub(takes).ok_or_else(too_many)?;
                 }
             }
-            seen.set(seen.get() + survey.stride());
+            seen.set(seen.get() + scan.stride());
             progress(seen.get(), of.get());
         }
         Ok(keys)
@@ -59,7 +59,7 @@ pub async fn survey(
             Err(fault) => faults.push((node, fault)),
         }
     }
-    Found { keys: all.into_iter().collect(), faults }
+    ScanResult { keys: all.into_iter().collect(), faults }
 }
 
 fn too_many() -> Fault {

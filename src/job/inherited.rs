@@ -38,18 +38,18 @@ fn is_closed(fd: i32) -> bool {
 
 /// What was found.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct Inherited {
     mask: SigSet,
     ignored: Vec<Signal>,
     closed: Vec<i32>,
 }
 
-impl Found {
+impl Inherited {
     /// Looks, and then does for rlock itself what Rust's runtime does before its `main`, and a little more. A write that
     /// fails is an error and no death. Descriptors 0 to 2 are open, so that nothing that rlock opens is taken for its
     /// stdout or stderr; writing to one that was closed fails. All signals are unblocked. To be called before anything
     /// is opened or any handler set.
-    pub fn take() -> io::Result<Self> {
+    pub fn capture() -> io::Result<Self> {
         let mut mask = SigSet::empty();
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), Some(&mut mask))?;
         let found = Self {
@@ -75,7 +75,7 @@ impl Found {
     }
 
     /// Puts back what was found. For a child before exec: no allocation, only async-signal-safe calls.
-    pub fn put_back(&self) -> io::Result<()> {
+    pub fn restore(&self) -> io::Result<()> {
         for which in changed() {
             let action = if self.ignored(which) { SigHandler::SigIgn } else { SigHandler::SigDfl };
             // SAFETY: no handler is installed; rlock's go, before the mask would let them run here.

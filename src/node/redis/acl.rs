@@ -12,24 +12,24 @@ pub struct Right {
     /// channel that nobody listens to.
     pub trial: &'static [&'static str],
     /// What is lacking without it.
-    pub lacks: Lacks,
+    pub lacks: Impact,
 }
 
 /// What cannot be done without a right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lacks {
+pub enum Impact {
     /// No lock can be held.
-    Locks,
+    Required,
     /// This, which a lock can do without.
-    Comfort(&'static str),
+    Degraded(&'static str),
     /// This, which only `doctor` would say.
-    Detail(&'static str),
+    Cosmetic(&'static str),
 }
 
 /// Where one is told what one waits for, as the ACL line has it.
 pub const CHANNELS: &str = "&rlock:wake:*";
 
-const IN_LINE: Lacks = Lacks::Comfort("those who wait go in no order, or hear late that the lock is free");
+const IN_LINE: Impact = Impact::Degraded("those who wait go in no order, or hear late that the lock is free");
 
 /// The kinds of keys that belong to a lock, beside its own ([`Key::derived`]).
 pub const KINDS: [&str; 4] = ["fence", "queue", "offer", "watch"];
@@ -39,28 +39,28 @@ pub const TRIAL: &str = "doctor";
 
 /// All of them. Not among them is CONFIG GET: no ACL limits it to one parameter, and others are the server's passwords.
 pub const RIGHTS: &[Right] = &[
-    Right { name: "eval", trial: &["EVAL", "return 1", "1", "KEY"], lacks: Lacks::Locks },
-    Right { name: "type", trial: &["TYPE", "KEY"], lacks: Lacks::Locks },
-    Right { name: "strlen", trial: &["STRLEN", "KEY"], lacks: Lacks::Locks },
-    Right { name: "getrange", trial: &["GETRANGE", "KEY", "0", "0"], lacks: Lacks::Locks },
-    Right { name: "pttl", trial: &["PTTL", "KEY"], lacks: Lacks::Locks },
-    Right { name: "time", trial: &["TIME"], lacks: Lacks::Locks },
-    Right { name: "get", trial: &["GET", "KEY"], lacks: Lacks::Locks },
-    Right { name: "set", trial: &["SET", "KEY", "", "XX", "PX", "1"], lacks: Lacks::Locks },
-    Right { name: "pexpire", trial: &["PEXPIRE", "KEY", "1"], lacks: Lacks::Locks },
-    Right { name: "del", trial: &["DEL", "KEY"], lacks: Lacks::Locks },
+    Right { name: "eval", trial: &["EVAL", "return 1", "1", "KEY"], lacks: Impact::Required },
+    Right { name: "type", trial: &["TYPE", "KEY"], lacks: Impact::Required },
+    Right { name: "strlen", trial: &["STRLEN", "KEY"], lacks: Impact::Required },
+    Right { name: "getrange", trial: &["GETRANGE", "KEY", "0", "0"], lacks: Impact::Required },
+    Right { name: "pttl", trial: &["PTTL", "KEY"], lacks: Impact::Required },
+    Right { name: "time", trial: &["TIME"], lacks: Impact::Required },
+    Right { name: "get", trial: &["GET", "KEY"], lacks: Impact::Required },
+    Right { name: "set", trial: &["SET", "KEY", "", "XX", "PX", "1"], lacks: Impact::Required },
+    Right { name: "pexpire", trial: &["PEXPIRE", "KEY", "1"], lacks: Impact::Required },
+    Right { name: "del", trial: &["DEL", "KEY"], lacks: Impact::Required },
     Right {
         name: "unlink",
         trial: &["UNLINK", "KEY"],
-        lacks: Lacks::Comfort("break --foreign cannot delete what is none of rlock's"),
+        lacks: Impact::Degraded("break --foreign cannot delete what is none of rlock's"),
     },
     Right {
         name: "info",
         trial: &["INFO", "server"],
-        lacks: Lacks::Comfort("a server that restarted, or that is named twice, cannot be told"),
+        lacks: Impact::Degraded("a server that restarted, or that is named twice, cannot be told"),
     },
-    Right { name: "scan", trial: &["SCAN", "0"], lacks: Lacks::Comfort("inspect finds no lock that is not named") },
-    Right { name: "dbsize", trial: &["DBSIZE"], lacks: Lacks::Detail("inspect cannot tell how far it has come") },
+    Right { name: "scan", trial: &["SCAN", "0"], lacks: Impact::Degraded("inspect finds no lock that is not named") },
+    Right { name: "dbsize", trial: &["DBSIZE"], lacks: Impact::Cosmetic("inspect cannot tell how far it has come") },
     // Since Redis 6.2 nobody can be kept from it.
     Right { name: "hello", trial: &["HELLO", "2"], lacks: IN_LINE },
     Right { name: "subscribe", trial: &["SUBSCRIBE", "CHANNEL"], lacks: IN_LINE },
@@ -74,7 +74,7 @@ pub const RIGHTS: &[Right] = &[
 
 /// Whether a server can have a user of this name, and a terminal can show it.
 pub fn is_user(name: &str) -> bool {
-    !name.is_empty() && !name.contains(char::is_whitespace) && crate::escape::text(name) == name
+    !name.is_empty() && !name.contains(char::is_whitespace) && crate::text::escape::text(name) == name
 }
 
 /// The line that grants `user` exactly this for the locks `keys`, or for all if there are none. `select`: the database is
@@ -107,7 +107,7 @@ fn word(text: &str) -> String {
     if text.chars().all(plain) {
         return text.to_owned();
     }
-    format!("\"{}\"", crate::escape::text(&text.replace('\\', "\\\\").replace('"', "\\\"")))
+    format!("\"{}\"", crate::text::escape::text(&text.replace('\\', "\\\\").replace('"', "\\\"")))
 }
 
 #[cfg(test)]

@@ -12,9 +12,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::{Fault, FaultKind};
-use crate::escape;
 use crate::input;
+use crate::node::{Fault, FaultKind};
+use crate::text::escape;
 
 /// The largest file that `--ca` may name.
 const LARGEST_CA: u64 = 1 << 20;

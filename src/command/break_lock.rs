@@ -9,19 +9,19 @@ use futures_util::future::join_all;
 use super::nodes::{block_on, open, same_list, tell_of_default_node, unanswered, warn_of_refusals};
 use super::wait::{host, user};
 use crate::cli::Sources;
-use crate::cli::operator::BreakArgs;
+use crate::cli::subcommands::BreakArgs;
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
-use crate::lock::duration;
 use crate::lock::key::Key;
 use crate::lock::occupant::Occupant;
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
-use crate::node::{Fault, Force};
+use crate::node::{Fault, ForceUnlock};
 use crate::redlock::Nodes;
-use crate::redlock::look::{Looks, look};
-use crate::report::{Redrawn, Reporter, ask};
-use crate::settings::held::Reach;
+use crate::redlock::observe::{Observations, look};
+use crate::report::{Reporter, StatusLine, ask};
+use crate::settings::token::NodeSettings;
+use crate::text::duration;
 
 /// How often it is looked whether the holder has let go.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -30,9 +30,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 const MARGIN: Duration = Duration::from_secs(1);
 
 /// What is asked for.
-struct Order {
+struct BreakRequest {
     key: Key,
-    reach: Reach,
+    reach: NodeSettings,
     yes: bool,
     now: bool,
     foreign: bool,
@@ -47,7 +47,7 @@ struct Done {
 
 /// Breaks the lock.
 pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome> {
-    let reach = Reach::new(&args.nodes, sources)?;
+    let reach = NodeSettings::new(&args.nodes, sources)?;
     reach.needs_server("break")?;
     let usage = |why: String| Failure::new(Outcome::Usage, why);
     let name = args.key.as_deref().or(args.name.as_deref());
@@ -56,11 +56,11 @@ pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome
     let output = &args.output;
     let report = Reporter { key: key.clone(), log: output.log, quiet: output.quiet, verbose: output.verbose };
     tell_of_default_node(&reach.place, reach.node_is_default, output, Some(&key));
-    let order = Order { key, reach, yes: args.yes, now: args.now, foreign: args.foreign, report };
+    let order = BreakRequest { key, reach, yes: args.yes, now: args.now, foreign: args.foreign, report };
     block_on(order.carry_out())
 }
 
-impl Order {
+impl BreakRequest {
     async fn carry_out(&self) -> anyhow::Result<Outcome> {
         let nodes = open(&self.reach.place, self.reach.limit)?;
         let looks = look(&nodes, &self.key, self.reach.limit, |_| false).await;
@@ -68,7 +68,7 @@ impl Order {
         if !census.is_answered() {
             return Err(unanswered(&self.key, &nodes, &looks.faults, self.reach.node_is_default).into());
         }
-        let Some((holder, _)) = census.foremost() else {
+        let Some((holder, _)) = census.leading() else {
             return Err(self.no("nothing to break: nobody holds the lock").into());
         };
         if !self.foreign {
@@ -85,13 +85,13 @@ impl Order {
             return self.clear(&nodes, &looks).await;
         };
         if self.now || details.acquired {
-            let highest = looks.sights.iter().flatten().filter_map(|sight| sight.fence).max();
-            let force = Force::Remove(token, highest.map_or(0, crate::lock::fence::Fence::get));
+            let highest = looks.sights.iter().flatten().filter_map(|observation| observation.fence).max();
+            let force = ForceUnlock::Delete(token, highest.map_or(0, crate::lock::fence::Fence::get));
             let done = self.force(&nodes, |_| Some(force)).await?;
             return self.removed(&nodes, &done, theirs);
         }
         let tombstone = details.tombstone(token, format!("{}@{}", user(), host()));
-        let done = self.force(&nodes, |_| Some(Force::Entomb(token, &tombstone))).await?;
+        let done = self.force(&nodes, |_| Some(ForceUnlock::Tombstone(token, &tombstone))).await?;
         self.report.step("entombed", "the holder will be told at its next renewal");
         if let Some(theirs) = theirs {
             // One tombstone is enough for the holder to stop its command.
@@ -126,7 +126,11 @@ impl Order {
     }
 
     /// Does it at all nodes, as `force` says for each; an error if it was done at none.
-    async fn force<'a>(&self, nodes: &Nodes, force: impl Fn(usize) -> Option<Force<'a>>) -> Result<Done, Failure> {
+    async fn force<'a>(
+        &self,
+        nodes: &Nodes,
+        force: impl Fn(usize) -> Option<ForceUnlock<'a>>,
+    ) -> Result<Done, Failure> {
         let ends = clock::now() + self.reach.limit;
         let at = |node: usize| force(node).map(|force| (node, nodes[node].force(&self.key, force)));
         let answers =
@@ -150,11 +154,12 @@ impl Order {
     }
 
     /// Deletes a foreign value where it is still the one that was seen.
-    async fn clear(&self, nodes: &Nodes, looks: &Looks) -> anyhow::Result<Outcome> {
+    async fn clear(&self, nodes: &Nodes, looks: &Observations) -> anyhow::Result<Outcome> {
         let census = looks.census();
-        let seen =
-            |node: usize| looks.sights[node].as_ref()?.foreign.as_ref().filter(|_| census.agrees(node) == Some(true));
-        let done = self.force(nodes, |node| seen(node).map(Force::Clear)).await?;
+        let seen = |node: usize| {
+            looks.sights[node].as_ref()?.foreign.as_ref().filter(|_| census.agrees_with_leading(node) == Some(true))
+        };
+        let done = self.force(nodes, |node| seen(node).map(ForceUnlock::DeleteForeign)).await?;
         self.removed(nodes, &done, None)
     }
 
@@ -178,13 +183,13 @@ impl Order {
     }
 
     /// Waits until the holder of the entombed lock has let go, or the key has ended with the TTL it had.
-    async fn wait(&self, nodes: &Nodes, token: Token, looks: &Looks) -> anyhow::Result<Outcome> {
+    async fn wait(&self, nodes: &Nodes, token: Token, looks: &Observations) -> anyhow::Result<Outcome> {
         let left = looks.census().ttl().unwrap_or_default();
         let (begun, mut alarm) = (clock::now(), Alarm::new()?);
-        let progress = Redrawn::new(!self.report.quiet, PAUSE);
+        let progress = StatusLine::new(!self.report.quiet, PAUSE);
         loop {
             let looks = look(nodes, &self.key, self.reach.limit, |_| false).await;
-            let kept = looks.sights.iter().flatten().any(|sight| sight.is_kept_for(token));
+            let kept = looks.sights.iter().flatten().any(|observation| observation.is_kept_for(token));
             let waited = clock::now().since(begun);
             if looks.census().is_answered() && !kept {
                 drop(progress);

@@ -1,8 +1,41 @@
-//! A node that refuses us, in words for people: what follows from it, and what to do.
+//! Why a node gave no vote, what follows from it, and what to do about it.
 
-use super::Fault;
+use std::fmt;
+use std::time::Duration;
+
+/// Why a node's vote is missing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// What to do about it.
+    pub kind: FaultKind,
+    /// For people; escaped.
+    pub why: String,
+}
+
+/// What a fault means for the one who asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultKind {
+    /// The node refuses us, and will again: password, ACL, certificate.
+    Refused,
+    /// The node cannot be used as configured.
+    Unfit,
+    /// The request certainly changed nothing; later it may succeed.
+    Unavailable,
+    /// No answer: the request may have been executed, or may be yet.
+    Unknown,
+}
 
 impl Fault {
+    /// A fault of `kind`, explained by `why`.
+    pub fn new(kind: FaultKind, why: impl Into<String>) -> Self {
+        Self { kind, why: why.into() }
+    }
+
+    /// No answer within `limit`.
+    pub fn timeout(limit: Duration) -> Self {
+        Self::new(FaultKind::Unknown, format!("no answer within {}", crate::text::duration::show_rounded(limit)))
+    }
+
     /// The remedy for a refusal, by the server's words.
     pub fn cure(&self) -> &'static str {
         let says = |words: &[&str]| words.iter().any(|word| self.why.contains(word));
@@ -23,9 +56,14 @@ impl Fault {
     }
 }
 
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::FaultKind;
     use super::*;
 
     #[test]

@@ -1,17 +1,17 @@
 //! What ends an attempt for good: a set of nodes that cannot hold the lock as configured, and nodes that refuse us.
 
-use super::{Attempt, Said};
+use super::{Attempt, NodeReply};
 use crate::lock::occupant::Occupant;
-use crate::node::{Answer, Fault, FaultKind, Inquiry, Vote};
+use crate::node::{Answer, Fault, FaultKind, ServerInfo, Vote};
 
 impl Attempt {
     /// What no time would mend: the configuration of one node, or of all of them together.
-    pub(super) fn objection(&self) -> Option<(String, Fault)> {
+    pub(super) fn misconfiguration(&self) -> Option<(String, Fault)> {
         let about = |node: usize, fault: Fault| Some((self.nodes[node].name().to_owned(), fault));
         for (node, said) in self.said.iter().enumerate() {
             match said {
-                Some(Said::Failed(fault)) if fault.kind == FaultKind::Unfit => return about(node, fault.clone()),
-                Some(Said::Held(occupant)) => {
+                Some(NodeReply::Failed(fault)) if fault.kind == FaultKind::Unfit => return about(node, fault.clone()),
+                Some(NodeReply::Held(occupant)) => {
                     if let Some(why) = occupant.other_list(self.nodes.len()) {
                         return about(node, Fault::new(FaultKind::Unfit, why));
                     }
@@ -20,9 +20,9 @@ impl Attempt {
             }
         }
         for (node, server) in self.servers.iter().enumerate() {
-            let Inquiry::Told(identity) = server else { continue };
+            let ServerInfo::Told(identity) = server else { continue };
             for (earlier, other) in self.servers[..node].iter().enumerate() {
-                if let Inquiry::Told(other) = other
+                if let ServerInfo::Told(other) = other
                     && let Some(how) = identity.shared_with(other)
                 {
                     let why = format!("it {how} {}: nodes must be independent", self.nodes[earlier].name());
@@ -31,7 +31,8 @@ impl Attempt {
             }
         }
         // Where INFO tells nothing, or the other has not answered yet.
-        let own = |said: &Option<Said>| said.as_ref().and_then(Said::occupant).is_some_and(|who| self.is_own(who));
+        let own =
+            |said: &Option<NodeReply>| said.as_ref().and_then(NodeReply::occupant).is_some_and(|who| self.is_own(who));
         let node = self.said.iter().position(own)?;
         let why = "it has the token that another node was given just now: nodes must be independent";
         about(node, Fault::new(FaultKind::Unfit, why))
@@ -46,7 +47,7 @@ impl Attempt {
     pub(super) fn refusal(&self, answer: &Answer) -> Option<Fault> {
         match (&answer.vote, &answer.server) {
             (Vote::Failed(fault), _) if fault.kind == FaultKind::Refused => Some(fault.clone()),
-            (_, Inquiry::Forbidden(why)) if self.guard.insists() => {
+            (_, ServerInfo::Forbidden(why)) if self.guard.requires_uptime() => {
                 let why = format!("--restart-guard cannot see whether it restarted: INFO: {why}");
                 Some(Fault::new(FaultKind::Refused, why))
             }
@@ -56,7 +57,7 @@ impl Attempt {
 
     /// Whether so many nodes refuse us that the others are no majority.
     pub(super) fn is_refused(&self) -> bool {
-        self.refusals.iter().flatten().count() > self.quorum.spare()
+        self.refusals.iter().flatten().count() > self.quorum.tolerated()
     }
 
     /// The nodes that refuse us: number, name, and why.

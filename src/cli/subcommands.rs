@@ -5,10 +5,10 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::{LockArgs, NodeArgs, OutputArgs, yes_or_no};
-use crate::lock::duration;
 use crate::lock::restart::{self, RestartGuard};
 use crate::lock::token::Token;
 use crate::node::address;
+use crate::text::duration;
 
 /// `--format`: how `acquire` prints what it took.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]

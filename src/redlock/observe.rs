@@ -9,18 +9,18 @@ use super::Nodes;
 use crate::clock;
 use crate::lock::census::Census;
 use crate::lock::key::Key;
-use crate::lock::sight::Sight;
+use crate::lock::observation::Observation;
 use crate::node::{Fault, FaultKind};
 
 /// What was seen.
-pub struct Looks {
+pub struct Observations {
     /// Of each node; `None` if it gave no answer.
-    pub sights: Vec<Option<Sight>>,
+    pub sights: Vec<Option<Observation>>,
     /// The nodes that gave none, by their numbers, and why.
     pub faults: Vec<(usize, Fault)>,
 }
 
-impl Looks {
+impl Observations {
     /// The nodes that will not answer another question soon either, whatever lock it is about.
     pub fn away(&self) -> Vec<(usize, Fault)> {
         let is_away = |fault: &Fault| matches!(fault.kind, FaultKind::Unavailable | FaultKind::Unknown);
@@ -51,9 +51,9 @@ impl Room {
     }
 
     /// Counts what was seen. A node that has told more than there is room for is asked no more.
-    pub fn count(&mut self, looks: &Looks) {
-        for (node, sight) in looks.sights.iter().enumerate() {
-            let takes = sight.as_ref().map_or(0, Sight::size);
+    pub fn count(&mut self, looks: &Observations) {
+        for (node, observation) in looks.sights.iter().enumerate() {
+            let takes = observation.as_ref().map_or(0, Observation::size);
             if takes > self.left[node] && !self.away.iter().any(|(away, _)| *away == node) {
                 let why = format!("its locks take over {} MiB; name those that are meant", ROOM >> 20);
                 self.is_overfull = true;
@@ -75,32 +75,32 @@ impl Room {
 }
 
 /// Asks all nodes who has the lock, until `enough` says that more would change nothing, at most for `limit`.
-pub async fn look(nodes: &Nodes, key: &Key, limit: Duration, enough: impl Fn(&Census) -> bool) -> Looks {
+pub async fn look(nodes: &Nodes, key: &Key, limit: Duration, enough: impl Fn(&Census) -> bool) -> Observations {
     look_closely(nodes, key, limit, 0, &[], enough).await
 }
 
-/// The same, and for the first `crowd` of those who wait; but not the nodes `away`, which have just failed.
+/// The same, and for the first `max_waiters` of those who wait; but not the nodes `away`, which have just failed.
 pub async fn look_closely(
     nodes: &Nodes,
     key: &Key,
     limit: Duration,
-    crowd: usize,
+    max_waiters: usize,
     away: &[(usize, Fault)],
     enough: impl Fn(&Census) -> bool,
-) -> Looks {
+) -> Observations {
     let ends = clock::now() + limit;
     let failed = |faults: &[(usize, Fault)], node: usize| faults.iter().any(|(failed, _)| *failed == node);
     let mut replies: FuturesUnordered<_> = (0..nodes.len())
         .filter(|node| !failed(away, *node))
         .map(|node| {
-            let reply = nodes[node].look(key, crowd);
+            let reply = nodes[node].look(key, max_waiters);
             async move { (node, reply.await) }
         })
         .collect();
-    let mut looks = Looks { sights: vec![None; nodes.len()], faults: away.to_vec() };
-    while let Some(Some((node, sight))) = clock::until(ends, replies.next()).await {
-        match sight {
-            Ok(sight) => looks.sights[node] = Some(sight),
+    let mut looks = Observations { sights: vec![None; nodes.len()], faults: away.to_vec() };
+    while let Some(Some((node, observation))) = clock::until(ends, replies.next()).await {
+        match observation {
+            Ok(observation) => looks.sights[node] = Some(observation),
             Err(fault) => looks.faults.push((node, fault)),
         }
         if enough(&looks.census()) {

@@ -5,17 +5,17 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::diagnosis::{self, Finding, Level};
-use crate::command::table::{self, Column};
-use crate::escape;
-use crate::lock::duration;
 use crate::node::Fault;
-use crate::node::exam::Exam;
+use crate::node::redis::probe::Probe;
+use crate::text::duration;
+use crate::text::escape;
+use crate::text::table::{self, Column};
 
 /// All that was found.
 pub(super) struct Report {
     pub(super) names: Vec<String>,
     /// One of each node; none on `local`.
-    pub(super) exams: Vec<Result<Exam, Fault>>,
+    pub(super) exams: Vec<Result<Probe, Fault>>,
     pub(super) findings: Vec<Finding>,
     pub(super) acl: Option<String>,
 }
@@ -95,7 +95,7 @@ impl Report {
     }
 }
 
-fn row(name: &str, exam: &Result<Exam, Fault>) -> Vec<String> {
+fn row(name: &str, exam: &Result<Probe, Fault>) -> Vec<String> {
     let Ok(exam) = exam else {
         let mut cells = vec![name.to_owned(), "away".to_owned()];
         cells.resize(COLUMNS.len(), String::new());
@@ -121,7 +121,7 @@ fn row(name: &str, exam: &Result<Exam, Fault>) -> Vec<String> {
     ]
 }
 
-fn version(exam: &Exam) -> String {
+fn version(exam: &Probe) -> String {
     match (exam.field("valkey_version"), exam.field("redis_version")) {
         (Some(valkey), _) => format!("valkey {valkey}"),
         (None, Some(redis)) => redis.to_owned(),
@@ -129,7 +129,7 @@ fn version(exam: &Exam) -> String {
     }
 }
 
-fn node(name: &str, exam: &Result<Exam, Fault>) -> Value {
+fn node(name: &str, exam: &Result<Probe, Fault>) -> Value {
     match exam {
         Err(fault) => json!({ "node": name, "reachable": false, "error": fault.to_string() }),
         Ok(exam) => json!({

@@ -3,17 +3,17 @@
 use std::time::{Duration, SystemTime};
 
 use crate::clock;
-use crate::command::table::{self, Column};
-use crate::escape;
 use crate::lock::census::{Census, State};
 use crate::lock::details::Details;
-use crate::lock::duration;
 use crate::lock::key::Key;
-use crate::lock::occupant::Who;
+use crate::lock::occupant::OccupantKind;
 use crate::lock::queue::{Ticket, Waiter};
 use crate::node::Fault;
 use crate::redlock::Nodes;
-use crate::redlock::look::Looks;
+use crate::redlock::observe::Observations;
+use crate::text::duration;
+use crate::text::escape;
+use crate::text::table::{self, Column};
 
 /// A server's clock that was set back keeps a key longer than its holder asked; so much more is no rounding.
 const TOO_LONG: Duration = Duration::from_secs(2);
@@ -31,7 +31,12 @@ const COLUMNS: [Column; 9] = [
 ];
 
 /// The table, and below it what is unusual, each line at most `width` wide.
-pub(super) fn of(locks: &[(Key, Looks)], nodes: &Nodes, unread: &[(usize, Fault)], width: Option<usize>) -> String {
+pub(super) fn of(
+    locks: &[(Key, Observations)],
+    nodes: &Nodes,
+    unread: &[(usize, Fault)],
+    width: Option<usize>,
+) -> String {
     let now = clock::unix_millis(SystemTime::now());
     let rows: Vec<Vec<String>> = locks.iter().map(|(key, looks)| row(key, &looks.census(), now)).collect();
     let mut lines =
@@ -43,19 +48,19 @@ pub(super) fn of(locks: &[(Key, Looks)], nodes: &Nodes, unread: &[(usize, Fault)
 }
 
 fn row(key: &Key, census: &Census, now: u64) -> Vec<String> {
-    let votes = census.foremost().map_or(0, |(_, votes)| votes);
+    let votes = census.leading().map_or(0, |(_, votes)| votes);
     let votes = format!("{votes}/{}", census.quorum().total());
     let left = || census.ttl().map_or_else(|| "for ever".to_owned(), brief);
     let mut cells = vec![key.to_string()];
     match census.holder().map(|occupant| &occupant.who) {
-        Some(Who::Holder(token, details)) => {
+        Some(OccupantKind::Holder(token, details)) => {
             let fence = census.fence(*token).map_or_else(String::new, |fence| fence.to_string());
             let [pid, command] = process(details);
             let remark = details.note.as_deref().map(escape::text).unwrap_or_default();
             let holder = format!("{}@{}", escape::text(&details.user), escape::text(&details.host));
             cells.extend([holder, pid, command, ago(details.since, now), left(), fence, votes, remark]);
         }
-        Some(Who::Foreign(what)) => {
+        Some(OccupantKind::Foreign(what)) => {
             let foreign = "(not rlock)".to_owned();
             cells.extend([
                 foreign,
@@ -68,7 +73,7 @@ fn row(key: &Key, census: &Census, now: u64) -> Vec<String> {
                 what.clone(),
             ]);
         }
-        Some(Who::Unnamed | Who::Waiter(_)) => cells.extend(only("(unnamed)", votes)),
+        Some(OccupantKind::Unnamed | OccupantKind::Waiter(_)) => cells.extend(only("(unnamed)", votes)),
         None => {
             let state = if census.state() == State::Free { "(free)" } else { "(unknown)" };
             cells.extend(only(state, votes));
@@ -104,7 +109,7 @@ fn ago(since: u64, now: u64) -> String {
 }
 
 /// Nodes that fail, once each, and nodes that say something else than the majority, for each lock.
-fn remarks(locks: &[(Key, Looks)], nodes: &Nodes, unread: &[(usize, Fault)]) -> Vec<String> {
+fn remarks(locks: &[(Key, Observations)], nodes: &Nodes, unread: &[(usize, Fault)]) -> Vec<String> {
     let mut remarks = Vec::new();
     for (node, there) in nodes.iter().enumerate() {
         let faults = locks.iter().flat_map(|(_, looks)| &looks.faults).chain(unread);
@@ -129,22 +134,23 @@ fn remarks(locks: &[(Key, Looks)], nodes: &Nodes, unread: &[(usize, Fault)]) -> 
 }
 
 /// What is unusual about a lock at a node that answered.
-fn remark(node: usize, looks: &Looks, census: &Census) -> Option<String> {
+fn remark(node: usize, looks: &Observations, census: &Census) -> Option<String> {
     let there = looks.sights[node].as_ref()?.occupant.as_ref();
     if census.holder().is_none() {
         return there.map(|left| format!("left there, at too few nodes to hold the lock: {left}"));
     }
-    match census.agrees(node) {
+    match census.agrees_with_leading(node) {
         Some(true) => {
             let (ttl, lease) = there.and_then(|there| Some((there.ttl?, there.lease_length()?)))?;
-            let acquired = matches!(there.map(|there| &there.who), Some(Who::Holder(_, details)) if details.acquired);
+            let acquired =
+                matches!(there.map(|there| &there.who), Some(OccupantKind::Holder(_, details)) if details.acquired);
             (ttl > lease + TOO_LONG && !acquired).then(|| {
                 let (ttl, lease) = (duration::show_rounded(ttl), duration::show(lease));
                 format!("it keeps the key for {ttl}, longer than its TTL of {lease}; was the server's clock set back?")
             })
         }
         Some(false) => there.map(ToString::to_string),
-        None => census.foremost().map(|_| "free".to_owned()),
+        None => census.leading().map(|_| "free".to_owned()),
     }
 }
 

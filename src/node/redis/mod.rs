@@ -4,6 +4,16 @@
 //! reconnects when it must, and by nobody's leave but the caller's: nothing below `redlock` repeats a request, since a
 //! repeated SET NX would lose to itself.
 
+pub mod acl;
+pub mod client;
+pub mod connection;
+mod dial;
+pub mod probe;
+pub mod reply;
+pub mod scan;
+mod script;
+pub mod tls;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
@@ -12,18 +22,19 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::link::{Access, Effect, Link, REPLY_LIMIT, is_from_a_replica, wait_for};
-use super::reply;
-use super::script;
-use super::{Answer, Claim, Counter, Fault, FaultKind, Force, Freed, Node, Pending, Queued, Renewal, Vote, Wake};
+use super::{
+    Answer, Claim, Counter, Fault, FaultKind, ForceUnlock, Node, Pending, QueueAction, ReleaseReply, Renewal, Vote,
+    Wake,
+};
 use crate::clock;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
-use crate::lock::lease::Struck;
+use crate::lock::lease::Revoked;
+use crate::lock::observation::Observation;
 use crate::lock::restart;
-use crate::lock::sight::Sight;
 use crate::lock::token::Token;
+use connection::{Access, Connection, Effect, REPLY_LIMIT, is_from_a_replica, wait_for};
 
 /// How long a fence counter is kept after its last use, at least.
 const FENCE_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -57,10 +68,10 @@ macro_rules! script {
 const ACQUIRE: &str = script!("peek.lua", "queue.lua", "turn.lua", "acquire.lua");
 const RENEW: &str = script!("peek.lua", "renew.lua");
 const HEAL: &str = script!("peek.lua", "heal.lua");
-const ENTOMB: &str = script!("peek.lua", "entomb.lua");
-const REMOVE: &str = script!("peek.lua", "queue.lua", "remove.lua");
-const CLEAR: &str = script!("peek.lua", "queue.lua", "clear.lua");
-const LOOK: &str = script!("peek.lua", "look.lua");
+const ENTOMB: &str = script!("peek.lua", "tombstone.lua");
+const REMOVE: &str = script!("peek.lua", "queue.lua", "force_delete.lua");
+const CLEAR: &str = script!("peek.lua", "queue.lua", "delete_foreign.lua");
+const LOOK: &str = script!("peek.lua", "observe.lua");
 const RELEASE: &str = script!("peek.lua", "queue.lua", "release.lua");
 
 /// A server.
@@ -76,13 +87,13 @@ pub struct RedisNode {
 #[derive(Clone)]
 struct Desk {
     requests: mpsc::UnboundedSender<Request>,
-    links: Arc<Links>,
+    links: Arc<Pool>,
 }
 
 /// The connections that the node's task has, newest last.
 #[derive(Default)]
-struct Links {
-    open: Mutex<Vec<Link>>,
+struct Pool {
+    open: Mutex<Vec<Connection>>,
     /// Requests accepted so far.
     accepted: AtomicUsize,
     /// Of these, the ones handed to a connection or answered without one.
@@ -147,7 +158,7 @@ impl RedisNode {
 
     fn with_room(access: Access, limit: Duration, room: usize) -> Self {
         let (requests, inbox) = mpsc::unbounded_channel();
-        let links = Arc::new(Links::default());
+        let links = Arc::new(Pool::default());
         let name = access.server.to_string();
         let (told, wakes) = mpsc::channel(KEPT_WAKES);
         tokio::spawn(Worker { access, limit, room, links: Arc::clone(&links), told }.work(inbox));
@@ -158,7 +169,7 @@ impl RedisNode {
         self.desk.ask(command, route, effect, None)
     }
 
-    fn newest(&self) -> Option<Link> {
+    fn newest(&self) -> Option<Connection> {
         self.desk.links.lock().last().cloned()
     }
 }
@@ -173,19 +184,19 @@ impl Desk {
     }
 }
 
-impl Links {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Link>> {
+impl Pool {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connections on which a release must be written besides the one that it will take; and whether that is yet to be
     /// opened though there is one that works, which does not serve one who `waits` since it does not listen. Nothing of ours was
     /// asked on that then but what has its release already, and a place given to us there would be a turn that we do not hear of.
-    fn behind(&self, waits: bool) -> (Vec<Link>, bool) {
+    fn behind(&self, waits: bool) -> (Vec<Connection>, bool) {
         let open = self.lock();
         let takes_it = open.last().is_some_and(|link| link.serves(waits));
-        let is_for_the_place = !takes_it && open.last().is_some_and(Link::works);
-        let behind = |link: &&Link| link.owes_a_release() || link.may_still_set() && link.serves(waits);
+        let is_for_the_place = !takes_it && open.last().is_some_and(Connection::works);
+        let behind = |link: &&Connection| link.owes_a_release() || link.may_still_set() && link.serves(waits);
         (open.iter().rev().skip(usize::from(takes_it)).filter(behind).cloned().collect(), is_for_the_place)
     }
 
@@ -205,7 +216,7 @@ struct Worker {
     limit: Duration,
     /// The most that may be read between two requests.
     room: usize,
-    links: Arc<Links>,
+    links: Arc<Pool>,
     told: mpsc::Sender<Wake>,
 }
 
@@ -262,7 +273,7 @@ impl Worker {
         let _ = answer.send(Reply { sent: clock::now(), result: Err(refused) });
     }
 
-    async fn link(&self, route: Route, channel: Option<&str>) -> Result<Link, Fault> {
+    async fn link(&self, route: Route, channel: Option<&str>) -> Result<Connection, Fault> {
         if route != Route::Anew
             && let Some(newest) = self.links.lock().last().filter(|link| link.serves(channel.is_some()))
         {
@@ -299,29 +310,31 @@ impl Worker {
     /// its release, a server that hangs would not read all when it wakes. It reads so much at a time (Redis 6.2: 16 KiB), and
     /// no further once it finds that it cannot answer, which is so when we have ended. A SET at the end of what was read would
     /// stay, or our place in the queue.
-    async fn settled(&self, link: &Link) -> Result<(), Fault> {
+    async fn settled(&self, link: &Connection) -> Result<(), Fault> {
         let unsettled = || Err(Fault { kind: FaultKind::Unavailable, ..Fault::timeout(self.limit) });
         clock::until(clock::now() + self.limit, link.settled()).await.map_or_else(unsettled, Ok)
     }
 
     /// The newest connection, if there are as many as are kept and none may be closed: on each of them a key may still be
     /// set that only a release on the same connection would undo.
-    fn too_many(&self) -> Option<Link> {
+    fn too_many(&self) -> Option<Connection> {
         let open = self.links.lock();
-        let full = open.len() >= KEPT_LINKS && open.iter().all(Link::owes_a_release);
+        let full = open.len() >= KEPT_LINKS && open.iter().all(Connection::owes_a_release);
         open.last().filter(|_| full).cloned()
     }
 
-    async fn open(&self, told: Option<mpsc::Sender<Wake>>, ends: Instant) -> Result<Link, Fault> {
+    async fn open(&self, told: Option<mpsc::Sender<Wake>>, ends: Instant) -> Result<Connection, Fault> {
         // Boxed: opening is rare and its state large, and would be part of every future above it.
         // Nothing was sent yet, so a connection that is slow to open leaves nothing unknown behind.
         let slow = || Err(Fault { kind: FaultKind::Unavailable, ..Fault::timeout(self.limit) });
-        clock::until(ends, Box::pin(Link::open(&self.access, self.room, self.limit, told))).await.unwrap_or_else(slow)
+        clock::until(ends, Box::pin(Connection::open(&self.access, self.room, self.limit, told)))
+            .await
+            .unwrap_or_else(slow)
     }
 }
 
 /// Sends `command` in a task of its own: it is written, and its reply awaited, whether or not anybody still listens.
-async fn send(link: Link, command: Arc<Cmd>, effect: Effect, answer: Option<oneshot::Sender<Reply>>) {
+async fn send(link: Connection, command: Arc<Cmd>, effect: Effect, answer: Option<oneshot::Sender<Reply>>) {
     let sent = clock::now();
     let given_up = link.given_up();
     let mut exchange = Box::pin(async move { link.send(&command, effect).await });
@@ -380,30 +393,30 @@ impl Node for RedisNode {
         renewal(claim, self.ask(command, Route::usual_or(anew), Effect::Sets), true)
     }
 
-    fn look(&self, key: &Key, crowd: usize) -> Pending<Result<Sight, Fault>> {
+    fn look(&self, key: &Key, max_waiters: usize) -> Pending<Result<Observation, Fault>> {
         let mut command = eval(LOOK, &[key.stored(), &key.derived("fence"), &key.derived("queue")]);
-        command.arg(crowd).arg(crowd * WAITER_ROOM);
+        command.arg(max_waiters).arg(max_waiters * WAITER_ROOM);
         let reply = self.ask(command, Route::Usual, Effect::None);
         Box::pin(async move {
             let Reply { sent, result } = received(reply).await;
-            result.and_then(|value| reply::sight(&value, sent))
+            result.and_then(|value| reply::observation(&value, sent))
         })
     }
 
-    fn force(&self, key: &Key, force: Force) -> Pending<Result<Option<Struck>, Fault>> {
+    fn force(&self, key: &Key, force: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>> {
         let [queue, offer, watch] = line(key);
         let command = match force {
-            Force::Entomb(token, tombstone) => {
+            ForceUnlock::Tombstone(token, tombstone) => {
                 let mut command = eval(ENTOMB, &[key.stored()]);
                 command.arg(token.to_string()).arg(tombstone);
                 command
             }
-            Force::Remove(token, fence) => {
+            ForceUnlock::Delete(token, fence) => {
                 let mut command = eval(REMOVE, &[key.stored(), &key.derived("fence"), &queue, &offer, &watch]);
                 command.arg(token.to_string()).arg(fence).arg(millis(FENCE_LIFE));
                 command
             }
-            Force::Clear(seen) => {
+            ForceUnlock::DeleteForeign(seen) => {
                 let mut command = eval(CLEAR, &[key.stored(), &queue, &offer, &watch]);
                 command.arg(&seen.kind).arg(seen.length).arg(&seen.head);
                 command
@@ -413,20 +426,20 @@ impl Node for RedisNode {
         Box::pin(async move { received(reply).await.result.and_then(|value| reply::standing(&value, "forced")) })
     }
 
-    fn release(&self, key: &Key, token: Token, queued: Queued<'_>) -> Pending<Freed> {
+    fn release(&self, key: &Key, token: Token, queued: QueueAction<'_>) -> Pending<ReleaseReply> {
         let [queue, offer, watch] = line(key);
         let mut command = eval(RELEASE, &[key.stored(), &queue, &offer, &watch]);
         command.arg(token.to_string());
         match queued {
-            Queued::No => command.arg("").arg(""),
-            Queued::Leaves(waiter) => command.arg(waiter.to_string()).arg(""),
-            Queued::Stays(ticket) => command.arg(ticket.waiter.to_string()).arg(ticket.number),
+            QueueAction::None => command.arg("").arg(""),
+            QueueAction::Leave(waiter) => command.arg(waiter.to_string()).arg(""),
+            QueueAction::Keep(ticket) => command.arg(ticket.waiter.to_string()).arg(ticket.number),
         };
         command.arg(millis(QUEUE_LIFE));
         self.desk.links.void.store(self.desk.links.accepted.load(Ordering::Relaxed), Ordering::Relaxed);
         self.desk.links.changed.notify_waiters();
-        let channel = if let Queued::Stays(ticket) = queued { Some(ticket.waiter.channel()) } else { None };
-        let route = if let Queued::Leaves(_) = queued { Route::Last } else { Route::Behind };
+        let channel = if let QueueAction::Keep(ticket) = queued { Some(ticket.waiter.channel()) } else { None };
+        let route = if let QueueAction::Leave(_) = queued { Route::Last } else { Route::Behind };
         let desk = self.desk.clone();
         let ask = move || desk.ask(command.clone(), route, Effect::Frees, channel.clone());
         let reply = ask();
@@ -437,9 +450,9 @@ impl Node for RedisNode {
                 result = received(ask()).await.result;
             }
             match result.and_then(|value| reply::standing(&value, "released")) {
-                Ok(None) => Freed::Released,
-                Ok(Some(struck)) => Freed::NotOurs(struck),
-                Err(fault) => Freed::Failed(fault),
+                Ok(None) => ReleaseReply::Released,
+                Ok(Some(revoked)) => ReleaseReply::NotOurs(revoked),
+                Err(fault) => ReleaseReply::Failed(fault),
             }
         })
     }
@@ -479,7 +492,7 @@ impl Node for RedisNode {
         Box::pin(async move {
             let all_written = async {
                 links.served(due).await;
-                let open: Vec<Link> = links.lock().clone();
+                let open: Vec<Connection> = links.lock().clone();
                 for link in open {
                     link.written().await;
                 }

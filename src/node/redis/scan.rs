@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::console::Console;
-use super::link::Access;
-use super::{Fault, FaultKind};
+use super::client::Client;
+use super::connection::Access;
 use crate::clock;
-use crate::lock::duration;
 use crate::lock::instant::Instant;
+use crate::node::{Fault, FaultKind};
+use crate::text::duration;
 
 /// Matches the names of all fence counters.
 const COUNTERS: &str = "rlock:fence:{*";
@@ -30,8 +30,8 @@ const SPARE_STEPS: u64 = 1000;
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// A walk through one server's keys.
-pub struct Survey {
-    console: Console,
+pub struct Scan {
+    client: Client,
     /// Where it goes on; `None` at its end.
     cursor: Option<String>,
     /// Number of keys, if the server says so.
@@ -41,18 +41,18 @@ pub struct Survey {
     ends: Instant,
 }
 
-impl Survey {
+impl Scan {
     /// Connects. `limit` bounds this, and each step.
     pub async fn begin(access: &Access, limit: Duration) -> Result<Self, Fault> {
         let ends = clock::now() + LONGEST;
-        let console = Console::open(access, limit, REPLY_LIMIT).await?;
-        let size = match console.say(&["DBSIZE"]).await {
+        let client = Client::open(access, limit, REPLY_LIMIT).await?;
+        let size = match client.say(&["DBSIZE"]).await {
             Ok(Value::Int(size)) => u64::try_from(size).ok(),
             // A server that does not answer this does not answer SCAN either.
             Err(fault) if fault.kind == FaultKind::Unknown => return Err(fault),
             Ok(_) | Err(_) => None,
         };
-        Ok(Self { console, cursor: Some("0".to_owned()), size, steps: most_steps(size), ends })
+        Ok(Self { client, cursor: Some("0".to_owned()), size, steps: most_steps(size), ends })
     }
 
     /// How many keys there are in all, if the server says so.
@@ -71,7 +71,7 @@ impl Survey {
         }
         let mut command = redis::cmd("SCAN");
         command.arg(cursor).arg("MATCH").arg(COUNTERS).arg("COUNT").arg(STEP);
-        let (cursor, names) = page(self.console.ask(&command).await?)
+        let (cursor, names) = page(self.client.ask(&command).await?)
             .ok_or_else(|| Fault::new(FaultKind::Unknown, "an answer to SCAN that makes no sense"))?;
         self.cursor = (cursor != "0").then_some(cursor);
         Ok(Some(names))

@@ -17,7 +17,7 @@ const SETTLING: Duration = Duration::from_millis(10);
 const WATCHED: Duration = Duration::from_secs(1);
 
 /// The ears of one who waits.
-pub struct Line {
+pub struct Wakeups {
     nodes: Nodes,
     wakes: Vec<Pending<Wake>>,
     broken: Vec<Pending<()>>,
@@ -33,7 +33,7 @@ pub struct Line {
     doubt: Duration,
 }
 
-impl Line {
+impl Wakeups {
     /// Listens from now on. `retry`: the longest pause once a connection is lost, `doubt`: how long not to believe it that it
     /// is our turn.
     pub fn new(nodes: &Nodes, retry: Duration, doubt: Duration) -> Self {
@@ -63,7 +63,7 @@ impl Line {
     pub async fn called(&mut self) -> usize {
         loop {
             let (node, wake) = std::future::poll_fn(|cx| self.poll_wakes(cx)).await;
-            let is_called = matches!(wake, Wake::Go);
+            let is_called = matches!(wake, Wake::YourTurn);
             self.woken(node, wake);
             if is_called {
                 return node;
@@ -127,12 +127,12 @@ impl Line {
         // One is told at a time: the next word is asked for only once this one is understood.
         self.wakes[node] = self.nodes[node].wake();
         match wake {
-            Wake::Watch => {
+            Wake::StandBy => {
                 self.watches = true;
                 self.sooner(WATCHED);
             }
-            Wake::Look => self.sooner(Duration::ZERO),
-            Wake::Go => {
+            Wake::Recheck => self.sooner(Duration::ZERO),
+            Wake::YourTurn => {
                 self.gone[node] = true;
                 let enough = self.gone.iter().filter(|gone| **gone).count() >= Quorum::of(self.nodes.len()).needed();
                 self.sooner(if enough { self.doubt } else { self.doubt.max(SETTLING) });

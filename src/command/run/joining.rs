@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::wait::{Purpose, Waited};
+use super::wait::{Acquired, Purpose};
 use crate::clock;
 use crate::exit::{Failure, Outcome};
 use crate::job::nested::outer::{OuterRun, Unwelcome};
@@ -19,9 +19,9 @@ const ANSWER: Duration = Duration::from_secs(1);
 const REFUSALS: Duration = Duration::from_secs(2);
 
 /// What became of a look at the holder.
-pub(super) enum Joined {
+pub(in crate::command) enum Joined {
     /// The lock is held above us, and that ends the wait.
-    Over(Waited),
+    Over(Acquired),
     /// The rlock that holds it does not answer.
     Silent,
     /// It cannot be reached, or is giving the lock back.
@@ -30,14 +30,14 @@ pub(super) enum Joined {
 
 /// The attempts to run under an outer lock.
 #[derive(Default)]
-pub(super) struct Joining {
+pub(in crate::command) struct Joining {
     /// The outer lock that could not be joined, since when.
     refused: Option<(Token, Instant)>,
 }
 
 impl Joining {
     /// Asks the rlock of `token`, which a majority of the nodes named as the holder, to let us run under its lock.
-    pub(super) async fn join(
+    pub(in crate::command) async fn join(
         &mut self,
         lock: &LockSettings,
         purpose: Purpose<'_>,
@@ -54,7 +54,7 @@ impl Joining {
         Ok(match clock::until(clock::now() + ANSWER, asked).await {
             Some(Ok(outer)) => {
                 lock.report.step("nested", format_args!("running under the outer lock, {}", occupant.named()));
-                Joined::Over(Waited::Nested(Box::new(outer), occupant.named()))
+                Joined::Over(Acquired::Nested(Box::new(outer), occupant.named()))
             }
             Some(Err(Unwelcome::Busy)) | None => {
                 self.refused = None;
@@ -73,7 +73,7 @@ impl Joining {
     }
 
     /// The nodes say something else by now.
-    pub(super) fn forget(&mut self) {
+    pub(in crate::command) fn forget(&mut self) {
         self.refused = None;
     }
 }

@@ -18,11 +18,13 @@ use tokio::net::UnixStream;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Sender;
 
-use super::address::{Endpoint, Secret, Server};
 use super::dial::dial;
+use super::reply;
 use super::tls::Trust;
-use super::{Fault, FaultKind, Wake, reply};
-use crate::{escape, secret};
+use crate::node::address::{Endpoint, Secret, Server};
+use crate::node::{Fault, FaultKind, Wake};
+use crate::secret;
+use crate::text::escape;
 
 /// The most that may be read between two requests, for all that a lock needs.
 pub const REPLY_LIMIT: usize = 64 * 1024;
@@ -44,14 +46,14 @@ pub struct Access {
 
 /// A connection that is set up: authenticated, and in its database.
 #[derive(Clone)]
-pub struct Link {
+pub struct Connection {
     connection: MultiplexedConnection,
-    traffic: Arc<Traffic>,
+    traffic: Arc<ConnectionState>,
 }
 
 /// What is known of a connection without asking the server.
 #[derive(Default)]
-struct Traffic {
+struct ConnectionState {
     /// Hidden in whatever the server says.
     password: Option<Secret>,
     /// Bytes handed to the connection.
@@ -99,7 +101,7 @@ enum Hearing {
     None,
 }
 
-impl Traffic {
+impl ConnectionState {
     fn break_off(&self) {
         self.broken.store(true, Ordering::Relaxed);
         self.changed.notify_waiters();
@@ -131,7 +133,7 @@ pub async fn wait_for(changed: &Notify, seen: impl Fn() -> bool) {
     }
 }
 
-impl Link {
+impl Connection {
     /// Connects and authenticates. The caller limits the time to `time`; `limit` is the most that may be read between two
     /// requests. `told`: speak RESP3, and pass on the words to one who waits.
     pub async fn open(
@@ -162,7 +164,7 @@ impl Link {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let traffic = Arc::new(Traffic { password: access.password.clone(), ..Traffic::default() });
+        let traffic = Arc::new(ConnectionState { password: access.password.clone(), ..ConnectionState::default() });
         let metered = Metered { stream, traffic: Arc::clone(&traffic), limit, allowance: limit };
         let mut info = RedisConnectionInfo::default().set_db(i64::from(access.server.db)).set_skip_set_lib_name();
         if let Some(password) = &access.password {
@@ -285,7 +287,8 @@ impl Link {
     /// Comes true when no request that may set or free a key waits for its reply, or the connection is broken.
     pub async fn settled(&self) {
         let none = |count: &AtomicUsize| count.load(Ordering::Relaxed) == 0;
-        let done = |t: &Traffic| none(&t.open_sets) && none(&t.open_releases) || t.broken.load(Ordering::Relaxed);
+        let done =
+            |t: &ConnectionState| none(&t.open_sets) && none(&t.open_releases) || t.broken.load(Ordering::Relaxed);
         self.traffic.wait_for(done).await;
     }
 
@@ -327,7 +330,7 @@ impl Link {
     /// Comes true when all that was sent so far is with the kernel, or the connection is broken.
     pub async fn written(self) {
         let sent = self.traffic.queued.load(Ordering::Relaxed);
-        let done = |t: &Traffic| t.flushed.load(Ordering::Relaxed) >= sent || t.broken.load(Ordering::Relaxed);
+        let done = |t: &ConnectionState| t.flushed.load(Ordering::Relaxed) >= sent || t.broken.load(Ordering::Relaxed);
         self.traffic.wait_for(done).await;
     }
 }
@@ -414,7 +417,7 @@ fn know_the_processor() {
 /// A stream that counts.
 struct Metered<S> {
     stream: S,
-    traffic: Arc<Traffic>,
+    traffic: Arc<ConnectionState>,
     limit: usize,
     /// Bytes that may still be read before the next request is written.
     allowance: usize,

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use redis::{PushInfo, PushKind, Value};
 
-use super::{Answer, Counter, Fault, FaultKind, Inquiry, Renewal, Vote, Wake};
-use crate::escape;
 use crate::lock::details::LARGEST_VALUE;
 use crate::lock::fence::Fence;
 use crate::lock::identity::Identity;
 use crate::lock::instant::Instant;
-use crate::lock::lease::Struck;
-use crate::lock::occupant::{Occupant, Sighting, Who};
-use crate::lock::queue::{Place, Ticket};
-use crate::lock::sight::Sight;
+use crate::lock::lease::Revoked;
+use crate::lock::observation::Observation;
+use crate::lock::occupant::{Occupant, OccupantKind, RawValue};
+use crate::lock::queue::{QueuePosition, Ticket};
+use crate::node::{Answer, Counter, Fault, FaultKind, Renewal, ServerInfo, Vote, Wake};
+use crate::text::escape;
 
 /// No type of Redis' or of a module's has a longer name, in bytes.
 const LONGEST_TYPE: usize = 64;
@@ -46,34 +46,37 @@ pub fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
     Ok(Answer { vote, server, place: Some(place) })
 }
 
-fn inquiry(about: &Value) -> Option<Inquiry> {
+fn inquiry(about: &Value) -> Option<ServerInfo> {
     let Value::Array(items) = about else { return None };
     let word = |index: usize| items.get(index).and_then(bulk).and_then(|word| std::str::from_utf8(word).ok());
     let told = |index: usize| word(index).map(str::to_owned);
     match items.len() {
-        0 => Some(Inquiry::None),
-        2 if word(0)? == "forbidden" => Some(Inquiry::Forbidden(escape::short(word(1)?))),
-        3 => {
-            Some(Inquiry::Told(Identity { uptime: word(0)?.parse().ok()?, run_id: told(1)?, replication_id: told(2)? }))
-        }
+        0 => Some(ServerInfo::None),
+        2 if word(0)? == "forbidden" => Some(ServerInfo::Forbidden(escape::short(word(1)?))),
+        3 => Some(ServerInfo::Told(Identity {
+            uptime: word(0)?.parse().ok()?,
+            run_id: told(1)?,
+            replication_id: told(2)?,
+        })),
         _ => None,
     }
 }
 
-fn placed(place: &Value) -> Option<Place> {
+fn placed(place: &Value) -> Option<QueuePosition> {
     let Value::Array(items) = place else { return None };
     let [Value::Int(rank), now, refused] = items.as_slice() else { return None };
     let now = std::str::from_utf8(bulk(now)?).ok()?.parse().ok()?;
     let refused = String::from_utf8_lossy(bulk(refused)?);
     let refused = (!refused.is_empty()).then(|| escape::short(&refused));
-    Some(Place { rank: u32::try_from(*rank).ok(), now, refused })
+    Some(QueuePosition { rank: u32::try_from(*rank).ok(), now, refused })
 }
 
 /// It is the turn of another who waits.
 fn turn(answer: &Value, next: &str) -> Option<Occupant> {
     let Value::Array(items) = answer else { return None };
     let Some(Value::Int(left)) = items.get(2) else { return None };
-    let who = next.parse().map_or_else(|_| Who::Foreign("a stranger in the queue".to_owned()), Who::Waiter);
+    let who =
+        next.parse().map_or_else(|_| OccupantKind::Foreign("a stranger in the queue".to_owned()), OccupantKind::Waiter);
     Some(Occupant { who, ttl: Some(Duration::from_millis(u64::try_from(*left).unwrap_or(0))) })
 }
 
@@ -92,8 +95,8 @@ pub fn renewal(value: &Value, until: Instant, keeps: bool) -> Renewal {
             Renewal::Broken(keeps.then_some(until), escape::text(&by.unwrap_or_default()))
         }
         Some([Some("renewed"), counter]) => Renewal::Renewed(until, counted(counter)),
-        Some([Some("absent"), counter]) => Renewal::Lost(Struck::Absent, counted(counter)),
-        Some([Some("held"), _]) => Renewal::Lost(Struck::Another, None),
+        Some([Some("absent"), counter]) => Renewal::Lost(Revoked::Missing, counted(counter)),
+        Some([Some("held"), _]) => Renewal::Lost(Revoked::TakenOver, None),
         _ => Renewal::Failed(garbled(value)),
     }
 }
@@ -103,11 +106,11 @@ fn counted(counter: Option<&str>) -> Counter {
 }
 
 /// What a script answered to a release or a removal: `None` if it was ours, else how we were struck.
-pub fn standing(value: &Value, good: &str) -> Result<Option<Struck>, Fault> {
+pub fn standing(value: &Value, good: &str) -> Result<Option<Revoked>, Fault> {
     match parts(value) {
         Some([Some(word), _]) if word == good => Ok(None),
-        Some([Some("absent"), _]) => Ok(Some(Struck::Absent)),
-        Some([Some("held"), _]) => Ok(Some(Struck::Another)),
+        Some([Some("absent"), _]) => Ok(Some(Revoked::Missing)),
+        Some([Some("held"), _]) => Ok(Some(Revoked::TakenOver)),
         _ => Err(garbled(value)),
     }
 }
@@ -115,7 +118,7 @@ pub fn standing(value: &Value, good: &str) -> Result<Option<Struck>, Fault> {
 /// What the server tells of its own accord, if it is word for one who waits.
 pub fn wake(push: &PushInfo) -> Option<Wake> {
     let (PushKind::Message, Some(Value::BulkString(word))) = (&push.kind, push.data.get(1)) else { return None };
-    Some(if word == b"watch" { Wake::Watch } else { Wake::Go })
+    Some(if word == b"watch" { Wake::StandBy } else { Wake::YourTurn })
 }
 
 /// The first two words of an array reply.
@@ -129,14 +132,14 @@ fn bulk(value: &Value) -> Option<&[u8]> {
     if let Value::BulkString(bytes) = value { Some(bytes) } else { None }
 }
 
-fn sighting(value: &Value) -> Option<Sighting> {
+fn sighting(value: &Value) -> Option<RawValue> {
     let Value::Array(items) = value else { return None };
     let [_, kind, Value::Int(length), head, Value::Int(ttl)] = items.as_slice() else { return None };
     // No script of ours sends more of either, and what is sent is shown.
     if bulk(kind)?.len() > LONGEST_TYPE || bulk(head)?.len() > LARGEST_VALUE {
         return None;
     }
-    Some(Sighting {
+    Some(RawValue {
         kind: String::from_utf8_lossy(bulk(kind)?).into_owned(),
         length: u64::try_from(*length).ok()?,
         head: bulk(head)?.to_vec(),
@@ -145,11 +148,11 @@ fn sighting(value: &Value) -> Option<Sighting> {
 }
 
 /// What a script saw at a key.
-pub fn sight(value: &Value, asked: Instant) -> Result<Sight, Fault> {
+pub fn observation(value: &Value, asked: Instant) -> Result<Observation, Fault> {
     seen(value, asked).ok_or_else(|| garbled(value))
 }
 
-fn seen(value: &Value, asked: Instant) -> Option<Sight> {
+fn seen(value: &Value, asked: Instant) -> Option<Observation> {
     let Value::Array(items) = value else { return None };
     let [state, fence, Value::Array(waiters), Value::Int(more)] = items.as_slice() else { return None };
     let seen = if bulk(state) == Some(b"free") { None } else { Some(sighting(state)?) };
@@ -159,7 +162,7 @@ fn seen(value: &Value, asked: Instant) -> Option<Sight> {
     let fence = std::str::from_utf8(bulk(fence)?).ok().and_then(|text| text.parse().ok()).and_then(Fence::new);
     // A member that is none of rlock's is skipped when its turn comes, and so it is here.
     let queue = waiters.chunks_exact(2).filter_map(ticket).collect();
-    Some(Sight { occupant, foreign, fence, queue, more: *more > 0, asked })
+    Some(Observation { occupant, foreign, fence, queue, more: *more > 0, asked })
 }
 
 /// One who waits, and its ticket.

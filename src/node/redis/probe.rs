@@ -5,20 +5,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis::Value;
 
-use super::console::Console;
-use super::link::{Access, REPLY_LIMIT};
-use super::rights::{CHANNELS, KINDS, RIGHTS, Right, TRIAL};
-use super::{Fault, FaultKind};
+use super::acl::{CHANNELS, KINDS, RIGHTS, Right, TRIAL};
+use super::client::Client;
+use super::connection::{Access, REPLY_LIMIT};
 use crate::clock;
 use crate::lock::identity::Identity;
 use crate::lock::key::Key;
 use crate::lock::token::Token;
+use crate::node::{Fault, FaultKind};
 
 /// The shortest of so many counts as the round trip.
 const TRIPS: usize = 5;
 
 /// What was found out about a server that answered.
-pub struct Exam {
+pub struct Probe {
     /// The shortest exchange.
     pub round_trip: Duration,
     /// How far its clock is ahead of this machine's, in milliseconds.
@@ -48,10 +48,10 @@ pub enum Write {
     Untried,
 }
 
-impl Exam {
+impl Probe {
     /// Asks a server; `keys` are locks that it is to hold.
     pub async fn take(access: &Access, limit: Duration, keys: &[Key]) -> Result<Self, Fault> {
-        let console = Console::open(access, limit, REPLY_LIMIT).await?;
+        let client = Client::open(access, limit, REPLY_LIMIT).await?;
         let mut lacking = Vec::new();
         // A key that nobody has: what is tried on it touches nothing.
         let nobodys = format!("doctor-{}", Token::fresh());
@@ -69,9 +69,9 @@ impl Exam {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             // A connection that has subscribed says nothing else any more.
             let said = if right.name == "subscribe" {
-                Console::open(access, limit, REPLY_LIMIT).await?.say(&words).await
+                Client::open(access, limit, REPLY_LIMIT).await?.say(&words).await
             } else {
-                console.say(&words).await
+                client.say(&words).await
             };
             if right.name == "set" {
                 write = written(&said);
@@ -88,7 +88,7 @@ impl Exam {
         let mut closed = Vec::new();
         for key in keys {
             for name in KINDS.map(|kind| key.derived(kind)).iter().map(String::as_str).chain([key.stored()]) {
-                if let Err(fault) = console.say(&["TYPE", name]).await
+                if let Err(fault) = client.say(&["TYPE", name]).await
                     && is_about_keys(&fault)
                 {
                     closed.push((key.clone(), fault));
@@ -96,10 +96,12 @@ impl Exam {
                 }
             }
         }
-        let (round_trip, ahead) = trips(&console).await?;
-        let info = console.say(&["INFO"]).await.ok().and_then(text).map(|text| fields(&text)).unwrap_or_default();
-        let fsync = match console.say(&["CONFIG", "GET", "appendfsync"]).await {
-            Ok(Value::Array(pair)) => pair.into_iter().nth(1).and_then(text).map(|word| crate::escape::short(&word)),
+        let (round_trip, ahead) = trips(&client).await?;
+        let info = client.say(&["INFO"]).await.ok().and_then(text).map(|text| fields(&text)).unwrap_or_default();
+        let fsync = match client.say(&["CONFIG", "GET", "appendfsync"]).await {
+            Ok(Value::Array(pair)) => {
+                pair.into_iter().nth(1).and_then(text).map(|word| crate::text::escape::short(&word))
+            }
             _ => None,
         };
         Ok(Self { round_trip, ahead, info, fsync, lacking, closed, deaf, write })
@@ -142,11 +144,11 @@ fn is_about_keys(fault: &Fault) -> bool {
 }
 
 /// The shortest round trip, and how far the clock was ahead in that one.
-async fn trips(console: &Console) -> Result<(Duration, Option<i64>), Fault> {
+async fn trips(client: &Client) -> Result<(Duration, Option<i64>), Fault> {
     let mut best = None;
     for _ in 0..TRIPS {
         let (begun, wall) = (clock::now(), SystemTime::now());
-        let told = console.say(&["TIME"]).await;
+        let told = client.say(&["TIME"]).await;
         let took = clock::now().since(begun);
         let ahead = match told {
             Ok(Value::Array(parts)) => ahead(&parts, wall + took / 2),
@@ -177,7 +179,8 @@ fn text(value: Value) -> Option<String> {
 }
 
 fn fields(info: &str) -> HashMap<String, String> {
-    let field =
-        |line: &str| line.split_once(':').map(|(name, value)| (name.to_owned(), crate::escape::short(value.trim())));
+    let field = |line: &str| {
+        line.split_once(':').map(|(name, value)| (name.to_owned(), crate::text::escape::short(value.trim())))
+    };
     info.lines().filter_map(field).collect()
 }

@@ -3,19 +3,19 @@
 use std::io;
 use std::os::fd::RawFd;
 
-use super::run::report_release;
 use crate::clock;
+use crate::command::released::report_release;
 use crate::job::nested::outer::{OuterRun, Word};
 use crate::job::nested::runs::NestedRuns;
-use crate::job::policy::{Event, Policy, Wishes};
-use crate::job::scheduling::interrupt_nobody;
-use crate::lock::duration;
+use crate::job::policy::{Event, Policy, PolicyOptions};
+use crate::job::scheduling::use_batch_policy;
 use crate::lock::fence::Fence;
 use crate::lock::lease::Loss;
 use crate::lock::token::Token;
-use crate::redlock::Released;
+use crate::redlock::ReleaseOutcome;
 use crate::redlock::holding::{Change, Holding};
 use crate::report::Reporter;
+use crate::text::duration;
 
 /// What keeps others out while the command runs.
 pub(super) enum Cover {
@@ -55,7 +55,7 @@ impl Cover {
     }
 
     /// The policy for a command that starts now.
-    pub(super) fn policy(&self, wishes: Wishes) -> Policy {
+    pub(super) fn policy(&self, wishes: PolicyOptions) -> Policy {
         match self {
             Self::Own(holding) => Policy::new(wishes, holding.deadline(), clock::now()),
             Self::Outer(outer, _) => Policy::nested(wishes, outer.terms(), clock::now()),
@@ -63,7 +63,7 @@ impl Cover {
     }
 
     /// Listens for runs that are nested in the command. Those of a nested one turn to the outer rlock.
-    pub(super) fn listen(&self, wishes: &Wishes) -> io::Result<Option<NestedRuns>> {
+    pub(super) fn listen(&self, wishes: &PolicyOptions) -> io::Result<Option<NestedRuns>> {
         match self {
             Self::Own(holding) => NestedRuns::listen(holding.token(), holding.fence(), wishes.schedule.ttl()).map(Some),
             Self::Outer(..) => Ok(None),
@@ -96,17 +96,17 @@ impl Cover {
     }
 
     /// The command is dead, or has ended by itself: gives the lock back if it is ours to give.
-    pub(super) async fn release(self, report: &Reporter) -> Released {
+    pub(super) async fn release(self, report: &Reporter) -> ReleaseOutcome {
         match self {
             Self::Own(holding) => {
                 // The server's answer to us must not take its processor away: it has the next one to tell yet.
-                interrupt_nobody();
+                use_batch_policy();
                 report.step("ended", "the command has ended; giving the lock back");
                 holding.release().await
             }
             Self::Outer(..) => {
                 report.step("ended", "the command has ended; the outer rlock keeps the lock");
-                Released::Ours
+                ReleaseOutcome::Ours
             }
         }
     }

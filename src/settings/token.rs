@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Place, outer_locks, place, usage};
-use crate::cli::operator::HeldArgs;
+use super::{StoreConfig, outer_locks, place, usage};
+use crate::cli::subcommands::HeldArgs;
 use crate::cli::{NodeArgs, OutputArgs, Sources};
 use crate::exit::Failure;
 use crate::lock::key::Key;
@@ -17,16 +17,16 @@ pub const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const DRIFT: f64 = 0.01;
 
 /// The nodes, and how long each may take.
-pub struct Reach {
+pub struct NodeSettings {
     /// The nodes.
-    pub place: Place,
+    pub place: StoreConfig,
     /// Limit for each exchange with one of them.
     pub limit: Duration,
     /// Whether nobody chose the node: then an unreachable one is perhaps not meant at all.
     pub node_is_default: bool,
 }
 
-impl Reach {
+impl NodeSettings {
     /// Checks what was typed.
     pub fn new(args: &NodeArgs, sources: &Sources) -> Result<Self, Failure> {
         Ok(Self {
@@ -43,17 +43,17 @@ impl Reach {
 }
 
 /// Refuses `local` for the subcommand `what`.
-pub fn needs_server(place: &Place, what: &str) -> Result<(), Failure> {
+pub fn needs_server(place: &StoreConfig, what: &str) -> Result<(), Failure> {
     match place {
-        Place::Servers(_) => Ok(()),
-        Place::Local(_) => {
+        StoreConfig::Servers(_) => Ok(()),
+        StoreConfig::Local(_) => {
             Err(usage(format!("{what} needs a server: a lock on this machine alone ends with the rlock that holds it")))
         }
     }
 }
 
 /// A lock that the caller says is its own.
-pub struct HeldSettings {
+pub struct TokenSettings {
     /// The lock.
     pub key: Key,
     /// The caller's proof.
@@ -61,17 +61,17 @@ pub struct HeldSettings {
     /// Whether the environment says that an `rlock run` above us keeps it.
     pub is_kept: bool,
     /// Where it lives.
-    pub reach: Reach,
+    pub reach: NodeSettings,
     /// Says what happens.
     pub report: Reporter,
 }
 
-impl HeldSettings {
+impl TokenSettings {
     /// Checks what was typed.
     pub fn new(args: &HeldArgs, output: &OutputArgs, sources: &Sources) -> Result<Self, Failure> {
         let key = Key::new(&args.nodes.prefix, &args.key).map_err(usage)?;
         let report = Reporter { key: key.clone(), log: output.log, quiet: output.quiet, verbose: output.verbose };
         let is_kept = outer_locks().is_run(args.token);
-        Ok(Self { key, token: args.token, is_kept, reach: Reach::new(&args.nodes, sources)?, report })
+        Ok(Self { key, token: args.token, is_kept, reach: NodeSettings::new(&args.nodes, sources)?, report })
     }
 }

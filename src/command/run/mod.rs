@@ -5,29 +5,39 @@ use std::io;
 use nix::sys::prctl;
 use uuid::Uuid;
 
-use super::cover::Cover;
+mod cover;
+pub(super) mod joining;
+
+mod supervise;
+
 use super::nodes::{block_on, open, tell_of_default_node};
-use super::supervise::{Job, Started};
-use super::wait::{self, Purpose, Waited};
+use super::wait::{self, Acquired, Purpose};
 use crate::cli::{RunArgs, Sources};
 use crate::clock::Alarm;
 use crate::exit::{Failure, Outcome};
 use crate::job::exec::Image;
-use crate::job::found::Found;
-use crate::job::group::{self, Contain, Family};
+use crate::job::group::{self, Contain, ProcessTree};
 use crate::job::guard::{Guard, Task};
+use crate::job::inherited::Inherited;
 use crate::job::signals::Signals;
 use crate::job::spawn::{Leader, TOO_LATE};
 use crate::job::terminal::write_from_the_background;
-use crate::lock::{duration, outer};
-use crate::redlock::Released;
-use crate::report::{self, Reporter};
+use crate::lock::outer;
+use crate::report;
 use crate::secret;
 use crate::settings::RunSettings;
+use crate::text::duration;
+use cover::Cover;
+use supervise::{Job, Started};
 
 /// Runs the command under the lock. `guard` was started before there were threads, connections, and more memory than need
 /// be copied.
-pub fn run(args: RunArgs, sources: &Sources, found: &Found, guard: io::Result<Guard>) -> anyhow::Result<Outcome> {
+pub fn run(
+    args: RunArgs,
+    sources: &Sources,
+    inherited: &Inherited,
+    guard: io::Result<Guard>,
+) -> anyhow::Result<Outcome> {
     let output = args.output.clone();
     let settings = RunSettings::new(args, sources)?;
     group::can_look().map_err(|error| cannot_look(&settings, &error))?;
@@ -38,27 +48,27 @@ pub fn run(args: RunArgs, sources: &Sources, found: &Found, guard: io::Result<Gu
     write_from_the_background();
     prctl::set_name(group::NAME)?;
     tell_of_default_node(&settings.lock.place, settings.lock.node_is_default, &output, Some(&settings.lock.key));
-    block_on(run_async(&settings, found, guard))
+    block_on(run_async(&settings, inherited, guard))
 }
 
-async fn run_async(settings: &RunSettings, found: &Found, mut guard: Guard) -> anyhow::Result<Outcome> {
-    let mut signals = Signals::catch(found)?;
-    signals.spare(&[guard.pid()]);
+async fn run_async(settings: &RunSettings, inherited: &Inherited, mut guard: Guard) -> anyhow::Result<Outcome> {
+    let mut signals = Signals::catch(inherited)?;
+    signals.tolerated(&[guard.pid()]);
     let nodes = open(&settings.lock.place, settings.lock.schedule.node_timeout())?;
     let waited = wait::for_lock(&nodes, &settings.lock, Purpose::Command(&settings.argv[0], &guard), &mut signals);
     // While the nodes are asked there is time for what else the command needs.
     let (waited, image) = tokio::join!(biased; waited, image(settings));
     let cover = match waited? {
-        Waited::Won(holding) => Cover::Own(holding),
-        Waited::Nested(outer, who) => Cover::Outer(*outer, who),
-        Waited::Over(outcome) => return Ok(outcome),
+        Acquired::Won(holding) => Cover::Own(holding),
+        Acquired::Nested(outer, who) => Cover::Outer(*outer, who),
+        Acquired::Over(outcome) => return Ok(outcome),
     };
     // What came between the wait and the command's start still means: do not run it.
     if let Some(caught) = signals.ended() {
         cover.give_up(&settings.lock.report).await;
         return Ok(wait::ended_by(caught));
     }
-    match image.and_then(|image| start(image, settings, found, &cover, signals, &mut guard)) {
+    match image.and_then(|image| start(image, settings, inherited, &cover, signals, &mut guard)) {
         Ok(started) => Job::new(started, guard).supervise(&settings.lock, cover).await,
         Err(error) => {
             let end = if matches!(cover, Cover::Own(_)) { "; the lock is released" } else { "" };
@@ -79,7 +89,7 @@ async fn image(settings: &RunSettings) -> io::Result<Image> {
 fn start(
     mut image: Image,
     settings: &RunSettings,
-    found: &Found,
+    inherited: &Inherited,
     cover: &Cover,
     mut signals: Signals,
     guard: &mut Guard,
@@ -101,11 +111,11 @@ fn start(
     guard.prepare(&Task { mark, contains: contain, outlasts, keeps })?;
     // What has been said stands above what the command prints, and is not erased below it.
     report::settle();
-    let leader = Leader::start(image, found, guard, policy.guard_kills_at())?;
-    signals.spare(&[guard.pid(), leader.group()]);
+    let leader = Leader::start(image, inherited, guard, policy.guard_kills_at())?;
+    signals.tolerated(&[guard.pid(), leader.group()]);
     let rlock = nix::unistd::getpid();
     let contain = if contain { Contain::Below { rlock, guard: guard.pid(), before } } else { Contain::No };
-    Ok(Started { family: Family::new(leader.group(), contain), leader, policy, signals, alarm, nested })
+    Ok(Started { family: ProcessTree::new(leader.group(), contain), leader, policy, signals, alarm, nested })
 }
 
 /// Tells the command what it holds.
@@ -147,7 +157,7 @@ fn cannot_guard(settings: &RunSettings, error: &io::Error) -> Failure {
 
 /// `end` says what became of the lock.
 fn cannot_start(settings: &RunSettings, error: &io::Error, end: &str) -> Failure {
-    let command = crate::escape::text(&secret::without_userinfo(&settings.argv[0].to_string_lossy()));
+    let command = crate::text::escape::text(&secret::without_userinfo(&settings.argv[0].to_string_lossy()));
     let key = &settings.lock.key;
     let (outcome, why) = match error.raw_os_error() {
         Some(libc::ENOENT) => (Outcome::NotFound, "not found".to_owned()),
@@ -156,19 +166,4 @@ fn cannot_start(settings: &RunSettings, error: &io::Error, end: &str) -> Failure
         _ => (Outcome::CannotExecute, error.to_string()),
     };
     Failure::new(outcome, format!("{key}: {command}: {why}{end}"))
-}
-
-/// Says what became of a release; silent if all is well.
-pub(super) fn report_release(report: &Reporter, freed: &Released) {
-    match freed {
-        Released::Ours => report.step("released", "released"),
-        Released::NotOurs(_) => report.step("released", "there was nothing of ours to release"),
-        Released::Unconfirmed(faults) => {
-            for (node, fault) in faults {
-                let text =
-                    format_args!("{node}: release not confirmed ({fault}); the lock ends with its lease at the latest");
-                report.note("unreleased", text);
-            }
-        }
-    }
 }
