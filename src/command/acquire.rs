@@ -46,7 +46,7 @@ async fn take(settings: &LockSettings, inherited: &Inherited, format: Format) ->
         // Only a command can run under an outer lock.
         Acquired::Nested(..) => return Ok(Outcome::Bug),
     };
-    holding.leave_the_line().await;
+    holding.leave_queue().await;
     // A signal that came before the token was told still means: do not take it.
     if let Some(caught) = signals.ended() {
         report_release(&settings.report, &holding.release().await);

@@ -4,8 +4,6 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
-
 use super::nodes::{block_on, open, same_list, tell_of_default_node, unanswered, warn_of_refusals};
 use super::wait::{host, user};
 use crate::cli::Sources;
@@ -16,9 +14,10 @@ use crate::lock::key::Key;
 use crate::lock::occupant::Occupant;
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
-use crate::node::{Fault, ForceUnlock};
+use crate::node::ForceUnlock;
 use crate::redlock::Nodes;
-use crate::redlock::observe::{Observations, look};
+use crate::redlock::observe::{Observations, observe};
+use crate::redlock::outside::{self, Count};
 use crate::report::{Reporter, StatusLine, ask};
 use crate::settings::token::NodeSettings;
 use crate::text::duration;
@@ -39,12 +38,6 @@ struct BreakRequest {
     report: Reporter,
 }
 
-/// What the nodes said to it.
-struct Done {
-    forced: usize,
-    faults: Vec<(usize, Fault)>,
-}
-
 /// Breaks the lock.
 pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let reach = NodeSettings::new(&args.nodes, sources)?;
@@ -63,7 +56,7 @@ pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome
 impl BreakRequest {
     async fn carry_out(&self) -> anyhow::Result<Outcome> {
         let nodes = open(&self.reach.place, self.reach.limit)?;
-        let looks = look(&nodes, &self.key, self.reach.limit, |_| false).await;
+        let looks = observe(&nodes, &self.key, self.reach.limit, |_| false).await;
         let census = looks.census();
         if !census.is_answered() {
             return Err(unanswered(&self.key, &nodes, &looks.faults, self.reach.node_is_default).into());
@@ -78,14 +71,14 @@ impl BreakRequest {
             })?;
         }
         self.confirm(holder)?;
-        warn_of_refusals(&self.report, &nodes, &looks.faults);
+        warn_of_refusals(&self.report, &looks.faults);
         // With --foreign: so many nodes its holder uses, if those are not as many as ours.
         let theirs = holder.nodes().filter(|theirs| *theirs != nodes.len());
         let Some((token, details)) = holder.holder() else {
             return self.clear(&nodes, &looks).await;
         };
         if self.now || details.acquired {
-            let highest = looks.sights.iter().flatten().filter_map(|observation| observation.fence).max();
+            let highest = looks.of_nodes.iter().flatten().filter_map(|observation| observation.fence).max();
             let force = ForceUnlock::Delete(token, highest.map_or(0, crate::lock::fence::Fence::get));
             let done = self.force(&nodes, |_| Some(force)).await?;
             return self.removed(&nodes, &done, theirs);
@@ -95,7 +88,7 @@ impl BreakRequest {
         self.report.step("entombed", "the holder will be told at its next renewal");
         if let Some(theirs) = theirs {
             // One tombstone is enough for the holder to stop its command.
-            let forced = done.forced;
+            let forced = done.done;
             self.report.note("entombed", format_args!("broken at {}", of_theirs(forced, theirs)));
         }
         self.wait(&nodes, token, &looks).await
@@ -125,31 +118,15 @@ impl BreakRequest {
         }
     }
 
-    /// Does it at all nodes, as `force` says for each; an error if it was done at none.
-    async fn force<'a>(
-        &self,
-        nodes: &Nodes,
-        force: impl Fn(usize) -> Option<ForceUnlock<'a>>,
-    ) -> Result<Done, Failure> {
-        let ends = clock::now() + self.reach.limit;
-        let at = |node: usize| force(node).map(|force| (node, nodes[node].force(&self.key, force)));
-        let answers =
-            (0..nodes.len()).filter_map(at).map(async |(node, answer)| (node, clock::until(ends, answer).await));
-        let mut done = Done { forced: 0, faults: Vec::new() };
-        for (node, answer) in join_all(answers).await {
-            match answer {
-                Some(Ok(None)) => done.forced += 1,
-                Some(Ok(Some(_))) => {}
-                Some(Err(fault)) => done.faults.push((node, fault)),
-                None => done.faults.push((node, Fault::timeout(self.reach.limit))),
-            }
-        }
-        if done.forced > 0 {
-            Ok(done)
-        } else if done.faults.is_empty() {
+    /// Does it at all nodes, as `how` says for each; an error if it was done at none.
+    async fn force<'a>(&self, nodes: &Nodes, how: impl Fn(usize) -> Option<ForceUnlock<'a>>) -> Result<Count, Failure> {
+        let count = outside::force_unlock(nodes, &self.key, self.reach.limit, how).await;
+        if count.done > 0 {
+            Ok(count)
+        } else if count.faults.is_empty() {
             Err(self.no("the holder has changed or let go meanwhile; nothing was broken"))
         } else {
-            Err(unanswered(&self.key, nodes, &done.faults, self.reach.node_is_default))
+            Err(unanswered(&self.key, nodes, &count.faults, self.reach.node_is_default))
         }
     }
 
@@ -157,7 +134,7 @@ impl BreakRequest {
     async fn clear(&self, nodes: &Nodes, looks: &Observations) -> anyhow::Result<Outcome> {
         let census = looks.census();
         let seen = |node: usize| {
-            looks.sights[node].as_ref()?.foreign.as_ref().filter(|_| census.agrees_with_leading(node) == Some(true))
+            looks.of_nodes[node].as_ref()?.foreign.as_ref().filter(|_| census.agrees_with_leading(node) == Some(true))
         };
         let done = self.force(nodes, |node| seen(node).map(ForceUnlock::DeleteForeign)).await?;
         self.removed(nodes, &done, None)
@@ -165,7 +142,7 @@ impl BreakRequest {
 
     /// After a deletion: what was not reached may still be a majority, of our nodes or of the number `theirs` that its
     /// holder uses.
-    fn removed(&self, nodes: &Nodes, done: &Done, theirs: Option<usize>) -> anyhow::Result<Outcome> {
+    fn removed(&self, nodes: &Nodes, done: &Count, theirs: Option<usize>) -> anyhow::Result<Outcome> {
         if done.faults.len() >= Quorum::of(nodes.len()).needed() {
             return Err(unanswered(&self.key, nodes, &done.faults, self.reach.node_is_default).into());
         }
@@ -173,8 +150,8 @@ impl BreakRequest {
             self.report.note("broken", "broken: the key was deleted");
             return Ok(Outcome::Done);
         };
-        let told = format!("the key was deleted at {}", of_theirs(done.forced, theirs));
-        if done.forced < Quorum::of(theirs).needed() {
+        let told = format!("the key was deleted at {}", of_theirs(done.done, theirs));
+        if done.done < Quorum::of(theirs).needed() {
             let why = format!("not broken: {told}, which is no majority; give --node the list that the holder has");
             return Err(self.no(why).into());
         }
@@ -188,8 +165,8 @@ impl BreakRequest {
         let (begun, mut alarm) = (clock::now(), Alarm::new()?);
         let progress = StatusLine::new(!self.report.quiet, PAUSE);
         loop {
-            let looks = look(nodes, &self.key, self.reach.limit, |_| false).await;
-            let kept = looks.sights.iter().flatten().any(|observation| observation.is_kept_for(token));
+            let looks = observe(nodes, &self.key, self.reach.limit, |_| false).await;
+            let kept = looks.of_nodes.iter().flatten().any(|observation| observation.is_kept_for(token));
             let waited = clock::now().since(begun);
             if looks.census().is_answered() && !kept {
                 drop(progress);

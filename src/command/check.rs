@@ -11,7 +11,7 @@ use crate::exit::{Failure, Outcome};
 use crate::lock::census::Census;
 use crate::lock::fence::Fence;
 use crate::lock::token::Token;
-use crate::redlock::observe::look;
+use crate::redlock::observe::observe;
 use crate::settings::StoreConfig;
 use crate::settings::token::{DRIFT, TokenSettings};
 use crate::text::duration;
@@ -43,11 +43,11 @@ async fn ask(settings: &TokenSettings, question: &Question) -> anyhow::Result<Ou
     let nodes = open(&reach.place, reach.limit)?;
     let is_not_held = |census: &Census| census.is_held_by(*token) == Some(false) && census.tells_whose(*token);
     let certain = |census: &Census| question.is_answered_by(census) || is_not_held(census);
-    let looks = look(&nodes, key, reach.limit, certain).await;
+    let looks = observe(&nodes, key, reach.limit, certain).await;
     same_list(key, &nodes, &looks)?;
     let census = looks.census();
     let failure = if question.is_answered_by(&census) {
-        warn_of_refusals(report, &nodes, &looks.faults);
+        warn_of_refusals(report, &looks.faults);
         report.step("checked", "the lock is the caller's");
         return Ok(Outcome::Done);
     } else if census.is_held_by(*token) == Some(true) {

@@ -3,7 +3,7 @@
 use super::nodes::not_the_holder;
 use crate::exit::{Failure, Outcome};
 use crate::redlock::Nodes;
-use crate::redlock::observe::look;
+use crate::redlock::observe::observe;
 use crate::settings::token::TokenSettings;
 
 /// Refuses to change a lock that an `rlock run` above us keeps: its command would go on without the lock, or with a lease
@@ -16,7 +16,7 @@ pub(super) async fn refuse_inside(settings: &TokenSettings, nodes: &Nodes) -> Re
     if !settings.is_kept {
         return Ok(());
     }
-    let looks = look(nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
+    let looks = observe(nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
     let census = looks.census();
     if census.is_held_by(*token) != Some(true) {
         return Err(not_the_holder(key, nodes, &looks, *token, reach.node_is_default));

@@ -16,10 +16,10 @@ use crate::cli::subcommands::InspectArgs;
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
 use crate::lock::census::State;
+use crate::lock::fault::Faults;
 use crate::lock::key::Key;
-use crate::node::Fault;
 use crate::redlock::Nodes;
-use crate::redlock::observe::{Observations, Room, look_closely};
+use crate::redlock::observe::{Observations, Room, observe_with_waiters};
 use crate::redlock::scan::scan;
 use crate::report::StatusLine;
 use crate::settings::StoreConfig;
@@ -55,7 +55,7 @@ struct View {
     nodes: Nodes,
     locks: Vec<(Key, Observations)>,
     /// The nodes that could not be walked through for locks, and why.
-    unread: Vec<(usize, Fault)>,
+    unread: Faults,
 }
 
 /// Shows the locks.
@@ -110,18 +110,18 @@ impl View {
         let mut rest = keys.into_iter();
         // The first one alone: a node that hangs costs its time once, not for every lock.
         if let Some(key) = rest.next() {
-            let seen = look_closely(&nodes, &key, reach.limit, CROWD, &[], |_| false).await;
+            let seen = observe_with_waiters(&nodes, &key, reach.limit, CROWD, &Faults::default(), |_| false).await;
             locks.push((key, seen));
         }
         let away = locks.first().map(|(_, looks)| looks.away()).unwrap_or_default();
         // Of what was found by itself only locks that are held are of interest.
         let is_shown = |key: &Key, looks: &Observations| wanted.is_named(key) || looks.census().holder().is_some();
-        let room = RefCell::new(Room::new(nodes.len(), away));
+        let room = RefCell::new(Room::new(&nodes, away));
         let look = async |key: &Key, max_waiters: usize| {
-            let away = room.borrow().away().to_vec();
-            let seen = look_closely(&nodes, key, reach.limit, max_waiters, &away, |_| false).await;
+            let away = room.borrow().away().clone();
+            let seen = observe_with_waiters(&nodes, key, reach.limit, max_waiters, &away, |_| false).await;
             if is_shown(key, &seen) {
-                room.borrow_mut().count(&seen);
+                room.borrow_mut().count(&nodes, &seen);
             }
             seen
         };
@@ -138,7 +138,7 @@ impl View {
         }
         locks.retain(|(key, looks)| is_shown(key, looks));
         let away = room.into_inner();
-        if away.is_overfull() && nodes.len() - away.away().len() <= nodes.len() / 2 {
+        if away.is_overfull() && away.away().len() > nodes.quorum().tolerated() {
             return Err(no_majority("cannot look at all locks", &nodes, away.away(), reach.node_is_default).into());
         }
         Ok(Self { nodes, locks, unread })
@@ -168,7 +168,7 @@ async fn found(
     wanted: &Wanted,
     nodes: &Nodes,
     quiet: bool,
-) -> anyhow::Result<(Vec<Key>, Vec<(usize, Fault)>)> {
+) -> anyhow::Result<(Vec<Key>, Faults)> {
     let StoreConfig::Servers(servers) = &reach.place else { return Ok(Default::default()) };
     if wanted.patterns.is_empty() {
         return Ok(Default::default());
@@ -178,7 +178,7 @@ async fn found(
     let matches =
         |key: &Key| wanted.patterns.iter().any(|pattern| pattern.matches(key.typed())) && !wanted.is_named(key);
     let found = scan(servers, reach.limit, &wanted.prefix, matches, told).await;
-    if nodes.len() - found.faults.len() <= nodes.len() / 2 {
+    if found.faults.len() > nodes.quorum().tolerated() {
         let what = "cannot look for locks";
         return Err(no_majority(what, nodes, &found.faults, reach.node_is_default).into());
     }

@@ -1,6 +1,5 @@
 //! The nodes that the command line names, and what is said when they do not do.
 
-use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::runtime;
@@ -8,13 +7,14 @@ use tokio::runtime;
 use crate::cli::OutputArgs;
 use crate::exit::{Failure, Outcome};
 use crate::lock::census::{Census, State};
+use crate::lock::fault::{FaultKind, Faults};
 use crate::lock::key::Key;
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
+use crate::node::Node;
 use crate::node::local::LocalNode;
 use crate::node::redis::RedisNode;
 use crate::node::redis::connection::Access;
-use crate::node::{Fault, FaultKind, Node};
 use crate::redlock::Nodes;
 use crate::redlock::observe::Observations;
 use crate::report::{Reporter, warn};
@@ -59,41 +59,38 @@ fn open_as(place: &StoreConfig, server: impl Fn(Access) -> RedisNode) -> Result<
         }
         StoreConfig::Local(dir) => {
             let node = LocalNode::open(dir.as_deref()).map_err(|why| Failure::new(Outcome::Config, why))?;
-            Ok(Rc::new([Box::new(node)]))
+            Ok(std::iter::once::<Box<dyn Node>>(Box::new(node)).collect())
         }
     }
 }
 
-/// The end of a command to which too few nodes gave an answer about a lock.
-pub(super) fn unanswered(key: &Key, nodes: &Nodes, faults: &[(usize, Fault)], node_is_default: bool) -> Failure {
+/// Returns the failure of a command to which too few nodes gave an answer about a lock.
+pub(super) fn unanswered(key: &Key, nodes: &Nodes, faults: &Faults, node_is_default: bool) -> Failure {
     no_majority(&key.to_string(), nodes, faults, node_is_default)
 }
 
-/// The end of a command to which too few nodes gave an answer, which was about `what`.
-pub(super) fn no_majority(what: &str, nodes: &Nodes, faults: &[(usize, Fault)], node_is_default: bool) -> Failure {
-    let listed = faults.iter().map(|(node, fault)| format!("{}: {fault}", nodes[*node].name()));
-    let listed = listed.collect::<Vec<_>>().join("; ");
-    let of_kind = |kind| faults.iter().filter(|(_, fault)| fault.kind == kind).count();
-    // A refusal is a missing vote, as an absence is, unless those that refuse leave no majority.
-    let outcome = if of_kind(FaultKind::Refused) > Quorum::of(nodes.len()).tolerated() {
-        Outcome::Refused
-    } else if of_kind(FaultKind::Unfit) > 0 {
-        Outcome::Config
-    } else {
-        Outcome::Unreachable
-    };
-    let of = if nodes.len() > 1 { format!("no majority of the {} nodes: ", nodes.len()) } else { String::new() };
+/// Returns the failure of a command to which too few nodes gave an answer, which was about `what`.
+pub(super) fn no_majority(what: &str, nodes: &Nodes, faults: &Faults, node_is_default: bool) -> Failure {
+    let outcome = outcome_of(faults, nodes.quorum());
     let hint = match (outcome, node_is_default) {
         (Outcome::Unreachable, true) => "; name a server with --node or RLOCK_NODE",
         _ => "",
     };
-    Failure::new(outcome, format!("{what}: {of}{listed}{hint}"))
+    Failure::new(outcome, format!("{what}: {}{hint}", faults.no_majority(nodes.quorum())))
+}
+
+fn outcome_of(faults: &Faults, quorum: Quorum) -> Outcome {
+    match faults.kind(quorum) {
+        FaultKind::Refused => Outcome::Refused,
+        FaultKind::Unfit => Outcome::Config,
+        FaultKind::Unavailable | FaultKind::Unknown => Outcome::Unreachable,
+    }
 }
 
 /// Warns of the nodes that refuse us, of which a majority that answered did without.
-pub(super) fn warn_of_refusals(report: &Reporter, nodes: &Nodes, faults: &[(usize, Fault)]) {
-    for (node, fault) in faults.iter().filter(|(_, fault)| fault.kind == FaultKind::Refused) {
-        report.note("refused", format_args!("{}: {}", nodes[*node].name(), fault.as_missing_vote()));
+pub(super) fn warn_of_refusals(report: &Reporter, faults: &Faults) {
+    for refusal in faults.refusals() {
+        report.note("refused", format_args!("{}: {}", refusal.name, refusal.fault.as_missing_vote()));
     }
 }
 

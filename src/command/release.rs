@@ -2,17 +2,13 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
-
 use super::inside::refuse_inside;
 use super::nodes::{block_on, not_the_holder, open, same_list, tell_of_default_node, unanswered, warn_of_refusals};
 use crate::cli::Sources;
 use crate::cli::subcommands::ReleaseArgs;
-use crate::clock;
 use crate::exit::Outcome;
-use crate::lock::quorum::Quorum;
-use crate::node::{Fault, QueueAction, ReleaseReply};
-use crate::redlock::observe::look;
+use crate::redlock::observe::observe;
+use crate::redlock::outside;
 use crate::settings::token::TokenSettings;
 
 /// How long a release that waits for no reply has to be written.
@@ -31,35 +27,23 @@ async fn give_back(settings: &TokenSettings) -> anyhow::Result<Outcome> {
     let nodes = open(&reach.place, reach.limit)?;
     refuse_inside(settings, &nodes).await?;
     // A look first: with another list of nodes, some of a lock's keys would be deleted and the rest kept.
-    let looks = look(&nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
+    let looks = observe(&nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
     same_list(key, &nodes, &looks)?;
     if looks.census().is_held_by(*token).is_none() {
-        // A node that hangs gives it back when it wakes. Another node timeout is not spent on its reply.
-        let sent = nodes.iter().map(|node| node.release(key, *token, QueueAction::None));
-        clock::until(clock::now() + WRITING, join_all(sent)).await;
+        // A node that hangs executes it when it resumes. Another node timeout is not spent on its reply.
+        outside::release(&nodes, key, *token, WRITING).await;
         return Err(not_the_holder(key, &nodes, &looks, *token, reach.node_is_default).into());
     }
-    // All are waited for: nobody renews this lock, and what is left of it at a slow node would stay for its whole TTL.
-    let ends = clock::now() + reach.limit;
-    let asked = nodes.iter().map(|node| clock::until(ends, node.release(key, *token, QueueAction::None)));
-    let (mut ours, mut faults) = (0, Vec::new());
-    for (node, freed) in join_all(asked).await.into_iter().enumerate() {
-        match freed {
-            Some(ReleaseReply::Released) => ours += 1,
-            Some(ReleaseReply::NotOurs(_)) => {}
-            Some(ReleaseReply::Failed(fault)) => faults.push((node, fault)),
-            None => faults.push((node, Fault::timeout(reach.limit))),
+    let count = outside::release(&nodes, key, *token, reach.limit).await;
+    match count.is_majority(nodes.quorum()) {
+        Some(true) => {
+            warn_of_refusals(report, &count.faults);
+            report.step("released", "released");
+            return Ok(Outcome::Done);
         }
+        None => return Err(unanswered(key, &nodes, &count.faults, reach.node_is_default).into()),
+        Some(false) => {}
     }
-    let needed = Quorum::of(nodes.len()).needed();
-    if ours >= needed {
-        warn_of_refusals(report, &nodes, &faults);
-        report.step("released", "released");
-        return Ok(Outcome::Done);
-    }
-    if ours + faults.len() >= needed {
-        return Err(unanswered(key, &nodes, &faults, reach.node_is_default).into());
-    }
-    let looks = look(&nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
+    let looks = observe(&nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
     Err(not_the_holder(key, &nodes, &looks, *token, reach.node_is_default).into())
 }

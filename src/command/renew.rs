@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
-
 use super::inside::refuse_inside;
 use super::nodes::{block_on, not_the_holder, open, same_list, tell_of_default_node, unanswered, warn_of_refusals};
 use crate::cli::Sources;
@@ -11,13 +9,11 @@ use crate::cli::subcommands::RenewArgs;
 use crate::clock;
 use crate::exit::{Failure, Outcome};
 use crate::lock::census::Census;
-use crate::lock::details::Details;
 use crate::lock::fence::Fence;
-use crate::lock::quorum::Quorum;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
-use crate::node::{Claim, Fault, Renewal};
-use crate::redlock::Nodes;
-use crate::redlock::observe::{Observations, look};
+use crate::node::Renew;
+use crate::redlock::observe::{Observations, observe};
+use crate::redlock::outside;
 use crate::settings::token::{DRIFT, TokenSettings};
 use crate::text::duration;
 
@@ -62,53 +58,27 @@ async fn extend(settings: &TokenSettings, wanted: &Wanted) -> anyhow::Result<Out
     let TokenSettings { key, token, reach, report, .. } = settings;
     let nodes = open(&reach.place, reach.limit)?;
     refuse_inside(settings, &nodes).await?;
-    let looks = look(&nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
+    let looks = observe(&nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
     same_list(key, &nodes, &looks)?;
     if looks.census().is_held_by(*token) != Some(true) {
         return Err(not_the_holder(key, &nodes, &looks, *token, reach.node_is_default).into());
     }
-    let claim = Claim {
-        key: key.clone(),
-        token: *token,
-        details: Details::default(),
-        fence_hint: 0,
-        schedule: wanted.schedule(settings, ttl(settings, &looks, wanted.ttl)?)?,
-        inquiry: None,
-        ticket: None,
-    };
+    let schedule = wanted.schedule(settings, ttl(settings, &looks, wanted.ttl)?)?;
     let fence = known_fence(settings, &looks, wanted.fence)?;
-    let (ends, faults) = ask(&nodes, &claim, fence).await;
-    let needed = Quorum::of(nodes.len()).needed();
-    if ends.len() >= needed {
-        let left = duration::show_rounded(ends[needed - 1].since(clock::now()));
-        warn_of_refusals(report, &nodes, &faults);
+    let request = Renew { key: key.clone(), token: *token, fence, term: schedule.term() };
+    let (count, end) = outside::renew(&nodes, &request, schedule.node_timeout()).await;
+    if let Some(end) = end {
+        let left = duration::show_rounded(end.since(clock::now()));
+        warn_of_refusals(report, &count.faults);
         report.step("renewed", format_args!("renewed for {left}"));
         return Ok(Outcome::Done);
     }
-    if ends.len() + faults.len() >= needed {
-        return Err(unanswered(key, &nodes, &faults, reach.node_is_default).into());
+    if count.is_majority(nodes.quorum()).is_none() {
+        return Err(unanswered(key, &nodes, &count.faults, reach.node_is_default).into());
     }
     // It was ours a moment ago.
-    let looks = look(&nodes, key, reach.limit, |_| false).await;
+    let looks = observe(&nodes, key, reach.limit, |_| false).await;
     Err(not_the_holder(key, &nodes, &looks, *token, reach.node_is_default).into())
-}
-
-/// The ends of the tenures that nodes gave, latest first, and what the others died of.
-async fn ask(nodes: &Nodes, claim: &Claim, fence: Fence) -> (Vec<crate::lock::instant::Instant>, Vec<(usize, Fault)>) {
-    let limit = claim.schedule.node_timeout();
-    let until = clock::now() + limit;
-    let asked = nodes.iter().map(|node| clock::until(until, node.renew(claim, fence, false)));
-    let (mut ends, mut faults) = (Vec::new(), Vec::new());
-    for (node, renewal) in join_all(asked).await.into_iter().enumerate() {
-        match renewal {
-            Some(Renewal::Renewed(end, _) | Renewal::Healed(end, _)) => ends.push(end),
-            Some(Renewal::Lost(..) | Renewal::Broken(..)) => {}
-            Some(Renewal::Failed(fault)) => faults.push((node, fault)),
-            None => faults.push((node, Fault::timeout(limit))),
-        }
-    }
-    ends.sort_unstable_by(|a, b| b.cmp(a));
-    (ends, faults)
 }
 
 /// The TTL that was asked for, else the one that the lock was taken with.
@@ -118,7 +88,7 @@ async fn ask(nodes: &Nodes, claim: &Claim, fence: Fence) -> (Vec<crate::lock::in
 fn ttl(settings: &TokenSettings, looks: &Observations, asked: Option<Duration>) -> Result<Duration, Failure> {
     let taken = looks.census().leading().and_then(|(occupant, _)| occupant.lease_length());
     match (asked, taken) {
-        (Some(asked), Some(taken)) if looks.sights.len() > 1 && asked > taken => {
+        (Some(asked), Some(taken)) if looks.of_nodes.len() > 1 && asked > taken => {
             let taken = duration::show(taken);
             Err(usage(
                 settings,
@@ -132,7 +102,7 @@ fn ttl(settings: &TokenSettings, looks: &Observations, asked: Option<Duration>) 
 
 /// The fence to carry. One that is above all that the nodes have is a slip of the pen, and would stay with them.
 fn known_fence(settings: &TokenSettings, looks: &Observations, given: Option<Fence>) -> Result<Fence, Failure> {
-    let seen = looks.sights.iter().flatten().map(|observation| observation.fence).collect::<Option<Vec<_>>>();
+    let seen = looks.of_nodes.iter().flatten().map(|observation| observation.fence).collect::<Option<Vec<_>>>();
     let highest = seen.and_then(|all| all.into_iter().max());
     match (given, highest) {
         (Some(given), Some(highest)) if given > highest => {

@@ -13,14 +13,16 @@ use crate::job::guard::Guard;
 use crate::job::nested::outer::OuterRun;
 use crate::job::signals::Signals;
 use crate::lock::backoff::{self, Absence};
+use crate::lock::blocker::Blocker;
 use crate::lock::details::Details;
+use crate::lock::fault::{Fault, Faults};
 use crate::lock::fence;
 use crate::lock::instant::Instant;
-use crate::lock::occupant::{Occupant, OccupantKind};
+use crate::lock::occupant::Occupant;
 use crate::lock::queue::{self, Ticket, Waiter};
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
-use crate::node::{Claim, Fault};
+use crate::node::Claim;
 use crate::redlock::attempt::{Attempt, Tally};
 use crate::redlock::holding::Holding;
 use crate::redlock::wakeups::Wakeups;
@@ -68,11 +70,13 @@ pub(super) enum Purpose<'a> {
 
 /// What the last attempt found, for the message when the time is up.
 enum Blocked {
-    Busy(Box<Occupant>),
+    Busy(Box<Blocker>),
     /// Nobody has it for certain.
-    Split(Box<Occupant>, Vec<(String, Fault)>),
-    /// Too few of the nodes, so many in number, gave a vote.
-    Unreachable(Vec<(String, Fault)>, usize),
+    Split(Box<Blocker>, Faults),
+    /// Too few of the nodes gave a vote.
+    Unreachable(Faults, Quorum),
+    /// A majority granted, too late for the lease to be of use.
+    TooLate,
 }
 
 /// Waits for the lock as `--wait` says. However that ends, unless with the lock, nothing of the wait is left on the nodes.
@@ -189,27 +193,32 @@ impl<'a> Wait<'a> {
                 }
                 Tally::Refused(faults) => {
                     self.give_up(attempt, true).await;
-                    let why = Blocked::Unreachable(faults, self.nodes.len()).described();
+                    let why = faults.no_majority(self.nodes.quorum());
                     return Err(Failure::new(Outcome::Refused, format!("{}: {why}", self.lock.key)).into());
                 }
                 Tally::Unfit(node, fault) => {
                     self.give_up(attempt, true).await;
                     return Err(unfit(self.lock, &node, &fault).into());
                 }
-                Tally::Busy(occupant) => {
-                    if let Some(token) = attempt.holder().and_then(|holder| self.outer(holder)) {
+                Tally::Busy(blocker) => {
+                    let joins = attempt.holder().and_then(|holder| Some((holder.clone(), self.outer(holder)?)));
+                    if let Some((occupant, token)) = joins {
                         self.give_up(attempt, true).await;
                         match self.join(&occupant, token, signals).await? {
                             Some(waited) => return Ok(waited),
                             None => continue,
                         }
                     }
-                    Blocked::Busy(occupant)
+                    Blocked::Busy(blocker)
                 }
-                Tally::Split(occupant, faults) => Blocked::Split(occupant, faults),
+                Tally::Split(blocker, faults) => Blocked::Split(blocker, faults),
+                Tally::TooLate => {
+                    self.answered = true;
+                    Blocked::TooLate
+                }
                 Tally::Unreachable { faults, answered } => {
                     self.answered |= answered;
-                    Blocked::Unreachable(faults, self.nodes.len())
+                    Blocked::Unreachable(faults, self.nodes.quorum())
                 }
             };
             self.joining.forget();
@@ -278,7 +287,11 @@ impl<'a> Wait<'a> {
         }
         // Another attempt would be cut short, and say less.
         let is_over = clock::now() >= self.gives_up;
-        if is_over { Blocked::Busy(Box::new(occupant.clone())).give_up(self.lock).map(Some) } else { Ok(None) }
+        if is_over {
+            Blocked::Busy(Box::new(Blocker::Occupant(occupant.clone()))).give_up(self.lock).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     fn soon(&self) -> Duration {
@@ -296,7 +309,7 @@ impl<'a> Wait<'a> {
         if let Purpose::Command(_, guard) = self.purpose {
             guard.may_hold(claim.token.as_uuid());
         }
-        Attempt::start(self.nodes, claim, self.lock.restart_guard, &self.silent)
+        Attempt::start(self.nodes, claim, self.lock.schedule, self.lock.restart_guard, &self.silent)
     }
 
     fn line(&self) -> Wakeups {
@@ -320,8 +333,8 @@ impl<'a> Wait<'a> {
             self.told.once("unheard", text, self.lock, &self.status);
         }
         // If too few nodes count, who wants the rest is no matter: it is no tie, and no other order would mend it.
-        let quorum = Quorum::of(self.nodes.len());
-        let is_away = matches!(found, Blocked::Unreachable(..));
+        let quorum = self.nodes.quorum();
+        let is_away = matches!(found, Blocked::Unreachable(..) | Blocked::TooLate);
         self.away.note(if is_away { attempt.votes() } else { quorum.needed() }, quorum.needed());
         let tied = matches!(found, Blocked::Split(_, faults) if faults.len() <= quorum.tolerated());
         let taken = u32::from(attempt.has_taken_any());
@@ -336,13 +349,13 @@ impl<'a> Wait<'a> {
     fn tell(&mut self, last: &Blocked) {
         let (lock, text) = (self.lock, last.described());
         match last {
-            Blocked::Busy(occupant) => {
-                if !self.told.holder.as_ref().is_some_and(|told| told.is_same(&occupant.who)) {
+            Blocked::Busy(blocker) => {
+                if !self.told.holder.as_ref().is_some_and(|told| told.is_same(blocker)) {
                     lock.report.step("waiting", format_args!("waiting{}: {text}", ahead(self.rank)));
-                    self.told.holder = Some(occupant.who.clone());
+                    self.told.holder = Some((**blocker).clone());
                 }
                 // Nobody reading cron's mail would otherwise learn why the job never ran again.
-                if occupant.ttl.is_none() && matches!(occupant.who, OccupantKind::Foreign(_)) {
+                if blocker.left().is_none() && blocker.is_foreign() {
                     self.told.once("waiting", format_args!("waiting: {text}"), lock, &self.status);
                 }
             }
@@ -350,10 +363,12 @@ impl<'a> Wait<'a> {
             Blocked::Split(..) if self.splits > 1 => {}
             // With a majority there the wait has no end of its own, so whoever waits is told.
             // `--no-wait` has one line to say, and this is not it.
-            Blocked::Split(..) | Blocked::Unreachable(..) if self.answered && lock.wait != Some(Duration::ZERO) => {
+            Blocked::Split(..) | Blocked::Unreachable(..) | Blocked::TooLate
+                if self.answered && lock.wait != Some(Duration::ZERO) =>
+            {
                 self.told.once("unreachable", format_args!("{text}; trying again"), lock, &self.status);
             }
-            Blocked::Split(..) | Blocked::Unreachable(..) => {
+            Blocked::Split(..) | Blocked::Unreachable(..) | Blocked::TooLate => {
                 lock.report.step("unreachable", format_args!("{text}; trying again"));
             }
         }
@@ -397,7 +412,9 @@ impl<'a> Wait<'a> {
         let rank = if self.watches { Some(0) } else { self.rank };
         let pause = match last {
             // We would wait for ourselves: it is joined once a majority says that it has the lock.
-            Blocked::Busy(occupant) if self.outer(occupant).is_some() => self.soon(),
+            Blocked::Busy(blocker) if blocker.occupant().is_some_and(|occupant| self.outer(occupant).is_some()) => {
+                self.soon()
+            }
             _ => last.pause(rank, heard, self.splits, &self.away, self.lock),
         };
         let until = stop.min(now + pause);
@@ -493,8 +510,8 @@ fn claim(
         token,
         details: details.fitted(),
         fence_hint: fence::hint(now),
-        schedule: lock.schedule,
-        inquiry,
+        term: lock.schedule.term(),
+        min_uptime: inquiry,
         ticket,
     }
 }
@@ -521,7 +538,7 @@ impl Blocked {
                 Err(Failure::new(Outcome::Busy(lock.busy_code), format!("{}: busy: {}", lock.key, self.described()))
                     .into())
             }
-            Self::Unreachable(..) => {
+            Self::Unreachable(..) | Self::TooLate => {
                 let hint = if lock.node_is_default {
                     "; name a server with --node or RLOCK_NODE, or use --node local for a lock on this machine alone"
                 } else {
@@ -533,15 +550,12 @@ impl Blocked {
     }
 
     fn described(&self) -> String {
-        let listed = |faults: &[(String, Fault)]| {
-            faults.iter().map(|(node, fault)| format!("{node}: {fault}")).collect::<Vec<_>>().join("; ")
-        };
         match self {
-            Self::Busy(occupant) => occupant.to_string(),
-            Self::Split(occupant, faults) if faults.is_empty() => format!("too few votes are free: {occupant}"),
-            Self::Split(occupant, faults) => format!("too few votes are free: {occupant}; {}", listed(faults)),
-            Self::Unreachable(faults, 1) => listed(faults),
-            Self::Unreachable(faults, nodes) => format!("no majority of the {nodes} nodes: {}", listed(faults)),
+            Self::Busy(blocker) => blocker.to_string(),
+            Self::Split(blocker, faults) if faults.is_empty() => format!("too few votes are free: {blocker}"),
+            Self::Split(blocker, faults) => format!("too few votes are free: {blocker}; {faults}"),
+            Self::Unreachable(faults, quorum) => faults.no_majority(*quorum),
+            Self::TooLate => "the grant came too late to be of use".to_owned(),
         }
     }
 
@@ -550,21 +564,21 @@ impl Blocked {
         let waited = Duration::from_secs(clock::now().since(begin).as_secs());
         let (key, waited, ahead) = (&lock.key, duration::show(waited), ahead(rank));
         match self {
-            Self::Busy(occupant) => format!("rlock: {key}: waiting {waited}{ahead}: {}", occupant.named()),
+            Self::Busy(blocker) => format!("rlock: {key}: waiting {waited}{ahead}: {}", blocker.named()),
             _ => format!("rlock: {key}: waiting {waited}{ahead}: {}", self.described()),
         }
     }
 
     /// Nobody has the lock, and one of those who wait is to take it.
     fn is_somebodys_turn(&self) -> bool {
-        matches!(self, Self::Busy(occupant) if matches!(occupant.who, OccupantKind::Waiter(_)))
+        matches!(self, Self::Busy(blocker) if matches!(**blocker, Blocker::Reserved(_)))
     }
 
     fn pause(&self, rank: Option<u32>, heard: bool, splits: u32, away: &Absence, lock: &LockSettings) -> Duration {
         match self {
-            Self::Busy(occupant) => queue::recheck_in(occupant, rank, heard, fastrand::f64()),
+            Self::Busy(blocker) => queue::recheck_in(blocker, rank, heard, fastrand::f64()),
             Self::Split(..) if splits > 0 => backoff::split(splits, fastrand::f64()),
-            Self::Split(..) | Self::Unreachable(..) => {
+            Self::Split(..) | Self::Unreachable(..) | Self::TooLate => {
                 away.pause(lock.schedule.retry(), fastrand::f64()) + queue::later(rank)
             }
         }
@@ -578,7 +592,7 @@ fn ahead(rank: Option<u32>) -> String {
 /// What has been said of the wait, so that it is said once.
 #[derive(Default)]
 struct Announced {
-    holder: Option<OccupantKind>,
+    holder: Option<Blocker>,
     once: Vec<&'static str>,
     /// The nodes whose refusal has been told.
     refused: Vec<usize>,

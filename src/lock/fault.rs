@@ -1,7 +1,10 @@
 //! Why a node gave no vote, what follows from it, and what to do about it.
 
 use std::fmt;
+use std::ops::Deref;
 use std::time::Duration;
+
+use super::quorum::Quorum;
 
 /// Why a node's vote is missing.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,6 +65,88 @@ impl fmt::Display for Fault {
     }
 }
 
+/// The nodes that gave no vote, by number and name, and why.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Faults(Vec<NodeFault>);
+
+/// One node's fault.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeFault {
+    /// The node's number, in the order in which the user named the nodes.
+    pub node: usize,
+    /// The node's name in messages.
+    pub name: String,
+    /// Why it gave no vote.
+    pub fault: Fault,
+}
+
+impl Faults {
+    /// Adds the fault of a node.
+    pub fn push(&mut self, node: usize, name: &str, fault: Fault) {
+        self.0.push(NodeFault { node, name: name.to_owned(), fault });
+    }
+
+    /// Adds the faults of other nodes.
+    pub fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
+    /// Returns the fault of node `node`, if it has one.
+    pub fn of(&self, node: usize) -> Option<&Fault> {
+        self.0.iter().find(|there| there.node == node).map(|there| &there.fault)
+    }
+
+    /// Returns the nodes that refuse us.
+    pub fn refusals(&self) -> impl Iterator<Item = &NodeFault> {
+        self.0.iter().filter(|there| there.fault.kind == FaultKind::Refused)
+    }
+
+    /// Returns those of the faults that satisfy `is_meant`.
+    #[must_use]
+    pub fn only(&self, is_meant: impl Fn(&Fault) -> bool) -> Self {
+        Self(self.0.iter().filter(|there| is_meant(&there.fault)).cloned().collect())
+    }
+
+    /// Returns what the faults amount to, where they leave no majority. A refusal is a missing vote, as an absence is, unless
+    /// the nodes that refuse us leave no majority by themselves.
+    pub fn kind(&self, quorum: Quorum) -> FaultKind {
+        if self.refusals().count() > quorum.tolerated() {
+            FaultKind::Refused
+        } else if self.0.iter().any(|there| there.fault.kind == FaultKind::Unfit) {
+            FaultKind::Unfit
+        } else {
+            FaultKind::Unavailable
+        }
+    }
+
+    /// Returns the message for a command to which too few nodes gave an answer.
+    pub fn no_majority(&self, quorum: Quorum) -> String {
+        match quorum.total() {
+            1 => self.to_string(),
+            total => format!("no majority of the {total} nodes: {self}"),
+        }
+    }
+}
+
+impl Deref for Faults {
+    type Target = [NodeFault];
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+/// `redis1: no answer within 1s; redis2: cannot connect`.
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, there) in self.0.iter().enumerate() {
+            let separator = if index > 0 { "; " } else { "" };
+            write!(f, "{separator}{}: {}", there.name, there.fault)?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,5 +167,28 @@ mod tests {
             let told = fault.as_missing_vote();
             assert!(told.starts_with(why.trim_end_matches('.')) && !told.contains(".;"), "{told}");
         }
+    }
+
+    #[test]
+    fn nodes_that_refuse_us_are_the_cause_once_they_leave_no_majority() {
+        use FaultKind::{Refused, Unavailable, Unfit, Unknown};
+        let faults = |kinds: &[FaultKind]| {
+            let mut faults = Faults::default();
+            kinds.iter().enumerate().for_each(|(node, kind)| faults.push(node, "redis", Fault::new(*kind, "why")));
+            faults.kind(Quorum::of(3))
+        };
+        assert_eq!(faults(&[Refused, Refused]), Refused);
+        assert_eq!(faults(&[Refused, Unknown]), Unavailable);
+        assert_eq!(faults(&[Refused, Unfit]), Unfit);
+    }
+
+    #[test]
+    fn faults_are_listed_with_the_names_of_their_nodes() {
+        let mut faults = Faults::default();
+        faults.push(0, "redis1", Fault::new(FaultKind::Unknown, "no answer"));
+        assert_eq!(faults.no_majority(Quorum::of(1)), "redis1: no answer");
+        faults.push(2, "redis3", Fault::new(FaultKind::Unavailable, "cannot connect"));
+        let listed = "no majority of the 3 nodes: redis1: no answer; redis3: cannot connect";
+        assert_eq!(faults.no_majority(Quorum::of(3)), listed);
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod backoff;
 pub mod ballot;
+pub mod blocker;
 pub mod census;
 pub mod details;
 pub mod fault;

@@ -39,7 +39,7 @@ impl Observation {
         let occupant = match self.occupant.as_ref().map(|occupant| &occupant.who) {
             Some(OccupantKind::Holder(_, details)) => details.size(),
             Some(OccupantKind::Foreign(text)) => text.len(),
-            Some(OccupantKind::Waiter(_) | OccupantKind::Unnamed) | None => 0,
+            Some(OccupantKind::Unnamed) | None => 0,
         };
         let foreign = self.foreign.as_ref().map_or(0, |foreign| foreign.head.len());
         let waiters = self.queue.iter().map(|ticket| size_of::<Ticket>() + ticket.waiter.host.len()).sum::<usize>();

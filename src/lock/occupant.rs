@@ -4,7 +4,6 @@ use std::fmt;
 use std::time::Duration;
 
 use super::details::{BROKEN, Details};
-use super::queue::Waiter;
 use super::schedule::LONGEST_TTL;
 use super::token::Token;
 use crate::text::duration;
@@ -39,8 +38,6 @@ pub enum OccupantKind {
     Holder(Token, Details),
     /// Another client's value, described for people. It is respected and never touched.
     Foreign(String),
-    /// Nobody has it yet; it is the turn of one who waits, and who has until the "TTL" to take it.
-    Waiter(Waiter),
     /// A process of this machine that has not said who it is.
     Unnamed,
 }
@@ -121,7 +118,6 @@ impl fmt::Display for Occupant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.named())?;
         match self.ttl {
-            _ if matches!(self.who, OccupantKind::Waiter(_)) => Ok(()),
             Some(ttl) => write!(f, "; its lease ends in {} unless renewed", duration::show_rounded(ttl)),
             None if !matches!(self.who, OccupantKind::Foreign(_)) => Ok(()),
             None => write!(f, "; it has no TTL and will never go away by itself"),
@@ -144,9 +140,6 @@ impl Occupant {
                 let broken =
                     d.broken.as_ref().map(|by| format!(", and being stopped: {} broke the lock", escape::text(by)));
                 by + &note + &broken.unwrap_or_default()
-            }
-            OccupantKind::Waiter(waiter) => {
-                format!("free, but next in line is {}, pid {}", escape::short(&waiter.host), waiter.pid)
             }
             OccupantKind::Unnamed => "held by a process that has not said who it is".to_owned(),
             OccupantKind::Foreign(what) => format!("held by a client that is not rlock: {what}"),
@@ -191,12 +184,6 @@ mod tests {
     fn a_foreign_key_without_a_ttl_is_said_to_stay() {
         let text = Occupant::from(sighting(b"\x1b]0;owned\x07")).to_string();
         assert!(text.contains("\\x1b]0;owned\\x07") && text.contains("never go away"), "{text}");
-    }
-
-    #[test]
-    fn a_waiter_whose_name_has_no_end_does_not_fill_the_screen() {
-        let waiter = format!("{} {} 7 8", Token::fresh(), "x".repeat(60_000)).parse().unwrap();
-        assert!(Occupant { who: OccupantKind::Waiter(waiter), ttl: None }.to_string().len() < 300);
     }
 
     proptest! {

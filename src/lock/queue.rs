@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::occupant::{Occupant, OccupantKind};
+use super::blocker::Blocker;
 
 /// How long the first stays without looking, whatever it was told: what was told may be lost with a node, or to hosts that
 /// have stopped.
@@ -107,17 +107,17 @@ pub struct QueuePosition {
     pub refused: Option<String>,
 }
 
-/// How long a waiter of rank `rank` may stay without looking, if `occupant` has the lock and nobody tells it anything.
+/// How long a waiter of rank `rank` may stay without looking, if `blocker` has the lock and nobody tells it anything.
 /// `heard`: it will be told when the lock is free. `random` is in [0, 1).
-pub fn recheck_in(occupant: &Occupant, rank: Option<u32>, heard: bool, random: f64) -> Duration {
-    let Some(rank) = rank.filter(|_| heard) else { return super::backoff::poll(occupant.ttl, random) };
-    if rank == 0 && matches!(occupant.who, OccupantKind::Foreign(_)) {
+pub fn recheck_in(blocker: &Blocker, rank: Option<u32>, heard: bool, random: f64) -> Duration {
+    let Some(rank) = rank.filter(|_| heard) else { return super::backoff::poll(blocker.left(), random) };
+    if rank == 0 && blocker.is_foreign() {
         // It knows no queue and tells nobody.
-        return super::backoff::poll(occupant.ttl, random);
+        return super::backoff::poll(blocker.left(), random);
     }
     // The further behind, the seldomer: 500 who wait look some 15 times a second in all.
     let backstop = BACKSTOP.max(BY_RANK.saturating_mul(rank)).min(LONGEST_LOOK);
-    let ends = occupant.ttl.map_or(LONGEST_LOOK, |ttl| ttl + Duration::from_millis(1));
+    let ends = blocker.left().map_or(LONGEST_LOOK, |ttl| ttl + Duration::from_millis(1));
     ends.saturating_add(BY_RANK.saturating_mul(rank)).min(backstop)
 }
 
@@ -130,6 +130,7 @@ pub fn later(rank: Option<u32>) -> Duration {
 mod tests {
     use super::*;
     use crate::lock::details::Details;
+    use crate::lock::occupant::{Occupant, OccupantKind};
     use crate::lock::token::Token;
     use proptest::prelude::*;
 
@@ -146,7 +147,10 @@ mod tests {
 
     #[test]
     fn nobody_polls_behind_a_holder_that_will_tell() {
-        let holder = |ttl| Occupant { who: OccupantKind::Holder(Token::fresh(), Details::default()), ttl: Some(ttl) };
+        let holder = |ttl| {
+            let who = OccupantKind::Holder(Token::fresh(), Details::default());
+            Blocker::Occupant(Occupant { who, ttl: Some(ttl) })
+        };
         assert!(recheck_in(&holder(seconds(7)), Some(0), true, 0.5) > seconds(7));
         assert_eq!(recheck_in(&holder(seconds(7)), Some(3), true, 0.5), Duration::from_millis(7601));
         assert_eq!(recheck_in(&holder(seconds(300)), Some(3), true, 0.5), seconds(10));
@@ -158,7 +162,7 @@ mod tests {
 
     #[test]
     fn only_the_first_polls_behind_a_foreign_holder() {
-        let foreign = Occupant { who: OccupantKind::Foreign("x".to_owned()), ttl: None };
+        let foreign = Blocker::Occupant(Occupant { who: OccupantKind::Foreign("x".to_owned()), ttl: None });
         assert!(recheck_in(&foreign, Some(0), true, 0.99) <= Duration::from_millis(250));
         assert_eq!(recheck_in(&foreign, Some(1), true, 0.5), seconds(10));
     }

@@ -28,6 +28,15 @@ impl Quorum {
     }
 }
 
+impl Quorum {
+    /// Returns the q-th largest of `values`: what a majority reaches. `None` if there are fewer than q.
+    pub fn reached_by<T: Ord>(self, values: impl IntoIterator<Item = T>) -> Option<T> {
+        let mut values: Vec<T> = values.into_iter().collect();
+        values.sort_unstable_by(|a, b| b.cmp(a));
+        values.into_iter().nth(self.needed() - 1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

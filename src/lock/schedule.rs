@@ -40,6 +40,25 @@ pub struct Terms {
     pub ends: Instant,
 }
 
+/// The length of a lease, and how much of it counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Term {
+    ttl: Duration,
+    drift: Duration,
+}
+
+impl Term {
+    /// Returns the expiry that the node is told.
+    pub fn ttl(self) -> Duration {
+        self.ttl
+    }
+
+    /// Returns the end of a grant whose request was about to be sent at `sent`.
+    pub fn end(self, sent: Instant) -> Instant {
+        (sent + self.ttl).before(self.drift)
+    }
+}
+
 /// A schedule that is known to fit into its TTL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Schedule {
@@ -126,9 +145,14 @@ impl Schedule {
         ((self.node_timeout + self.retry) * 2).min(self.renew_every() / 2)
     }
 
-    /// How long a grant is good for whose request was about to be sent at `sent`.
+    /// Returns the end of a grant whose request was about to be sent at `sent`.
     pub fn tenure(&self, sent: Instant) -> Instant {
-        (sent + self.ttl).before(self.drift)
+        self.term().end(sent)
+    }
+
+    /// Returns the length of each lease.
+    pub fn term(&self) -> Term {
+        Term { ttl: self.ttl, drift: self.drift }
     }
 
     /// When to renew a lease that lasts until `deadline`: a third of the TTL after its request was sent.

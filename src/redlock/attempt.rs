@@ -7,18 +7,21 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::holding::{Asked, Holding};
+use super::holding::{Asked, Grant, Holding};
 use super::{Nodes, release};
 use crate::clock::{self, Alarm};
 use crate::lock::ballot::{Ballot, Verdict};
+use crate::lock::blocker::Blocker;
+use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::lease::Revoked;
-use crate::lock::occupant::{Occupant, OccupantKind};
+use crate::lock::occupant::Occupant;
 use crate::lock::queue::QueuePosition;
 use crate::lock::quorum::Quorum;
 use crate::lock::restart::{self, RestartGuard};
-use crate::node::{Answer, Claim, Fault, FaultKind, Pending, QueueAction, Renewal, ServerInfo, Vote};
+use crate::lock::schedule::Schedule;
+use crate::node::{Answer, Claim, Pending, QueueAction, Renewal, ServerInfo, Vote};
 
 /// How long what is decided waits for the other nodes. One of them may refuse us or be no node of its own, and one of
 /// them may know the holder, when all that is known is that too few can grant.
@@ -28,6 +31,7 @@ const SETTLING: Duration = Duration::from_millis(15);
 pub struct Attempt {
     nodes: Nodes,
     claim: Claim,
+    schedule: Schedule,
     quorum: Quorum,
     guard: RestartGuard,
     ballot: Ballot,
@@ -65,7 +69,7 @@ enum Phase {
 /// A vote, as far as it matters later.
 enum NodeReply {
     Granted,
-    Held(Box<Occupant>),
+    Blocked(Blocker),
     Restarted,
     Failed(Fault),
 }
@@ -75,29 +79,37 @@ enum NodeReply {
 pub enum Tally {
     /// The lock is ours, and long enough to be of use.
     Won(Fence),
-    /// Somebody else has it.
-    Busy(Box<Occupant>),
-    /// Nobody has it: votes were split among several who tried, or somebody has been at too few nodes.
-    Split(Box<Occupant>, Vec<(String, Fault)>),
+    /// Another party has it, or its turn.
+    Busy(Box<Blocker>),
+    /// No party has it: votes were split among several clients, or one client is at too few nodes.
+    Split(Box<Blocker>, Faults),
     /// Too few nodes gave a vote; what those said that did not. `answered`: a majority is there.
     Unreachable {
-        /// The nodes' names and faults.
-        faults: Vec<(String, Fault)>,
+        /// The nodes that gave no vote.
+        faults: Faults,
         /// Whether a majority is there, though it does not count yet.
         answered: bool,
     },
+    /// A majority granted, too late for the lease to be of use.
+    TooLate,
     /// No time would mend it: the set of nodes cannot hold this lock as configured.
     Unfit(String, Fault),
     /// So many nodes refuse us that the others are no majority; what those said that gave no vote.
-    Refused(Vec<(String, Fault)>),
+    Refused(Faults),
 }
 
 impl Attempt {
     /// Asks all nodes at once, with a limit of one node timeout for all. `silent`: the nodes that gave the last attempt no
     /// answer in time, so that nothing is queued behind it.
-    pub fn start(nodes: &Nodes, claim: Claim, guard: RestartGuard, silent: &[bool]) -> std::io::Result<Self> {
+    pub fn start(
+        nodes: &Nodes,
+        claim: Claim,
+        schedule: Schedule,
+        guard: RestartGuard,
+        silent: &[bool],
+    ) -> std::io::Result<Self> {
         let alarm = Alarm::new()?;
-        let quorum = Quorum::of(nodes.len());
+        let quorum = nodes.quorum();
         let begun = clock::now();
         let ask = |index: usize| -> Pending<(usize, Reply)> {
             let answer = nodes[index].acquire(&claim, silent.get(index).copied().unwrap_or_default());
@@ -115,9 +127,10 @@ impl Attempt {
             quorum,
             guard,
             begun,
-            ends: begun + claim.schedule.node_timeout(),
+            ends: begun + schedule.node_timeout(),
             phase: Phase::Voting,
             claim,
+            schedule,
             alarm,
         })
     }
@@ -166,10 +179,10 @@ impl Attempt {
         let Phase::Settling(_) = self.phase else { return false };
         let Verdict::Unconfirmed(fence) = self.ballot.verdict() else { return false };
         self.phase = Phase::Confirming;
-        self.ends = clock::now() + self.claim.schedule.node_timeout();
+        self.ends = clock::now() + self.schedule.node_timeout();
         for node in self.ballot.confirm(fence) {
             let asked = clock::now();
-            let renewal = self.nodes[node].renew(&self.claim, fence, false);
+            let renewal = self.nodes[node].renew(&self.claim.renewal(fence), false);
             self.replies.push(Box::pin(async move { (node, Reply::Confirmed(asked, renewal.await)) }));
         }
         true
@@ -205,13 +218,14 @@ impl Attempt {
                 self.ballot.grant(node, self.begun, until, fence);
                 NodeReply::Granted
             }
-            Vote::Held(occupant) => NodeReply::Held(occupant),
+            Vote::Held(occupant) => NodeReply::Blocked(Blocker::Occupant(*occupant)),
+            Vote::Reserved(reservation) => NodeReply::Blocked(Blocker::Reserved(*reservation)),
             Vote::Restarted => NodeReply::Restarted,
             Vote::Failed(fault) => NodeReply::Failed(fault),
         };
         if !matches!(said, NodeReply::Granted) {
-            let held = said.occupant().is_some_and(|occupant| !matches!(occupant.who, OccupantKind::Waiter(_)));
-            self.ballot.miss(node, held.then_some(Revoked::TakenOver), now);
+            let is_held = said.occupant().is_some();
+            self.ballot.miss(node, is_held.then_some(Revoked::TakenOver), now);
         }
         self.said[node] = Some(said);
     }
@@ -228,13 +242,13 @@ impl Attempt {
 
     /// M, with what this attempt has seen.
     fn span(&self) -> Duration {
-        self.guard.span(self.nodes.len(), self.longest_ttl()).max(self.claim.inquiry.unwrap_or_default())
+        self.guard.span(self.nodes.len(), self.longest_ttl()).max(self.claim.min_uptime.unwrap_or_default())
     }
 
     /// The longest lease known: our own, or that of a holder met.
     pub fn longest_ttl(&self) -> Duration {
         let met = self.said.iter().flatten().filter_map(NodeReply::occupant).filter_map(Occupant::lease_length).max();
-        met.unwrap_or_default().max(self.claim.schedule.ttl())
+        met.unwrap_or_default().max(self.claim.term.ttl())
     }
 
     fn uptime(&self, node: usize) -> Option<u64> {
@@ -252,21 +266,20 @@ impl Attempt {
         if let Verdict::Won(fence) = self.ballot.verdict() {
             // The lease counts from before the requests were sent; what is left must be enough to stop the command.
             let deadline = self.ballot.lease().deadline();
-            if deadline.is_some_and(|d| clock::now() < self.claim.schedule.signal_at(d)) {
+            if deadline.is_some_and(|d| clock::now() < self.schedule.signal_at(d)) {
                 return Tally::Won(fence);
             }
-            let fault = Fault::new(FaultKind::Unknown, "the grant came too late to be of use");
-            return Tally::Unreachable { faults: vec![(self.nodes[0].name().to_owned(), fault)], answered: true };
+            return Tally::TooLate;
         }
         let needed = self.quorum.needed();
         let there = self.votes();
         let answered = there >= needed;
         // Whoever was not waited for is not away.
         let unanswered = if self.missed_deadline() { 0 } else { self.unanswered() };
-        match self.occupant() {
-            Some((occupant, votes)) if self.may_hold(votes) => Tally::Busy(Box::new(occupant.clone())),
-            Some((occupant, _)) if there + unanswered >= needed => {
-                Tally::Split(Box::new(occupant.clone()), self.faults())
+        match self.blocker() {
+            Some((blocker, votes)) if self.may_hold(votes) => Tally::Busy(Box::new(blocker.clone())),
+            Some((blocker, _)) if there + unanswered >= needed => {
+                Tally::Split(Box::new(blocker.clone()), self.faults())
             }
             _ => Tally::Unreachable { faults: self.faults(), answered },
         }
@@ -295,8 +308,11 @@ impl Attempt {
     /// Whether it is certain to be busy, or not to be, with what is known of a loss.
     fn is_decided(&self) -> bool {
         let (needed, unanswered) = (self.quorum.needed(), self.unanswered());
-        let clear = |(occupant, votes)| !self.is_own(occupant) && (votes >= needed || votes + unanswered < needed);
-        self.occupant().is_some_and(clear)
+        let clear = |(blocker, votes): (&Blocker, usize)| {
+            !blocker.occupant().is_some_and(|occupant| self.is_own(occupant))
+                && (votes >= needed || votes + unanswered < needed)
+        };
+        self.blocker().is_some_and(clear)
     }
 
     /// Whether whoever has so many nodes, too many for us, may have a majority. Of an even number, half is not enough for
@@ -308,21 +324,21 @@ impl Attempt {
     /// Whether the occupant of exactly half of the nodes may have the majority at a node that has not answered yet. Two
     /// that tie, each of which took the other for the holder at once, would both give up.
     fn is_undecided_half(&self) -> bool {
-        let Some((_, votes)) = self.occupant() else { return false };
+        let Some((_, votes)) = self.blocker() else { return false };
         let is_holder_without = votes + self.failed() >= self.quorum.needed();
         self.unanswered() > 0 && self.may_hold(votes) && !is_holder_without
     }
 
-    /// Whoever a majority of the nodes said has the lock.
+    /// Returns the occupant that a majority of the nodes named.
     pub fn holder(&self) -> Option<&Occupant> {
-        self.occupant().filter(|(_, votes)| *votes >= self.quorum.needed()).map(|(occupant, _)| occupant)
+        self.blocker().filter(|(_, votes)| *votes >= self.quorum.needed()).and_then(|(blocker, _)| blocker.occupant())
     }
 
-    /// Who has the most nodes, and how many.
-    fn occupant(&self) -> Option<(&Occupant, usize)> {
-        let occupants = || self.said.iter().flatten().filter_map(NodeReply::occupant);
-        let votes = |who: &OccupantKind| occupants().filter(|other| other.who.is_same(who)).count();
-        occupants().map(|occupant| (occupant, votes(&occupant.who))).max_by_key(|(_, votes)| *votes)
+    /// Returns the party at most nodes, and their number.
+    fn blocker(&self) -> Option<(&Blocker, usize)> {
+        let blockers = || self.said.iter().flatten().filter_map(NodeReply::blocker);
+        let votes = |own: &Blocker| blockers().filter(|other| other.is_same(own)).count();
+        blockers().map(|blocker| (blocker, votes(blocker))).max_by_key(|(_, votes)| *votes)
     }
 
     /// A node that may not say whether it restarted, and is used all the same; in its words.
@@ -336,10 +352,10 @@ impl Attempt {
         })
     }
 
-    fn faults(&self) -> Vec<(String, Fault)> {
+    fn faults(&self) -> Faults {
         let fault = |node: usize| match &self.said[node] {
             _ if self.refusals[node].is_some() => self.refusals[node].clone(),
-            None => self.missed_deadline().then(|| Fault::timeout(self.claim.schedule.node_timeout())),
+            None => self.missed_deadline().then(|| Fault::timeout(self.schedule.node_timeout())),
             Some(NodeReply::Failed(fault)) => Some(fault.clone()),
             Some(NodeReply::Granted) if self.ballot.has_granted(node) => None,
             // Granted, but by a node that turned out to be too young.
@@ -347,9 +363,15 @@ impl Attempt {
                 let why = restart::describe(self.uptime(node).unwrap_or_default(), self.span());
                 Some(Fault::new(FaultKind::Unavailable, why))
             }
-            Some(NodeReply::Held(_)) => None,
+            Some(NodeReply::Blocked(_)) => None,
         };
-        (0..self.nodes.len()).filter_map(|node| Some((self.nodes[node].name().to_owned(), fault(node)?))).collect()
+        let mut faults = Faults::default();
+        for node in 0..self.nodes.len() {
+            if let Some(fault) = fault(node) {
+                self.nodes.add_fault(&mut faults, node, fault);
+            }
+        }
+        faults
     }
 
     /// Takes the lock that the tally found won. Nodes that have not answered yet may still.
@@ -368,7 +390,8 @@ impl Attempt {
             })
         });
         let late = late.collect();
-        Holding::new(self.nodes, self.claim, fence, self.ballot.into_lease(), self.alarm, &asked, late)
+        let grant = Grant { claim: self.claim, schedule: self.schedule, fence, lease: self.ballot.into_lease() };
+        Holding::new(self.nodes, grant, self.alarm, &asked, late)
     }
 
     /// Node `node` has told us to go.
@@ -379,7 +402,7 @@ impl Attempt {
     /// Whether a node that somebody had would grant now. While the votes of others that may hang are waited for, which takes a
     /// node timeout, whoever is behind us would be let pass.
     fn was_offered_again(&self) -> bool {
-        self.said.iter().zip(&self.called).any(|(said, called)| *called && matches!(said, Some(NodeReply::Held(_))))
+        self.said.iter().zip(&self.called).any(|(said, called)| *called && matches!(said, Some(NodeReply::Blocked(_))))
     }
 
     /// Whether a node has granted, and so nobody else got it.
@@ -428,19 +451,23 @@ impl Attempt {
         let touched = |said: &Option<NodeReply>| match said {
             None | Some(NodeReply::Granted) => true,
             Some(NodeReply::Failed(fault)) => fault.kind == FaultKind::Unknown,
-            Some(NodeReply::Held(_) | NodeReply::Restarted) => false,
+            Some(NodeReply::Blocked(_) | NodeReply::Restarted) => false,
         };
         let which: Vec<usize> = (0..self.nodes.len()).filter(|&index| touched(&self.said[index])).collect();
         if !which.is_empty() {
-            let queued = ticket.map_or(QueueAction::None, QueueAction::Keep);
-            release(&self.nodes, &which, key, token, queued, super::STRAGGLERS).await;
+            let queue = ticket.cloned().map_or(QueueAction::None, QueueAction::Keep);
+            release(&self.nodes, &which, &self.claim.release(queue), super::STRAGGLERS).await;
         }
     }
 }
 
 impl NodeReply {
+    fn blocker(&self) -> Option<&Blocker> {
+        if let Self::Blocked(blocker) = self { Some(blocker) } else { None }
+    }
+
     fn occupant(&self) -> Option<&Occupant> {
-        if let Self::Held(occupant) = self { Some(occupant) } else { None }
+        self.blocker().and_then(Blocker::occupant)
     }
 }
 
@@ -450,6 +477,7 @@ impl From<Vote> for Renewal {
         match vote {
             Vote::Granted { until, fence } => Self::Renewed(until, Some(fence.get())),
             Vote::Held(_) => Self::Lost(Revoked::TakenOver, None),
+            Vote::Reserved(_) => Self::Lost(Revoked::Missing, None),
             Vote::Restarted => Self::Failed(Fault::new(FaultKind::Unavailable, "it restarted a short while ago")),
             Vote::Failed(fault) => Self::Failed(fault),
         }

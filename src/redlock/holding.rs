@@ -15,14 +15,15 @@ use crate::lock::backoff;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::lease::{Lease, Loss, Revoked};
-use crate::lock::quorum::Quorum;
+use crate::lock::schedule::Schedule;
 use crate::lock::token::Token;
-use crate::node::{Claim, Counter, Fault, FaultKind, Pending, QueueAction, Renewal};
+use crate::node::{Claim, Counter, Fault, FaultKind, Node, Pending, QueueAction, Renewal};
 
 /// A held lock.
 pub struct Holding {
     nodes: Nodes,
     claim: Claim,
+    schedule: Schedule,
     fence: Fence,
     lease: Lease,
     upkeep: Vec<Upkeep>,
@@ -33,6 +34,14 @@ pub struct Holding {
     broken: bool,
     /// D as it was last told.
     told: Option<Instant>,
+}
+
+/// A won attempt.
+pub(super) struct Grant {
+    pub(super) claim: Claim,
+    pub(super) schedule: Schedule,
+    pub(super) fence: Fence,
+    pub(super) lease: Lease,
 }
 
 /// Answers that are under way: of which node, when it was asked, and what it says.
@@ -97,24 +106,17 @@ pub enum Change {
 }
 
 impl Holding {
-    pub(super) fn new(
-        nodes: Nodes,
-        claim: Claim,
-        fence: Fence,
-        lease: Lease,
-        alarm: Alarm,
-        asked: &[Asked],
-        late: Replies,
-    ) -> Self {
+    pub(super) fn new(nodes: Nodes, grant: Grant, alarm: Alarm, asked: &[Asked], late: Replies) -> Self {
+        let Grant { claim, schedule, fence, lease } = grant;
         let now = clock::now();
         // Counted from the request, as the lease is; a lease without an end is looked at in the same rhythm.
-        let later = now + claim.schedule.renew_every();
-        let rhythm = lease.deadline().map_or(later, |deadline| claim.schedule.renew_at(deadline).min(later));
+        let later = now + schedule.renew_every();
+        let rhythm = lease.deadline().map_or(later, |deadline| schedule.renew_at(deadline).min(later));
         let upkeep = (0..nodes.len()).map(|node| {
             let (due, asked) = match asked[node] {
-                Asked::Open(asked) => (asked + claim.schedule.node_timeout(), Some(asked)),
+                Asked::Open(asked) => (asked + schedule.node_timeout(), Some(asked)),
                 // Not in the way of a command that is short: one vote more is of use to a longer one.
-                Asked::Answered if lease.wants_healing(node) => (now + pause(&claim), None),
+                Asked::Answered if lease.wants_healing(node) => (now + pause(schedule), None),
                 Asked::Answered => (rhythm, None),
             };
             let broken = nodes[node].broken();
@@ -132,7 +134,19 @@ impl Holding {
         });
         let upkeep = upkeep.collect();
         let told = lease.deadline();
-        Self { nodes, claim, fence, lease, upkeep, replies: late, alarm, stage: Stage::Keeping, broken: false, told }
+        Self {
+            nodes,
+            claim,
+            schedule,
+            fence,
+            lease,
+            upkeep,
+            replies: late,
+            alarm,
+            stage: Stage::Keeping,
+            broken: false,
+            told,
+        }
     }
 
     /// The caller has been told that the nodes `which` refuse us.
@@ -196,7 +210,7 @@ impl Holding {
             if self.upkeep[node].asked.is_some() {
                 self.upkeep[node].silent = true;
                 // The rest is still due when the one who hears of this comes back.
-                return Some(self.failed(node, Fault::timeout(self.claim.schedule.node_timeout())));
+                return Some(self.failed(node, Fault::timeout(self.schedule.node_timeout())));
             }
             self.ask(node, now);
         }
@@ -206,14 +220,14 @@ impl Holding {
     fn ask(&mut self, node: usize, now: Instant) {
         let upkeep = &mut self.upkeep[node];
         upkeep.asked = Some(now);
-        upkeep.due = now + self.claim.schedule.node_timeout();
+        upkeep.due = now + self.schedule.node_timeout();
         let anew = std::mem::take(&mut upkeep.silent);
         let reply = if self.lease.wants_healing(node) || self.stage != Stage::Keeping || self.broken {
             // After the lease nothing is set where another client may have had the lock.
             let told = upkeep.told.filter(|_| self.stage == Stage::Keeping && Some(now) < self.lease.deadline());
-            self.nodes[node].heal(&self.claim, self.fence, told, anew)
+            self.nodes[node].heal(&self.claim.healing(self.fence, told), anew)
         } else {
-            self.nodes[node].renew(&self.claim, self.fence, anew)
+            self.nodes[node].renew(&self.claim.renewal(self.fence), anew)
         };
         self.replies.push(Box::pin(async move { (node, now, reply.await) }));
     }
@@ -285,7 +299,7 @@ impl Holding {
         let upkeep = &mut self.upkeep[node];
         if upkeep.asked == Some(asked) {
             upkeep.asked = None;
-            upkeep.due = if wanted { clock::now() } else { asked + self.claim.schedule.renew_every() };
+            upkeep.due = if wanted { clock::now() } else { asked + self.schedule.renew_every() };
             upkeep.broken = self.nodes[node].broken();
         }
         (upkeep.failures, upkeep.lost_since, upkeep.fault, upkeep.told) = (0, None, None, None);
@@ -300,7 +314,7 @@ impl Holding {
         let first = !std::mem::replace(&mut self.broken, true);
         if until.is_none() && upkeep.asked == Some(asked) {
             upkeep.asked = None;
-            upkeep.due = clock::now() + if first { Duration::ZERO } else { pause(&self.claim) };
+            upkeep.due = clock::now() + if first { Duration::ZERO } else { pause(self.schedule) };
         }
         upkeep.fault = Some(Fault::new(FaultKind::Unavailable, format!("{by} broke the lock")));
         let news = first && self.stage == Stage::Keeping;
@@ -325,7 +339,7 @@ impl Holding {
         let news = self.lease.revoked(node) != Some(how);
         self.lease.revoke(node, how, now);
         if self.stage != Stage::Keeping {
-            self.upkeep[node].due = now + pause(&self.claim);
+            self.upkeep[node].due = now + pause(self.schedule);
             if !self.lease.majority_revoked() {
                 return None;
             }
@@ -334,7 +348,7 @@ impl Holding {
         }
         // A node without a key is healed at once. Another's key is mostly that of an attempt which is about to fail.
         self.upkeep[node].due = if how == Revoked::Missing { now } else { now + pause_for_another };
-        let Some(loss) = self.lease.loss(now.before(self.claim.schedule.round())) else {
+        let Some(loss) = self.lease.loss(now.before(self.schedule.round())) else {
             // What is left of the lease may be shorter than before.
             return self.changed_deadline().map(Change::Extended).or_else(|| news.then(|| self.trouble(node)));
         };
@@ -354,7 +368,7 @@ impl Holding {
     /// From here on only the place is held: a lease of its own, whose end says how long the command may take to die.
     fn begin_shield(&mut self, now: Instant) {
         self.stage = Stage::Shielding(now);
-        self.lease = Lease::new(Quorum::of(self.nodes.len()));
+        self.lease = Lease::new(self.nodes.quorum());
         self.told = None;
         (0..self.nodes.len()).for_each(|node| self.ask(node, now));
     }
@@ -380,16 +394,17 @@ impl Holding {
     /// if a majority has renewed without it, longer and longer: a node that is gone for a day must not cost four connections
     /// a second.
     fn pause_after_failure(&self, node: usize, now: Instant) -> Duration {
-        let short = pause(&self.claim);
-        let (schedule, upkeep) = (self.claim.schedule, &self.upkeep[node]);
-        let may_restart = upkeep.lost_since.is_some_and(|since| now < since + self.claim.inquiry.unwrap_or_default());
+        let short = pause(self.schedule);
+        let (schedule, upkeep) = (self.schedule, &self.upkeep[node]);
+        let may_restart =
+            upkeep.lost_since.is_some_and(|since| now < since + self.claim.min_uptime.unwrap_or_default());
         let at_ease = self.stage == Stage::Keeping && now < schedule.renew_at(self.deadline());
         if at_ease && !may_restart { backoff::doubled(short, upkeep.failures, schedule.renew_every()) } else { short }
     }
 
     /// Until a node at which others are is asked again: short at first, longer and longer up to the usual rhythm.
     fn pause_for_another(&self, node: usize) -> Duration {
-        backoff::doubled(pause(&self.claim), self.upkeep[node].failures, self.claim.schedule.renew_every())
+        backoff::doubled(pause(self.schedule), self.upkeep[node].failures, self.schedule.renew_every())
     }
 
     /// A connection broke: renew at once, so that a server that came back empty is noticed in milliseconds. Not sooner
@@ -398,17 +413,16 @@ impl Holding {
         let upkeep = &mut self.upkeep[node];
         upkeep.broken = Box::pin(std::future::pending());
         if upkeep.asked.is_none() {
-            let last = upkeep.due.before(self.claim.schedule.renew_every());
-            upkeep.due = upkeep.due.min(clock::now().max(last + self.claim.schedule.retry()));
+            let last = upkeep.due.before(self.schedule.renew_every());
+            upkeep.due = upkeep.due.min(clock::now().max(last + self.schedule.retry()));
         }
     }
 
-    /// Takes whoever waited for the lock, and now has it, out of the queue where it is still in it: at nodes that gave no vote.
-    /// For a lock that nobody renews here, which is when that is done otherwise.
-    pub async fn leave_the_line(&self) {
+    /// Removes our queue entry from nodes that gave no vote. `run` does this with its first renewal; `acquire` never renews.
+    pub async fn leave_queue(&self) {
         if let Some(ticket) = self.claim.ticket.as_ref().filter(|_| self.nodes.len() > 1) {
-            // The token is nobody's: no key is touched.
-            super::leave(&self.nodes, &self.claim.key, Token::fresh(), &ticket.waiter).await;
+            let left = |_, there: &dyn Node| Some(there.leave(&self.claim.key, &ticket.waiter));
+            self.nodes.ask(super::STRAGGLERS, left, |_, ()| false).await;
         }
     }
 
@@ -416,10 +430,11 @@ impl Holding {
     pub async fn release(mut self) -> ReleaseOutcome {
         let begun = clock::now();
         let all: Vec<usize> = (0..self.nodes.len()).collect();
-        let limit = self.claim.schedule.node_timeout();
-        let queued = self.claim.ticket.as_ref().map_or(QueueAction::None, |ticket| QueueAction::Leave(&ticket.waiter));
-        let freed = release(&self.nodes, &all, &self.claim.key, self.claim.token, queued, limit).await;
-        if freed.ours >= Quorum::of(self.nodes.len()).needed() {
+        let limit = self.schedule.node_timeout();
+        let waiter = self.claim.ticket.as_ref().map(|ticket| ticket.waiter.clone());
+        let request = self.claim.release(waiter.map_or(QueueAction::None, QueueAction::Leave));
+        let freed = release(&self.nodes, &all, &request, limit).await;
+        if freed.ours >= self.nodes.quorum().needed() {
             return ReleaseOutcome::Ours;
         }
         for (node, how) in &freed.revoked {
@@ -433,8 +448,8 @@ impl Holding {
 }
 
 /// The pause before a failed exchange is tried again.
-fn pause(claim: &Claim) -> Duration {
-    backoff::retry(claim.schedule.retry(), fastrand::f64())
+fn pause(schedule: Schedule) -> Duration {
+    backoff::retry(schedule.retry(), fastrand::f64())
 }
 
 /// The next node whose connection broke.

@@ -2,62 +2,58 @@
 
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-
 use super::Nodes;
-use crate::clock;
 use crate::lock::census::Census;
+use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::key::Key;
 use crate::lock::observation::Observation;
-use crate::node::{Fault, FaultKind};
+use crate::node::Node;
 
-/// What was seen.
+/// The nodes' answers.
 pub struct Observations {
-    /// Of each node; `None` if it gave no answer.
-    pub sights: Vec<Option<Observation>>,
-    /// The nodes that gave none, by their numbers, and why.
-    pub faults: Vec<(usize, Fault)>,
+    /// Each node's observation; `None` if it gave no answer.
+    pub of_nodes: Vec<Option<Observation>>,
+    /// The nodes that gave none.
+    pub faults: Faults,
 }
 
 impl Observations {
-    /// The nodes that will not answer another question soon either, whatever lock it is about.
-    pub fn away(&self) -> Vec<(usize, Fault)> {
-        let is_away = |fault: &Fault| matches!(fault.kind, FaultKind::Unavailable | FaultKind::Unknown);
-        self.faults.iter().filter(|(_, fault)| is_away(fault)).cloned().collect()
+    /// Returns the nodes that will not answer another question soon either, whatever lock it is about.
+    pub fn away(&self) -> Faults {
+        self.faults.only(|fault| matches!(fault.kind, FaultKind::Unavailable | FaultKind::Unknown))
     }
 
-    /// What it comes to.
+    /// Returns what the answers come to.
     pub fn census(&self) -> Census<'_> {
-        Census::of(&self.sights)
+        Census::of(&self.of_nodes)
     }
 }
 
-/// Room for what one node tells in many looks, in bytes: some 10,000 locks that are held.
+/// Room for one node's answers to many observations, in bytes: some 10,000 locks that are held.
 const ROOM: usize = 8 << 20;
 
-/// What is left of that, for each node: one that invents locks must not use our memory up.
+/// The room that is left for each node. A node that invents locks must not use our memory up.
 pub struct Room {
     left: Vec<usize>,
-    /// The nodes that are asked no more, by their numbers, and why.
-    away: Vec<(usize, Fault)>,
+    /// The nodes that are not asked any more.
+    away: Faults,
     is_overfull: bool,
 }
 
 impl Room {
-    /// Room for so many nodes, of which those `away` are not asked.
-    pub fn new(nodes: usize, away: Vec<(usize, Fault)>) -> Self {
-        Self { left: vec![ROOM; nodes], away, is_overfull: false }
+    /// Room for each of the `nodes`, of which those `away` are not asked.
+    pub fn new(nodes: &Nodes, away: Faults) -> Self {
+        Self { left: vec![ROOM; nodes.len()], away, is_overfull: false }
     }
 
-    /// Counts what was seen. A node that has told more than there is room for is asked no more.
-    pub fn count(&mut self, looks: &Observations) {
-        for (node, observation) in looks.sights.iter().enumerate() {
+    /// Counts `seen`. A node that has told more than there is room for is not asked any more.
+    pub fn count(&mut self, nodes: &Nodes, seen: &Observations) {
+        for (node, observation) in seen.of_nodes.iter().enumerate() {
             let takes = observation.as_ref().map_or(0, Observation::size);
-            if takes > self.left[node] && !self.away.iter().any(|(away, _)| *away == node) {
+            if takes > self.left[node] && self.away.of(node).is_none() {
                 let why = format!("its locks take over {} MiB; name those that are meant", ROOM >> 20);
                 self.is_overfull = true;
-                self.away.push((node, Fault::new(FaultKind::Unknown, why)));
+                nodes.add_fault(&mut self.away, node, Fault::new(FaultKind::Unknown, why));
             }
             self.left[node] = self.left[node].saturating_sub(takes);
         }
@@ -68,47 +64,36 @@ impl Room {
         self.is_overfull
     }
 
-    /// The nodes that are asked no more, by their numbers, and why.
-    pub fn away(&self) -> &[(usize, Fault)] {
+    /// Returns the nodes that are not asked any more.
+    pub fn away(&self) -> &Faults {
         &self.away
     }
 }
 
 /// Asks all nodes who has the lock, until `enough` says that more would change nothing, at most for `limit`.
-pub async fn look(nodes: &Nodes, key: &Key, limit: Duration, enough: impl Fn(&Census) -> bool) -> Observations {
-    look_closely(nodes, key, limit, 0, &[], enough).await
+pub async fn observe(nodes: &Nodes, key: &Key, limit: Duration, enough: impl Fn(&Census) -> bool) -> Observations {
+    observe_with_waiters(nodes, key, limit, 0, &Faults::default(), enough).await
 }
 
-/// The same, and for the first `max_waiters` of those who wait; but not the nodes `away`, which have just failed.
-pub async fn look_closely(
+/// Like [`observe`], and asks for the first `max_waiters` waiters; but not the nodes `away`, which have just failed.
+pub async fn observe_with_waiters(
     nodes: &Nodes,
     key: &Key,
     limit: Duration,
     max_waiters: usize,
-    away: &[(usize, Fault)],
+    away: &Faults,
     enough: impl Fn(&Census) -> bool,
 ) -> Observations {
-    let ends = clock::now() + limit;
-    let failed = |faults: &[(usize, Fault)], node: usize| faults.iter().any(|(failed, _)| *failed == node);
-    let mut replies: FuturesUnordered<_> = (0..nodes.len())
-        .filter(|node| !failed(away, *node))
-        .map(|node| {
-            let reply = nodes[node].look(key, max_waiters);
-            async move { (node, reply.await) }
-        })
-        .collect();
-    let mut looks = Observations { sights: vec![None; nodes.len()], faults: away.to_vec() };
-    while let Some(Some((node, observation))) = clock::until(ends, replies.next()).await {
+    let mut seen = Observations { of_nodes: vec![None; nodes.len()], faults: away.clone() };
+    let request = |node: usize, there: &dyn Node| away.of(node).is_none().then(|| there.observe(key, max_waiters));
+    let silent = nodes.ask(limit, request, |node, observation| {
         match observation {
-            Ok(observation) => looks.sights[node] = Some(observation),
-            Err(fault) => looks.faults.push((node, fault)),
+            Ok(observation) => seen.of_nodes[node] = Some(observation),
+            Err(fault) => nodes.add_fault(&mut seen.faults, node, fault),
         }
-        if enough(&looks.census()) {
-            return looks;
-        }
-    }
-    let silent = |node: &usize| looks.sights[*node].is_none() && !failed(&looks.faults, *node);
-    let silent: Vec<usize> = (0..nodes.len()).filter(silent).collect();
-    looks.faults.extend(silent.into_iter().map(|node| (node, Fault::timeout(limit))));
-    looks
+        enough(&seen.census())
+    });
+    let silent = silent.await;
+    seen.faults.extend(silent);
+    seen
 }

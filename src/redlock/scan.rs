@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
+use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::key::Key;
 use crate::node::redis::connection::Access;
 use crate::node::redis::scan::Scan;
-use crate::node::{Fault, FaultKind};
 
 /// Room for the names that one node tells, in bytes: some 20,000 of ordinary length. A server that invents names must not use
 /// our memory up.
@@ -21,8 +21,8 @@ const NAME: usize = 120;
 pub struct ScanResult {
     /// The locks, by the names under which they are stored.
     pub keys: Vec<Key>,
-    /// The nodes that could not be walked through, by their numbers, and why.
-    pub faults: Vec<(usize, Fault)>,
+    /// The nodes that could not be scanned.
+    pub faults: Faults,
 }
 
 /// Walks through the keys of all nodes at once. `wanted` chooses among the locks under `prefix`; `progress` is told how
@@ -52,11 +52,11 @@ pub async fn scan(
         Ok(keys)
     };
     let mut all = BTreeSet::new();
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     for (node, walked) in join_all(servers.iter().map(walk)).await.into_iter().enumerate() {
         match walked {
             Ok(keys) => all.extend(keys),
-            Err(fault) => faults.push((node, fault)),
+            Err(fault) => faults.push(node, &servers[node].server.to_string(), fault),
         }
     }
     ScanResult { keys: all.into_iter().collect(), faults }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::Nodes;
 use crate::clock::{self, Alarm};
 use crate::lock::instant::Instant;
-use crate::lock::quorum::Quorum;
 use crate::node::{Pending, Wake};
 
 /// How long the first node that says "go" waits for the others of a majority: they hear of a release one after another.
@@ -56,7 +55,7 @@ impl Wakeups {
 
     /// Whether a majority will tell when the lock is free.
     pub fn is_heard(nodes: &Nodes) -> bool {
-        nodes.iter().filter(|node| node.listens()).count() >= Quorum::of(nodes.len()).needed()
+        nodes.iter().filter(|node| node.listens()).count() >= nodes.quorum().needed()
     }
 
     /// The next node that says "go" while an attempt is under way. May be dropped and called again.
@@ -134,7 +133,7 @@ impl Wakeups {
             Wake::Recheck => self.sooner(Duration::ZERO),
             Wake::YourTurn => {
                 self.gone[node] = true;
-                let enough = self.gone.iter().filter(|gone| **gone).count() >= Quorum::of(self.nodes.len()).needed();
+                let enough = self.gone.iter().filter(|gone| **gone).count() >= self.nodes.quorum().needed();
                 self.sooner(if enough { self.doubt } else { self.doubt.max(SETTLING) });
             }
         }

@@ -11,9 +11,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use redis::Value;
+use rlock::lock::blocker::Reservation;
 use rlock::lock::instant::Instant;
 use rlock::lock::observation::Observation;
-use rlock::lock::occupant::{Occupant, OccupantKind};
 use rlock::node::address::{Endpoint, Server};
 use rlock::node::redis::connection::{Access, Connection, Effect, REPLY_LIMIT};
 use rlock::node::redis::reply;
@@ -98,6 +98,7 @@ fn understood(value: &Value) {
                     is_fit_to_be_shown(&occupant.to_string(), LONGEST_OCCUPANT);
                     is_fit_to_be_shown(&occupant.named(), LONGEST_OCCUPANT);
                 }
+                Vote::Reserved(reservation) => is_fit_to_be_shown(&reservation.to_string(), LONGEST_MESSAGE),
                 Vote::Restarted => {}
                 Vote::Failed(fault) => a_fault(&fault),
             }
@@ -143,7 +144,7 @@ fn a_sight(observation: &Observation) {
         assert_eq!(occupant.holder().is_none(), foreign.is_some(), "a lock of ours is never cleared as a foreign one");
     }
     for ticket in queue {
-        let next = Occupant { who: OccupantKind::Waiter(ticket.waiter.clone()), ttl: None };
+        let next = Reservation { waiter: Some(ticket.waiter.clone()), left: Duration::ZERO };
         is_fit_to_be_shown(&next.to_string(), LONGEST_MESSAGE);
     }
     for drift in [0.0, 0.01, 0.5] {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use rlock::lock::blocker::Reservation;
 use rlock::lock::details::LARGEST_VALUE;
 use rlock::lock::key::Key;
-use rlock::lock::occupant::{Occupant, OccupantKind, RawValue};
+use rlock::lock::occupant::{Occupant, RawValue};
 use rlock::lock::queue::Waiter;
 use rlock::lock::schedule::LONGEST_TTL;
 use rlock::lock::token::Token;
@@ -26,8 +27,8 @@ pub(crate) fn hold(input: &[u8]) {
         let again: Waiter = waiter.to_string().parse().expect("a waiter is read back");
         assert_eq!((again.id, again.pid, again.since), (waiter.id, waiter.pid, waiter.since));
         is_fit_to_be_shown(&waiter.channel(), 100);
-        let occupant = Occupant { who: OccupantKind::Waiter(waiter), ttl: None };
-        is_fit_to_be_shown(&occupant.to_string(), shown(200));
+        let reservation = Reservation { waiter: Some(waiter), left: Duration::ZERO };
+        is_fit_to_be_shown(&reservation.to_string(), shown(200));
     }
     if let Ok(token) = text.parse::<Token>() {
         assert_eq!(token.to_string(), text);

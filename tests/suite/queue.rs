@@ -661,7 +661,7 @@ fn a_stranger_in_the_queue_is_cut_to_what_a_reply_has_room_for() {
     let finished = job(std::slice::from_ref(&server)).args(["-n"]).sh("echo ran");
     let _ = listener.kill();
     let _ = listener.wait();
-    finished.code(75).printed(&[]).said(&["busy", "a stranger in the queue"]);
+    finished.code(75).printed(&[]).said(&["busy", "an entry that is not rlock's is next in its queue"]);
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn holder(who: &OccupantKind) -> Option<Value> {
 }
 
 fn at_node(node: usize, looks: &Observations, census: &Census, nodes: &Nodes) -> Value {
-    let observation = looks.sights[node].as_ref();
+    let observation = looks.of_nodes[node].as_ref();
     let state = match (observation, census.agrees_with_leading(node)) {
         (None, _) => "unknown",
         (Some(_), None) => "free",
@@ -72,7 +72,7 @@ fn at_node(node: usize, looks: &Observations, census: &Census, nodes: &Nodes) ->
         (Some(_), Some(false)) => "other",
     };
     let ttl = observation.and_then(|observation| observation.occupant.as_ref()).and_then(|occupant| occupant.ttl);
-    let error = looks.faults.iter().find(|(failed, _)| *failed == node).map(|(_, fault)| fault.why.as_str());
+    let error = looks.faults.of(node).map(|fault| fault.why.as_str());
     json!({ "node": nodes[node].name(), "state": state, "ttl_ms": ttl.map(millis), "error": error })
 }
 

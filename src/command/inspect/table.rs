@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 use crate::clock;
 use crate::lock::census::{Census, State};
 use crate::lock::details::Details;
+use crate::lock::fault::Faults;
 use crate::lock::key::Key;
 use crate::lock::occupant::OccupantKind;
 use crate::lock::queue::{Ticket, Waiter};
-use crate::node::Fault;
 use crate::redlock::Nodes;
 use crate::redlock::observe::Observations;
 use crate::text::duration;
@@ -31,12 +31,7 @@ const COLUMNS: [Column; 9] = [
 ];
 
 /// The table, and below it what is unusual, each line at most `width` wide.
-pub(super) fn of(
-    locks: &[(Key, Observations)],
-    nodes: &Nodes,
-    unread: &[(usize, Fault)],
-    width: Option<usize>,
-) -> String {
+pub(super) fn of(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults, width: Option<usize>) -> String {
     let now = clock::unix_millis(SystemTime::now());
     let rows: Vec<Vec<String>> = locks.iter().map(|(key, looks)| row(key, &looks.census(), now)).collect();
     let mut lines =
@@ -73,7 +68,7 @@ fn row(key: &Key, census: &Census, now: u64) -> Vec<String> {
                 what.clone(),
             ]);
         }
-        Some(OccupantKind::Unnamed | OccupantKind::Waiter(_)) => cells.extend(only("(unnamed)", votes)),
+        Some(OccupantKind::Unnamed) => cells.extend(only("(unnamed)", votes)),
         None => {
             let state = if census.state() == State::Free { "(free)" } else { "(unknown)" };
             cells.extend(only(state, votes));
@@ -109,17 +104,17 @@ fn ago(since: u64, now: u64) -> String {
 }
 
 /// Nodes that fail, once each, and nodes that say something else than the majority, for each lock.
-fn remarks(locks: &[(Key, Observations)], nodes: &Nodes, unread: &[(usize, Fault)]) -> Vec<String> {
+fn remarks(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults) -> Vec<String> {
     let mut remarks = Vec::new();
     for (node, there) in nodes.iter().enumerate() {
-        let faults = locks.iter().flat_map(|(_, looks)| &looks.faults).chain(unread);
-        let fault = faults.into_iter().find(|(failed, _)| *failed == node);
-        remarks.extend(fault.map(|(_, fault)| format!("{}: {fault}", there.name())));
+        let mut faults = locks.iter().map(|(_, looks)| &looks.faults).chain([unread]);
+        let fault = faults.find_map(|faults| faults.of(node));
+        remarks.extend(fault.map(|fault| format!("{}: {fault}", there.name())));
     }
     for (key, looks) in locks {
         let census = looks.census();
         for (node, there) in nodes.iter().enumerate() {
-            let remark = looks.sights[node].as_ref().and_then(|_| remark(node, looks, &census));
+            let remark = looks.of_nodes[node].as_ref().and_then(|_| remark(node, looks, &census));
             remarks.extend(remark.map(|remark| format!("{key}: {}: {remark}", there.name())));
         }
         if let Some((node, why)) = census.other_list() {
@@ -135,7 +130,7 @@ fn remarks(locks: &[(Key, Observations)], nodes: &Nodes, unread: &[(usize, Fault
 
 /// What is unusual about a lock at a node that answered.
 fn remark(node: usize, looks: &Observations, census: &Census) -> Option<String> {
-    let there = looks.sights[node].as_ref()?.occupant.as_ref();
+    let there = looks.of_nodes[node].as_ref()?.occupant.as_ref();
     if census.holder().is_none() {
         return there.map(|left| format!("left there, at too few nodes to hold the lock: {left}"));
     }

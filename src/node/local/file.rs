@@ -129,7 +129,7 @@ impl LockFile {
         Ok(Some(match occupant.who {
             // The lock ends with its process, so it has a holder of this machine, whatever is written there.
             OccupantKind::Foreign(_) => unnamed(),
-            OccupantKind::Holder(..) | OccupantKind::Waiter(_) | OccupantKind::Unnamed => occupant,
+            OccupantKind::Holder(..) | OccupantKind::Unnamed => occupant,
         }))
     }
 

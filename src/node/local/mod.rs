@@ -23,11 +23,10 @@ use self::directory::Directory;
 use self::file::LockFile;
 use self::watch::Watch;
 use super::{
-    Answer, Claim, Counter, Fault, FaultKind, ForceUnlock, Node, Pending, QueueAction, ReleaseReply, Renewal, Vote,
+    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Node, Pending, Release, ReleaseReply, Renew, Renewal, Vote,
     Wake,
 };
 use crate::clock::{self, Alarm};
-use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
@@ -96,7 +95,8 @@ impl LocalNode {
             file.must_be_ours().map_err(unfit)?;
             // A lock that cannot say whose it is would not be known to a `check` or an `rlock run` under it: none is given.
             let fence = fence::next(&dir, claim.fence_hint);
-            let granted = fence.and_then(|fence| file.publish(&claim.value()).map(|()| fence).map_err(unfit));
+            let granted =
+                fence.and_then(|fence| file.publish(&claim.details.value(claim.token)).map(|()| fence).map_err(unfit));
             let fence = granted.inspect_err(|_| file.delete())?;
             *self.held.borrow_mut() = Some(Held { file, token: claim.token });
             return Ok(Vote::Granted { until: Instant::NEVER, fence });
@@ -154,26 +154,26 @@ impl Node for LocalNode {
         Box::pin(std::future::ready(vote.into()))
     }
 
-    fn renew(&self, claim: &Claim, _fence: Fence, _anew: bool) -> Pending<Renewal> {
-        Box::pin(std::future::ready(self.renewed(claim.token).unwrap_or_else(Renewal::Failed)))
+    fn renew(&self, renew: &Renew, _anew: bool) -> Pending<Renewal> {
+        Box::pin(std::future::ready(self.renewed(renew.token).unwrap_or_else(Renewal::Failed)))
     }
 
-    fn heal(&self, _claim: &Claim, _fence: Fence, _told: Counter, _anew: bool) -> Pending<Renewal> {
+    fn heal(&self, _heal: &Heal, _anew: bool) -> Pending<Renewal> {
         // The file is gone and its name free for all: nothing here could cover the time until the command is dead.
         Box::pin(std::future::ready(Renewal::Lost(Revoked::Missing, None)))
     }
 
-    fn look(&self, key: &Key, _crowd: usize) -> Pending<Result<Observation, Fault>> {
+    fn observe(&self, key: &Key, _max_waiters: usize) -> Pending<Result<Observation, Fault>> {
         Box::pin(std::future::ready(self.seen(key)))
     }
 
-    fn force(&self, _key: &Key, _force: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>> {
+    fn force_unlock(&self, _key: &Key, _how: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>> {
         let why = "a lock on this machine alone ends with the rlock that holds it: end that one";
         Box::pin(std::future::ready(Err(Fault::new(FaultKind::Unfit, why))))
     }
 
-    fn release(&self, _key: &Key, token: Token, _queued: QueueAction<'_>) -> Pending<ReleaseReply> {
-        Box::pin(std::future::ready(self.let_go(token).unwrap_or_else(ReleaseReply::Failed)))
+    fn release(&self, release: &Release) -> Pending<ReleaseReply> {
+        Box::pin(std::future::ready(self.let_go(release.token).unwrap_or_else(ReleaseReply::Failed)))
     }
 
     fn wake(&self) -> Pending<Wake> {

@@ -23,16 +23,17 @@ use redis::{Cmd, Value};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{
-    Answer, Claim, Counter, Fault, FaultKind, ForceUnlock, Node, Pending, QueueAction, ReleaseReply, Renewal, Vote,
-    Wake,
+    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Node, Pending, QueueAction, Release, ReleaseReply, Renew,
+    Renewal, Vote, Wake,
 };
 use crate::clock;
-use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
 use crate::lock::observation::Observation;
+use crate::lock::queue::Waiter;
 use crate::lock::restart;
+use crate::lock::schedule::Term;
 use crate::lock::token::Token;
 use connection::{Access, Connection, Effect, REPLY_LIMIT, is_from_a_replica, wait_for};
 
@@ -364,36 +365,45 @@ impl Node for RedisNode {
     fn acquire(&self, claim: &Claim, anew: bool) -> Pending<Answer> {
         let (fence, [queue, offer, watch]) = (claim.key.derived("fence"), line(&claim.key));
         let mut command = eval(ACQUIRE, &[claim.key.stored(), &fence, &queue, &offer, &watch]);
-        command.arg(claim.value()).arg(millis(claim.schedule.ttl())).arg(claim.fence_hint).arg(fence_life(claim));
-        command.arg(claim.inquiry.map_or_else(String::new, |span| restart::least_uptime(span).to_string()));
-        command.arg(waiter(claim)).arg(claim.ticket.as_ref().map_or(0, |ticket| ticket.number)).arg(millis(QUEUE_LIFE));
+        command
+            .arg(claim.details.value(claim.token))
+            .arg(millis(claim.term.ttl()))
+            .arg(claim.fence_hint)
+            .arg(fence_life(claim.term));
+        command.arg(claim.min_uptime.map_or_else(String::new, |span| restart::least_uptime(span).to_string()));
+        command
+            .arg(in_queue(claim.ticket.as_ref().map(|ticket| &ticket.waiter)))
+            .arg(claim.ticket.as_ref().map_or(0, |ticket| ticket.number))
+            .arg(millis(QUEUE_LIFE));
         command.arg(if claim.details.n == 1 { "1" } else { "" });
         let channel = claim.ticket.as_ref().map(|ticket| ticket.waiter.channel());
         let reply = self.desk.ask(command, Route::usual_or(anew), Effect::Sets, channel);
-        let schedule = claim.schedule;
+        let term = claim.term;
         Box::pin(async move {
             let Reply { sent, result } = received(reply).await;
-            let answer = result.and_then(|value| reply::answer(&value, schedule.tenure(sent)));
+            let answer = result.and_then(|value| reply::answer(&value, term.end(sent)));
             answer.unwrap_or_else(|fault| Vote::Failed(fault).into())
         })
     }
 
-    fn renew(&self, claim: &Claim, fence: Fence, anew: bool) -> Pending<Renewal> {
-        let mut command = eval(RENEW, &[claim.key.stored(), &claim.key.derived("fence")]);
-        command.arg(claim.token.to_string()).arg(millis(claim.schedule.ttl())).arg(fence.get()).arg(fence_life(claim));
-        renewal(claim, self.ask(command, Route::usual_or(anew), Effect::None), false)
+    fn renew(&self, renew: &Renew, anew: bool) -> Pending<Renewal> {
+        let mut command = eval(RENEW, &[renew.key.stored(), &renew.key.derived("fence")]);
+        command.arg(renew.token.to_string()).arg(millis(renew.term.ttl()));
+        command.arg(renew.fence.get()).arg(fence_life(renew.term));
+        renewal(renew.term, self.ask(command, Route::usual_or(anew), Effect::None), false)
     }
 
-    fn heal(&self, claim: &Claim, fence: Fence, told: Counter, anew: bool) -> Pending<Renewal> {
-        let [counter, queue] = ["fence", "queue"].map(|kind| claim.key.derived(kind));
-        let mut command = eval(HEAL, &[claim.key.stored(), &counter, &queue]);
-        command.arg(claim.token.to_string()).arg(claim.healed_value(fence)).arg(millis(claim.schedule.ttl()));
-        command.arg(fence.get()).arg(fence_life(claim)).arg(waiter(claim));
-        command.arg(told.map_or_else(String::new, |counter| counter.to_string()));
-        renewal(claim, self.ask(command, Route::usual_or(anew), Effect::Sets), true)
+    fn heal(&self, heal: &Heal, anew: bool) -> Pending<Renewal> {
+        let Renew { key, token, fence, term } = &heal.renew;
+        let [counter, queue] = ["fence", "queue"].map(|kind| key.derived(kind));
+        let mut command = eval(HEAL, &[key.stored(), &counter, &queue]);
+        command.arg(token.to_string()).arg(heal.details.value(*token)).arg(millis(term.ttl()));
+        command.arg(fence.get()).arg(fence_life(*term)).arg(in_queue(heal.waiter.as_ref()));
+        command.arg(heal.told.map_or_else(String::new, |counter| counter.to_string()));
+        renewal(*term, self.ask(command, Route::usual_or(anew), Effect::Sets), true)
     }
 
-    fn look(&self, key: &Key, max_waiters: usize) -> Pending<Result<Observation, Fault>> {
+    fn observe(&self, key: &Key, max_waiters: usize) -> Pending<Result<Observation, Fault>> {
         let mut command = eval(LOOK, &[key.stored(), &key.derived("fence"), &key.derived("queue")]);
         command.arg(max_waiters).arg(max_waiters * WAITER_ROOM);
         let reply = self.ask(command, Route::Usual, Effect::None);
@@ -403,9 +413,9 @@ impl Node for RedisNode {
         })
     }
 
-    fn force(&self, key: &Key, force: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>> {
+    fn force_unlock(&self, key: &Key, how: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>> {
         let [queue, offer, watch] = line(key);
-        let command = match force {
+        let command = match how {
             ForceUnlock::Tombstone(token, tombstone) => {
                 let mut command = eval(ENTOMB, &[key.stored()]);
                 command.arg(token.to_string()).arg(tombstone);
@@ -426,20 +436,12 @@ impl Node for RedisNode {
         Box::pin(async move { received(reply).await.result.and_then(|value| reply::standing(&value, "forced")) })
     }
 
-    fn release(&self, key: &Key, token: Token, queued: QueueAction<'_>) -> Pending<ReleaseReply> {
-        let [queue, offer, watch] = line(key);
-        let mut command = eval(RELEASE, &[key.stored(), &queue, &offer, &watch]);
-        command.arg(token.to_string());
-        match queued {
-            QueueAction::None => command.arg("").arg(""),
-            QueueAction::Leave(waiter) => command.arg(waiter.to_string()).arg(""),
-            QueueAction::Keep(ticket) => command.arg(ticket.waiter.to_string()).arg(ticket.number),
-        };
-        command.arg(millis(QUEUE_LIFE));
+    fn release(&self, release: &Release) -> Pending<ReleaseReply> {
+        let command = release_command(&release.key, Some(release.token), &release.queue);
         self.desk.links.void.store(self.desk.links.accepted.load(Ordering::Relaxed), Ordering::Relaxed);
         self.desk.links.changed.notify_waiters();
-        let channel = if let QueueAction::Keep(ticket) = queued { Some(ticket.waiter.channel()) } else { None };
-        let route = if let QueueAction::Leave(_) = queued { Route::Last } else { Route::Behind };
+        let channel = if let QueueAction::Keep(ticket) = &release.queue { Some(ticket.waiter.channel()) } else { None };
+        let route = if let QueueAction::Leave(_) = release.queue { Route::Last } else { Route::Behind };
         let desk = self.desk.clone();
         let ask = move || desk.ask(command.clone(), route, Effect::Frees, channel.clone());
         let reply = ask();
@@ -455,6 +457,12 @@ impl Node for RedisNode {
                 Err(fault) => ReleaseReply::Failed(fault),
             }
         })
+    }
+
+    fn leave(&self, key: &Key, waiter: &Waiter) -> Pending<()> {
+        let command = release_command(key, None, &QueueAction::Leave(waiter.clone()));
+        let reply = self.ask(command, Route::Usual, Effect::None);
+        Box::pin(async move { drop(received(reply).await) })
     }
 
     fn wake(&self) -> Pending<Wake> {
@@ -518,13 +526,27 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The waiter that `claim` is for, as it stands in the queue; empty if it is for none.
-fn waiter(claim: &Claim) -> String {
-    claim.ticket.as_ref().map_or_else(String::new, |ticket| ticket.waiter.to_string())
+/// Returns the waiter's entry in the queue; empty if there is no waiter.
+fn in_queue(waiter: Option<&Waiter>) -> String {
+    waiter.map_or_else(String::new, Waiter::to_string)
 }
 
-fn fence_life(claim: &Claim) -> u64 {
-    millis(FENCE_LIFE.max(claim.schedule.ttl() * 2))
+/// `token`: `None` if only the queue is left.
+fn release_command(key: &Key, token: Option<Token>, queue: &QueueAction) -> Cmd {
+    let [entries, offer, watch] = line(key);
+    let mut command = eval(RELEASE, &[key.stored(), &entries, &offer, &watch]);
+    command.arg(token.map_or_else(String::new, |token| token.to_string()));
+    match queue {
+        QueueAction::None => command.arg("").arg(""),
+        QueueAction::Leave(waiter) => command.arg(in_queue(Some(waiter))).arg(""),
+        QueueAction::Keep(ticket) => command.arg(in_queue(Some(&ticket.waiter))).arg(ticket.number),
+    };
+    command.arg(millis(QUEUE_LIFE));
+    command
+}
+
+fn fence_life(term: Term) -> u64 {
+    millis(FENCE_LIFE.max(term.ttl() * 2))
 }
 
 async fn received(reply: oneshot::Receiver<Reply>) -> Reply {
@@ -534,11 +556,10 @@ async fn received(reply: oneshot::Receiver<Reply>) -> Reply {
 }
 
 /// What came of a renewal; `keeps`: it extends a tombstone too.
-fn renewal(claim: &Claim, reply: oneshot::Receiver<Reply>, keeps: bool) -> Pending<Renewal> {
-    let schedule = claim.schedule;
+fn renewal(term: Term, reply: oneshot::Receiver<Reply>, keeps: bool) -> Pending<Renewal> {
     Box::pin(async move {
         let Reply { sent, result } = received(reply).await;
-        let until = schedule.tenure(sent);
+        let until = term.end(sent);
         result.map_or_else(Renewal::Failed, |value| reply::renewal(&value, until, keeps))
     })
 }

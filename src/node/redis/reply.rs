@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use redis::{PushInfo, PushKind, Value};
 
+use crate::lock::blocker::Reservation;
 use crate::lock::details::LARGEST_VALUE;
 use crate::lock::fence::Fence;
 use crate::lock::identity::Identity;
 use crate::lock::instant::Instant;
 use crate::lock::lease::Revoked;
 use crate::lock::observation::Observation;
-use crate::lock::occupant::{Occupant, OccupantKind, RawValue};
+use crate::lock::occupant::{Occupant, RawValue};
 use crate::lock::queue::{QueuePosition, Ticket};
 use crate::node::{Answer, Counter, Fault, FaultKind, Renewal, ServerInfo, Vote, Wake};
 use crate::text::escape;
@@ -32,7 +33,9 @@ pub fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
             Vote::Granted { until, fence }
         }
         Some([Some("held"), _]) => Vote::Held(Box::new(sighting(answer).ok_or_else(|| garbled(value))?.into())),
-        Some([Some("turn"), Some(next)]) => Vote::Held(Box::new(turn(answer, next).ok_or_else(|| garbled(value))?)),
+        Some([Some("turn"), Some(next)]) => {
+            Vote::Reserved(Box::new(reservation(answer, next).ok_or_else(|| garbled(value))?))
+        }
         Some([Some("restarted"), None]) => Vote::Restarted,
         Some([Some("replica"), None]) => {
             Vote::Failed(Fault::new(FaultKind::Unavailable, "READONLY: it is a replica, and grants nothing"))
@@ -71,13 +74,11 @@ fn placed(place: &Value) -> Option<QueuePosition> {
     Some(QueuePosition { rank: u32::try_from(*rank).ok(), now, refused })
 }
 
-/// It is the turn of another who waits.
-fn turn(answer: &Value, next: &str) -> Option<Occupant> {
+/// Reads "it is another waiter's turn".
+fn reservation(answer: &Value, next: &str) -> Option<Reservation> {
     let Value::Array(items) = answer else { return None };
     let Some(Value::Int(left)) = items.get(2) else { return None };
-    let who =
-        next.parse().map_or_else(|_| OccupantKind::Foreign("a stranger in the queue".to_owned()), OccupantKind::Waiter);
-    Some(Occupant { who, ttl: Some(Duration::from_millis(u64::try_from(*left).unwrap_or(0))) })
+    Some(Reservation { waiter: next.parse().ok(), left: Duration::from_millis(u64::try_from(*left).unwrap_or(0)) })
 }
 
 /// Whether a script answered that the server is a replica.

@@ -1,6 +1,7 @@
 //! What ends an attempt for good: a set of nodes that cannot hold the lock as configured, and nodes that refuse us.
 
 use super::{Attempt, NodeReply};
+use crate::lock::blocker::Blocker;
 use crate::lock::occupant::Occupant;
 use crate::node::{Answer, Fault, FaultKind, ServerInfo, Vote};
 
@@ -11,7 +12,7 @@ impl Attempt {
         for (node, said) in self.said.iter().enumerate() {
             match said {
                 Some(NodeReply::Failed(fault)) if fault.kind == FaultKind::Unfit => return about(node, fault.clone()),
-                Some(NodeReply::Held(occupant)) => {
+                Some(NodeReply::Blocked(Blocker::Occupant(occupant))) => {
                     if let Some(why) = occupant.other_list(self.nodes.len()) {
                         return about(node, Fault::new(FaultKind::Unfit, why));
                     }

@@ -11,7 +11,7 @@ use crate::lock::key::Key;
 use crate::lock::observation::Observation;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
-use crate::node::{Answer, ForceUnlock, Node, ReleaseReply, Vote};
+use crate::node::{Answer, ForceUnlock, Heal, Node, Release, ReleaseReply, Renew, Vote};
 use crate::redlock::attempt::{Attempt, Tally};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -91,15 +91,15 @@ impl Node for FakeNode {
     }
 
     fn acquire(&self, claim: &Claim, _anew: bool) -> Pending<Answer> {
-        let (token, schedule, hint) = (claim.token, claim.schedule, claim.fence_hint);
+        let (token, term, hint) = (claim.token, claim.term, claim.fence_hint);
         let answer = self.ask(
             move |fake, now| {
                 if fake.key.is_some() {
                     return Vote::Failed(Fault::new(FaultKind::Unavailable, "held"));
                 }
                 let fence = Fence::after(fake.counter, hint).unwrap();
-                (fake.counter, fake.key) = (fence.get(), Some((token, now + schedule.ttl())));
-                Vote::Granted { until: schedule.tenure(now), fence }
+                (fake.counter, fake.key) = (fence.get(), Some((token, now + term.ttl())));
+                Vote::Granted { until: term.end(now), fence }
             },
             Vote::Failed,
             None,
@@ -107,15 +107,15 @@ impl Node for FakeNode {
         Box::pin(async move { answer.await.into() })
     }
 
-    fn renew(&self, claim: &Claim, fence: Fence, _anew: bool) -> Pending<Renewal> {
-        let (token, schedule) = (claim.token, claim.schedule);
+    fn renew(&self, renew: &Renew, _anew: bool) -> Pending<Renewal> {
+        let Renew { token, fence, term, .. } = *renew;
         let what = move |fake: &mut Fake, now| match fake.key {
             Some((holder, _)) if holder == token && fake.broken => Renewal::Broken(None, "me".to_owned()),
             Some((holder, _)) if holder == token => {
                 fake.renewed += 1;
                 fake.counter = fake.counter.max(fence.get());
-                fake.key = Some((token, now + schedule.ttl()));
-                Renewal::Renewed(schedule.tenure(now), Some(fake.counter))
+                fake.key = Some((token, now + term.ttl()));
+                Renewal::Renewed(term.end(now), Some(fake.counter))
             }
             Some(_) => Renewal::Lost(Revoked::TakenOver, None),
             None => Renewal::Lost(Revoked::Missing, Some(fake.counter)),
@@ -123,38 +123,40 @@ impl Node for FakeNode {
         self.ask(what, Renewal::Failed, Some(Renewal::Lost(Revoked::TakenOver, None)))
     }
 
-    fn heal(&self, claim: &Claim, fence: Fence, told: Counter, _anew: bool) -> Pending<Renewal> {
-        let (token, schedule) = (claim.token, claim.schedule);
+    fn heal(&self, heal: &Heal, _anew: bool) -> Pending<Renewal> {
+        let Renew { token, fence, term, .. } = heal.renew;
+        let told = heal.told;
         let what = move |fake: &mut Fake, now| {
             let standing = match fake.key {
                 Some((holder, _)) if holder == token && fake.broken => {
-                    fake.key = Some((token, now + schedule.ttl()));
-                    return Renewal::Broken(Some(schedule.tenure(now)), "me".to_owned());
+                    fake.key = Some((token, now + term.ttl()));
+                    return Renewal::Broken(Some(term.end(now)), "me".to_owned());
                 }
-                Some((holder, _)) if holder == token => Renewal::Renewed(schedule.tenure(now), Some(fake.counter)),
+                Some((holder, _)) if holder == token => Renewal::Renewed(term.end(now), Some(fake.counter)),
                 Some(_) => return Renewal::Lost(Revoked::TakenOver, None),
                 None if fake.counter > fence.get() && told != Some(fake.counter) => {
                     return Renewal::Lost(Revoked::Missing, Some(fake.counter));
                 }
-                None => Renewal::Healed(schedule.tenure(now), Some(fake.counter)),
+                None => Renewal::Healed(term.end(now), Some(fake.counter)),
             };
             fake.healed += u32::from(matches!(standing, Renewal::Healed(..)));
             fake.counter = fake.counter.max(fence.get());
-            fake.key = Some((token, now + schedule.ttl()));
+            fake.key = Some((token, now + term.ttl()));
             standing
         };
         self.ask(what, Renewal::Failed, Some(Renewal::Lost(Revoked::TakenOver, None)))
     }
 
-    fn look(&self, _key: &Key, _crowd: usize) -> Pending<Result<Observation, Fault>> {
+    fn observe(&self, _key: &Key, _max_waiters: usize) -> Pending<Result<Observation, Fault>> {
         Box::pin(std::future::pending())
     }
 
-    fn force(&self, _key: &Key, _force: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>> {
+    fn force_unlock(&self, _key: &Key, _how: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>> {
         Box::pin(std::future::pending())
     }
 
-    fn release(&self, _key: &Key, token: Token, _queued: QueueAction<'_>) -> Pending<ReleaseReply> {
+    fn release(&self, release: &Release) -> Pending<ReleaseReply> {
+        let token = release.token;
         let what = move |fake: &mut Fake, _| match fake.key {
             Some((holder, _)) if holder == token => {
                 fake.key = None;
@@ -196,16 +198,17 @@ async fn hold_guarded(count: usize, guard: Option<Duration>, prepare: impl FnOnc
     let nodes: Nodes = fakes.iter().enumerate().map(node).collect();
     let begun = clock::now();
     let wishes = ScheduleOptions { ttl: TTL, drift: 0.01, node_timeout: None, kill_after: None };
+    let schedule = Schedule::new(wishes).unwrap();
     let claim = Claim {
         key: Key::new("", "job").unwrap(),
         token: Token::fresh(),
         details: Details::default(),
         fence_hint: 100,
-        schedule: Schedule::new(wishes).unwrap(),
-        inquiry: guard,
+        term: schedule.term(),
+        min_uptime: guard,
         ticket: None,
     };
-    let mut attempt = Attempt::start(&nodes, claim, RestartGuard::Off, &[]).unwrap();
+    let mut attempt = Attempt::start(&nodes, claim, schedule, RestartGuard::Off, &[]).unwrap();
     let Tally::Won(fence) = attempt.tally().await else { panic!("not won") };
     Held { holding: attempt.hold(fence), fakes, begun }
 }

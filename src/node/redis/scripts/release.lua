@@ -1,6 +1,6 @@
 -- Deletes the lock, or the tombstone in its place, if it is ours: compare and delete in one step. Tells the next who waits.
 -- KEYS[1] the lock, KEYS[2] its queue, KEYS[3] its open offer, KEYS[4] its watch
--- ARGV[1] token, ARGV[2] waiter, or empty: it never waited, ARGV[3] its ticket if it goes on waiting, else empty
+-- ARGV[1] token, or empty: only the queue is left; ARGV[2] waiter, or empty: it never waited, ARGV[3] its ticket if it goes on waiting, else empty
 -- ARGV[4] life of the queue in ms
 -- {'released'} | {'absent'} | {'held', type, length, first KiB, PTTL}
 local waiter = ARGV[2]
@@ -8,7 +8,7 @@ local waiter = ARGV[2]
 local knows = false
 local seen = peek(KEYS[1])
 local answer = seen or {'absent'}
-if ours(seen, ARGV[1]) or broken(seen, ARGV[1]) then
+if ARGV[1] ~= '' and (ours(seen, ARGV[1]) or broken(seen, ARGV[1])) then
   redis.call('DEL', KEYS[1])
   answer, seen, knows = {'released'}, nil, true
 end

@@ -1,0 +1,110 @@
+//! Requests that a node is sent.
+
+use std::time::Duration;
+
+use super::Counter;
+use crate::lock::details::Details;
+use crate::lock::fence::Fence;
+use crate::lock::key::Key;
+use crate::lock::occupant::RawValue;
+use crate::lock::queue::{Ticket, Waiter};
+use crate::lock::schedule::Term;
+use crate::lock::token::Token;
+
+/// A request for the lock.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The lock.
+    pub key: Key,
+    /// The holder's proof.
+    pub token: Token,
+    /// The holder's own description, stored beside the token.
+    pub details: Details,
+    /// The value at which a lost fence counter starts again, in unix microseconds; one for all nodes of an attempt.
+    pub fence_hint: u64,
+    /// Length of the lease.
+    pub term: Term,
+    /// Uptime that a node must have to grant; `None`: the node is not asked for its server's identity.
+    pub min_uptime: Option<Duration>,
+    /// The waiter's place in the queue; `None` if it has not waited.
+    pub ticket: Option<Ticket>,
+}
+
+impl Claim {
+    /// Returns the renewal of the lock that this request has won with `fence`.
+    pub fn renewal(&self, fence: Fence) -> Renew {
+        Renew { key: self.key.clone(), token: self.token, fence, term: self.term }
+    }
+
+    /// Returns the healing of the lock that this request has won with `fence`.
+    pub fn healing(&self, fence: Fence, told: Counter) -> Heal {
+        let details = Details { fence: Some(fence.get()), ..self.details.clone() };
+        let waiter = self.ticket.as_ref().map(|ticket| ticket.waiter.clone());
+        Heal { renew: self.renewal(fence), details, told, waiter }
+    }
+
+    /// Returns the release of whatever the request may have set; `queue`: the fate of the waiter's place.
+    pub fn release(&self, queue: QueueAction) -> Release {
+        Release { key: self.key.clone(), token: self.token, queue }
+    }
+}
+
+/// A request to extend a key that is the token's.
+#[derive(Clone, Debug)]
+pub struct Renew {
+    /// The lock.
+    pub key: Key,
+    /// The holder's proof.
+    pub token: Token,
+    /// The holder's fence: the node's counter is raised to it.
+    pub fence: Fence,
+    /// Length of the lease.
+    pub term: Term,
+}
+
+/// A request to set the key again if there is none, and to extend it if it is still the token's.
+#[derive(Clone, Debug)]
+pub struct Heal {
+    /// The lock, the token, the fence, and the length of the lease.
+    pub renew: Renew,
+    /// Stored beside the token; with the fence, since the node's counter may be above it.
+    pub details: Details,
+    /// The counter that the node told with "absent". Where its counter is above the fence, the node sets the key only if the
+    /// counter is still this one.
+    pub told: Counter,
+    /// The holder's entry in the queue, which a healed node drops.
+    pub waiter: Option<Waiter>,
+}
+
+/// A request to delete the key if it is the token's, behind all requests that were sent before.
+#[derive(Clone, Debug)]
+pub struct Release {
+    /// The lock.
+    pub key: Key,
+    /// The holder's proof.
+    pub token: Token,
+    /// The fate of the waiter's place in the queue.
+    pub queue: QueueAction,
+}
+
+/// The fate of a waiter's place when its lock is released or an attempt given up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum QueueAction {
+    /// It has none.
+    None,
+    /// It leaves the queue.
+    Leave(Waiter),
+    /// It goes on waiting.
+    Keep(Ticket),
+}
+
+/// A way to take a key from its holder, and from no later one.
+#[derive(Clone, Copy, Debug)]
+pub enum ForceUnlock<'a> {
+    /// A tombstone takes the lock's place and keeps the key's TTL. The holder stops its command and deletes it.
+    Tombstone(Token, &'a str),
+    /// The lock, or its tombstone, is deleted. The fence counter passes the number, so that the holder cannot set it again.
+    Delete(Token, u64),
+    /// A value that is not rlock's is deleted, if it is still this one.
+    DeleteForeign(&'a RawValue),
+}
