@@ -13,6 +13,7 @@ use crate::job::guard::Guard;
 use crate::job::nested::outer::OuterRun;
 use crate::job::signals::Signals;
 use crate::lock::backoff::{self, Absence};
+use crate::lock::ballot::Tally;
 use crate::lock::blocker::Blocker;
 use crate::lock::details::Details;
 use crate::lock::fault::{Fault, Faults};
@@ -23,7 +24,7 @@ use crate::lock::queue::{self, Ticket, Waiter};
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
 use crate::node::Claim;
-use crate::redlock::attempt::{Attempt, Tally};
+use crate::redlock::attempt::Attempt;
 use crate::redlock::holding::Holding;
 use crate::redlock::wakeups::Wakeups;
 use crate::redlock::{self, Nodes};
@@ -171,17 +172,18 @@ impl<'a> Wait<'a> {
                         return Ok(Acquired::Over(ended_by(caught)));
                     }
                     tally = attempt.tally() => break (tally, true),
-                    node = line.called() => attempt.called(node),
+                    node = line.called() => attempt.offered(node),
                     () = self.alarm.reached(self.gives_up.max(self.at_least)) => break (attempt.tally_so_far(), false),
                 }
             };
-            if let Some((node, why)) = attempt.unguarded() {
+            if let Some((node, why)) = attempt.ballot().unguarded() {
+                let node = self.nodes[node].name();
                 let text = format_args!("{node}: INFO is refused, so a restart of it cannot be seen: {why}");
                 self.told.once("unguarded", text, self.lock, &self.status);
             }
             // Any other end of the attempt names the nodes that gave no vote.
             if matches!(tally, Tally::Won(_) | Tally::Busy(_)) {
-                self.told.refusals(&attempt, self.lock, &self.status);
+                self.told.refusals(self.nodes, &attempt, self.lock, &self.status);
             }
             let found = match tally {
                 Tally::Won(fence) => {
@@ -201,7 +203,8 @@ impl<'a> Wait<'a> {
                     return Err(unfit(self.lock, &node, &fault).into());
                 }
                 Tally::Busy(blocker) => {
-                    let joins = attempt.holder().and_then(|holder| Some((holder.clone(), self.outer(holder)?)));
+                    let joins =
+                        attempt.ballot().holder().and_then(|holder| Some((holder.clone(), self.outer(holder)?)));
                     if let Some((occupant, token)) = joins {
                         self.give_up(attempt, true).await;
                         match self.join(&occupant, token, signals).await? {
@@ -230,7 +233,7 @@ impl<'a> Wait<'a> {
                 self.give_up(attempt, true).await;
                 return last.give_up(self.lock);
             }
-            let entered = attempt.entered();
+            let entered = attempt.ballot().queue_entry_time();
             self.give_up(attempt, false).await;
             if self.ticket.is_none() && self.take_ticket(entered) {
                 continue;
@@ -321,11 +324,12 @@ impl<'a> Wait<'a> {
 
     /// What is to be remembered of an attempt that did not win, and what is to be said of it once.
     fn remember(&mut self, attempt: &Attempt, found: &Blocked) {
-        if let Some((node, why)) = attempt.unqueued() {
+        if let Some((node, why)) = attempt.ballot().unqueued() {
+            let node = self.nodes[node].name();
             let text = format_args!("{node}: waiting without a place in the queue, which is refused: {why}");
             self.told.once("unqueued", text, self.lock, &self.status);
         } else if let Some(node) =
-            (0..self.nodes.len()).find(|node| attempt.has_voted(*node) && self.nodes[*node].is_deaf())
+            (0..self.nodes.len()).find(|node| attempt.ballot().has_voted(*node) && self.nodes[*node].is_deaf())
         {
             let name = self.nodes[node].name();
             let text =
@@ -335,14 +339,14 @@ impl<'a> Wait<'a> {
         // If too few nodes count, who wants the rest is no matter: it is no tie, and no other order would mend it.
         let quorum = self.nodes.quorum();
         let is_away = matches!(found, Blocked::Unreachable(..) | Blocked::TooLate);
-        self.away.note(if is_away { attempt.votes() } else { quorum.needed() }, quorum.needed());
+        self.away.note(if is_away { attempt.ballot().votes() } else { quorum.needed() }, quorum.needed());
         let tied = matches!(found, Blocked::Split(_, faults) if faults.len() <= quorum.tolerated());
-        let taken = u32::from(attempt.has_taken_any());
+        let taken = u32::from(attempt.ballot().has_taken_any());
         (self.splits, self.ties) = if tied { (self.splits + 1, self.ties + taken) } else { (0, 0) };
         self.answered |= !matches!(found, Blocked::Unreachable(..));
-        self.silent = attempt.silent();
-        self.longest_ttl = self.longest_ttl.max(attempt.longest_ttl());
-        self.rank = attempt.rank();
+        self.silent = attempt.ballot().silent();
+        self.longest_ttl = self.longest_ttl.max(attempt.ballot().longest_ttl());
+        self.rank = attempt.ballot().rank();
     }
 
     /// Says what holds the wait up, where that is news.
@@ -607,12 +611,12 @@ impl Announced {
         }
     }
     /// One warning for each node that refuses us.
-    fn refusals(&mut self, attempt: &Attempt, lock: &LockSettings, status: &StatusLine) {
-        for (node, name, fault) in attempt.refusals() {
+    fn refusals(&mut self, nodes: &Nodes, attempt: &Attempt, lock: &LockSettings, status: &StatusLine) {
+        for (node, fault) in attempt.ballot().refusals() {
             if !self.refused.contains(&node) {
                 self.refused.push(node);
                 status.clear();
-                lock.report.note("refused", format_args!("{name}: {}", fault.as_missing_vote()));
+                lock.report.note("refused", format_args!("{}: {}", nodes[node].name(), fault.as_missing_vote()));
             }
         }
     }

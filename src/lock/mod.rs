@@ -22,3 +22,4 @@ pub mod quorum;
 pub mod restart;
 pub mod schedule;
 pub mod token;
+pub mod vote;

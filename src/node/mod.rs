@@ -18,7 +18,8 @@ use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
 use crate::lock::observation::Observation;
 use crate::lock::queue::Waiter;
-pub use answer::{Answer, Counter, ReleaseReply, Renewal, ServerInfo, Vote, Wake};
+pub use crate::lock::vote::{Answer, ServerInfo, Vote};
+pub use answer::{Counter, ReleaseReply, Renewal, Wake};
 pub use request::{Claim, ForceUnlock, Heal, QueueAction, Release, Renew};
 
 /// A reply that may come.

@@ -8,14 +8,19 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use rlock::lock::ballot::{Ballot, Verdict};
+use rlock::lock::ballot::{self, Ballot, Discount, Verdict};
 use rlock::lock::fence::Fence;
 use rlock::lock::instant::Instant;
 use rlock::lock::lease::{Lease, Revoked};
+use rlock::lock::occupant::{Occupant, OccupantKind};
 use rlock::lock::quorum::Quorum;
-use rlock::lock::restart;
+use rlock::lock::restart::{self, RestartGuard};
+use rlock::lock::schedule::{Schedule, ScheduleOptions};
+use rlock::lock::token;
+use rlock::lock::vote::Vote;
 
 const NODES: usize = 3;
 
@@ -147,6 +152,22 @@ enum Broken {
 
 fn at(second: u64) -> Instant {
     Instant::from_nanos(second * 1_000_000_000)
+}
+
+/// The terms of every attempt. The model has restarts of its own, so the ballot's guard is off.
+fn terms() -> ballot::Terms {
+    static TERMS: OnceLock<ballot::Terms> = OnceLock::new();
+    *TERMS.get_or_init(|| {
+        let options =
+            ScheduleOptions { ttl: Duration::from_secs(30), drift: 0.01, node_timeout: None, kill_after: None };
+        let schedule = Schedule::new(options).expect("a schedule that fits");
+        ballot::Terms { token: token::Token::fresh(), schedule, guard: RestartGuard::Off, min_uptime: Duration::ZERO }
+    })
+}
+
+/// A refusal: the key is held, or the node has restarted.
+fn denied(held: bool) -> Vote {
+    if held { Vote::Held(Box::new(Occupant { who: OccupantKind::Unnamed, ttl: None })) } else { Vote::Restarted }
 }
 
 impl Client {
@@ -414,7 +435,7 @@ impl World {
         self.changed(index, |client| {
             client.attempts += 1;
             let (token, asked) = (client.token(index), self.now);
-            let ballot = Ballot::new(Quorum::of(NODES));
+            let ballot = Ballot::new(Quorum::of(NODES), terms());
             client.phase = Phase::Asking { begun: self.now, ballot, confirming: None };
             client.requests.iter_mut().for_each(|queue| queue.push_back(Request::Acquire { token, asked }));
         })
@@ -508,11 +529,11 @@ impl World {
         let (now, sent, end) = (at(self.now), at(asked), at(asked + self.ttl));
         let lost = match (&mut client.phase, reply.clone()) {
             (Phase::Asking { ballot, .. }, Reply::Granted(fence)) => {
-                ballot.grant(node, sent, end, fence);
+                ballot.answered(node, sent, Vote::Granted { until: end, fence }.into(), now);
                 false
             }
             (Phase::Asking { ballot, .. }, Reply::Denied(held)) => {
-                ballot.miss(node, held.then_some(Revoked::TakenOver), now);
+                ballot.answered(node, sent, denied(held).into(), now);
                 false
             }
             (Phase::Asking { ballot, .. }, Reply::Renewed(_)) => {
@@ -520,11 +541,11 @@ impl World {
                 false
             }
             (Phase::Asking { ballot, .. }, Reply::Revoked(how, _)) => {
-                ballot.miss(node, Some(how), now);
+                ballot.discount(node, Discount::Lost(how), now);
                 false
             }
             (Phase::Asking { ballot, .. }, Reply::Healed(_)) => {
-                ballot.miss(node, None, now);
+                ballot.discount(node, Discount::Unconfirmed, now);
                 false
             }
             (Phase::Holding { fence, lease }, Reply::Granted(_) | Reply::Renewed(_) | Reply::Healed(_)) => {

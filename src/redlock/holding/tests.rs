@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::virtual_time;
+use crate::lock::ballot::Tally;
 use crate::lock::details::Details;
 use crate::lock::key::Key;
 use crate::lock::observation::Observation;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::node::{Answer, ForceUnlock, Heal, Node, Release, ReleaseReply, Renew, Vote};
-use crate::redlock::attempt::{Attempt, Tally};
+use crate::redlock::attempt::Attempt;
 
 const TTL: Duration = Duration::from_secs(30);
 

@@ -1,0 +1,321 @@
+//! The book of one attempt's votes: every node's answer, and what the answers come to so far (docs/design.md §6).
+//!
+//! A fence stands once a majority of the nodes that granted *this* attempt know it. A later holder needs a grant of one of
+//! them, given after that node's lease of ours was over, and a node's grants only go up.
+//!
+//! The file `tally.rs` says what the votes mean for the caller, `misconfiguration.rs` which sets of nodes cannot hold the
+//! lock at all.
+
+mod misconfiguration;
+mod tally;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use super::blocker::Blocker;
+use super::fault::{Fault, FaultKind};
+use super::fence::Fence;
+use super::instant::Instant;
+use super::lease::{Lease, Revoked};
+use super::occupant::Occupant;
+use super::queue::QueuePosition;
+use super::quorum::Quorum;
+use super::restart::{self, RestartGuard};
+use super::schedule::Schedule;
+use super::token::Token;
+use super::vote::{Answer, ServerInfo, Vote};
+pub use tally::Tally;
+
+/// The terms of one attempt, by which its votes are judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// The attempt's own token, by which a server is known that was named twice.
+    pub token: Token,
+    /// The schedule of the lock.
+    pub schedule: Schedule,
+    /// The restart guard that the user chose.
+    pub guard: RestartGuard,
+    /// The uptime that the nodes were asked to have.
+    pub min_uptime: Duration,
+}
+
+/// The votes so far.
+#[derive(Clone, Debug)]
+pub struct Ballot {
+    quorum: Quorum,
+    terms: Terms,
+    lease: Lease,
+    votes: Vec<NodeVote>,
+    /// The fence of the confirm round, once that has begun: no vote joins any more.
+    confirming: Option<Fence>,
+}
+
+/// One node's vote.
+#[derive(Clone, Debug)]
+struct NodeVote {
+    /// The node's answer; `None` if there is none yet.
+    reply: Option<NodeReply>,
+    /// Why the vote does not count, whatever the answer says.
+    discounted: Option<Discount>,
+    server: ServerInfo,
+    place: Option<QueuePosition>,
+    /// The node has offered us the turn since it was asked.
+    was_offered: bool,
+}
+
+/// An answer, without what only the lease needs.
+#[derive(Clone, Debug)]
+enum NodeReply {
+    /// The node's counter is at least this.
+    Granted(Fence),
+    Blocked(Blocker),
+    Restarted,
+    Failed(Fault),
+}
+
+/// Why a vote does not count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Discount {
+    /// The node has been up for too short a time.
+    Restarted,
+    /// The confirm round had begun when it came.
+    Late,
+    /// In the confirm round the node had lost our key.
+    Lost(Revoked),
+    /// In the confirm round the node gave no answer that counts.
+    Unconfirmed,
+}
+
+/// The state of a vote.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum VoteState {
+    Open,
+    Granted(Fence),
+    Missing,
+}
+
+/// What the votes come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Both outcomes are possible.
+    Open,
+    /// A majority granted, but too few of them know the largest fence: they must be told it first.
+    Unconfirmed(Fence),
+    /// A majority granted and knows this fence.
+    Won(Fence),
+    /// It can no longer be won.
+    Lost,
+}
+
+impl Ballot {
+    /// A book without an answer.
+    pub fn new(quorum: Quorum, terms: Terms) -> Self {
+        let open =
+            || NodeVote { reply: None, discounted: None, server: ServerInfo::None, place: None, was_offered: false };
+        let votes = (0..quorum.total()).map(|_| open()).collect();
+        Self { quorum, terms, lease: Lease::new(quorum), votes, confirming: None }
+    }
+
+    /// Enters the answer of node `node`, which was asked at `asked`.
+    pub fn answered(&mut self, node: usize, asked: Instant, answer: Answer, now: Instant) {
+        let reply = match answer.vote {
+            Vote::Granted { until, fence } => {
+                self.grant(node, asked, until, fence);
+                NodeReply::Granted(fence)
+            }
+            Vote::Held(occupant) => {
+                self.lease.revoke(node, Revoked::TakenOver, now);
+                NodeReply::Blocked(Blocker::Occupant(*occupant))
+            }
+            Vote::Reserved(reservation) => NodeReply::Blocked(Blocker::Reserved(*reservation)),
+            Vote::Restarted => NodeReply::Restarted,
+            Vote::Failed(fault) => NodeReply::Failed(fault),
+        };
+        let vote = &mut self.votes[node];
+        (vote.reply, vote.server, vote.place) = (Some(reply), answer.server, answer.place);
+        self.discount_restarted();
+    }
+
+    /// A grant that comes after the confirm round began is no part of it. With a counter above the confirmed fence it is no
+    /// part of the lease either, until the holder has asked that node again: another client may have had a majority with it
+    /// in between ([`Lease::admit`]).
+    fn grant(&mut self, node: usize, asked: Instant, until: Instant, fence: Fence) {
+        if self.confirming.is_none_or(|confirming| fence <= confirming) {
+            self.lease.extend(node, asked, until);
+        }
+    }
+
+    /// Discounts the grants of nodes that restarted too short a time ago. A holder that was met may have a longer lease than
+    /// any that the nodes were asked to allow for.
+    fn discount_restarted(&mut self) {
+        let least = restart::least_uptime(self.guarded_span());
+        for node in 0..self.votes.len() {
+            if self.has_granted(node) && self.uptime(node).is_some_and(|uptime| uptime < least) {
+                self.votes[node].discounted = Some(Discount::Restarted);
+            }
+        }
+    }
+
+    /// Begins the confirm round. Returns the nodes to be told `fence`. A node that has not granted by now does not count.
+    pub fn confirm(&mut self, fence: Fence) -> Vec<usize> {
+        self.confirming = Some(fence);
+        for node in 0..self.votes.len() {
+            if self.state(node) == VoteState::Open {
+                self.votes[node].discounted = Some(Discount::Late);
+            }
+        }
+        let is_behind = |node: &usize| matches!(self.state(*node), VoteState::Granted(own) if own < fence);
+        (0..self.votes.len()).filter(is_behind).collect()
+    }
+
+    /// Enters that node `node`, asked at `asked`, still had our key in the confirm round and knows the fence now.
+    pub fn confirmed(&mut self, node: usize, asked: Instant, until: Instant) {
+        self.lease.extend(node, asked, until);
+        if let (Some(fence), VoteState::Granted(_)) = (self.confirming, self.state(node)) {
+            self.votes[node].reply = Some(NodeReply::Granted(fence));
+        }
+    }
+
+    /// Discounts the vote of node `node`.
+    pub fn discount(&mut self, node: usize, why: Discount, now: Instant) {
+        self.votes[node].discounted = Some(why);
+        if let Discount::Lost(how) = why {
+            self.lease.revoke(node, how, now);
+        }
+    }
+
+    /// Enters that node `node` failed to confirm. The request may have run, so the node is sent a release like any other.
+    pub fn failed_to_confirm(&mut self, node: usize, fault: Fault) {
+        self.votes[node].discounted = Some(Discount::Unconfirmed);
+        self.votes[node].reply = Some(NodeReply::Failed(Fault { kind: FaultKind::Unknown, ..fault }));
+    }
+
+    /// Enters that node `node` has offered us the turn.
+    pub fn offered(&mut self, node: usize) {
+        self.votes[node].was_offered = true;
+    }
+
+    /// Returns what the votes come to.
+    pub fn verdict(&self) -> Verdict {
+        let states = || (0..self.votes.len()).map(|node| self.state(node));
+        let open = states().filter(|state| *state == VoteState::Open).count();
+        let fences = || states().filter_map(|state| if let VoteState::Granted(f) = state { Some(f) } else { None });
+        let granted = fences().count();
+        let Some(fence) = self.confirming.or_else(|| fences().max()) else {
+            return if open < self.quorum.needed() { Verdict::Lost } else { Verdict::Open };
+        };
+        if granted + open < self.quorum.needed() {
+            Verdict::Lost
+        } else if granted < self.quorum.needed() {
+            Verdict::Open
+        } else if fences().filter(|known| *known == fence).count() >= self.quorum.needed() {
+            Verdict::Won(fence)
+        } else {
+            Verdict::Unconfirmed(fence)
+        }
+    }
+
+    fn state(&self, node: usize) -> VoteState {
+        let vote = &self.votes[node];
+        if vote.discounted.is_some() || self.refuses(node) {
+            return VoteState::Missing;
+        }
+        match vote.reply {
+            None => VoteState::Open,
+            Some(NodeReply::Granted(fence)) => VoteState::Granted(fence),
+            Some(_) => VoteState::Missing,
+        }
+    }
+
+    /// Whether the grant of node `node` counts.
+    pub fn has_granted(&self, node: usize) -> bool {
+        matches!(self.state(node), VoteState::Granted(_))
+    }
+
+    /// Returns the lease that the grants make.
+    pub fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// Returns the lease, to be kept.
+    pub fn into_lease(self) -> Lease {
+        self.lease
+    }
+
+    /// Whether node `node` has answered.
+    pub fn has_answered(&self, node: usize) -> bool {
+        self.votes[node].reply.is_some()
+    }
+
+    /// Whether node `node` gave a vote, for us or not.
+    pub fn has_voted(&self, node: usize) -> bool {
+        !self.refuses(node) && !matches!(self.votes[node].reply, None | Some(NodeReply::Failed(_)))
+    }
+
+    /// Whether a node has granted, and so kept others from its vote.
+    pub fn has_taken_any(&self) -> bool {
+        self.replies().any(|reply| matches!(reply, NodeReply::Granted(_)))
+    }
+
+    /// Returns the nodes that may have set our key, or may yet: they must be sent a release.
+    pub fn may_have_set(&self) -> Vec<usize> {
+        let may_have = |vote: &NodeVote| match &vote.reply {
+            None | Some(NodeReply::Granted(_)) => true,
+            Some(NodeReply::Failed(fault)) => fault.kind == FaultKind::Unknown,
+            Some(NodeReply::Blocked(_) | NodeReply::Restarted) => false,
+        };
+        (0..self.votes.len()).filter(|&node| may_have(&self.votes[node])).collect()
+    }
+
+    /// Returns the longest lease known: our own, or that of a holder that was met.
+    pub fn longest_ttl(&self) -> Duration {
+        let met = self.replies().filter_map(NodeReply::occupant).filter_map(Occupant::lease_length).max();
+        met.unwrap_or_default().max(self.terms.schedule.ttl())
+    }
+
+    /// Returns M, with what this attempt has met.
+    fn guarded_span(&self) -> Duration {
+        self.terms.guard.span(self.votes.len(), self.longest_ttl()).max(self.terms.min_uptime)
+    }
+
+    fn uptime(&self, node: usize) -> Option<u64> {
+        if let ServerInfo::Told(identity) = &self.votes[node].server { Some(identity.uptime) } else { None }
+    }
+
+    fn replies(&self) -> impl Iterator<Item = &NodeReply> {
+        self.votes.iter().filter_map(|vote| vote.reply.as_ref())
+    }
+
+    /// Returns the waiter's time of entry, unix time in µs: the median of the nodes' times, of two the earlier. So a minority
+    /// of wrong clocks puts no waiter behind all that come within the next minute.
+    pub fn queue_entry_time(&self) -> Option<u64> {
+        let mut times: Vec<u64> = self.places().map(|(_, place)| place.now).collect();
+        times.sort_unstable();
+        times.get(times.len().checked_sub(1)? / 2).copied()
+    }
+
+    /// Returns the waiter's rank in the queue where it is furthest ahead.
+    pub fn rank(&self) -> Option<u32> {
+        self.places().filter_map(|(_, place)| place.rank).min()
+    }
+
+    /// Returns a node that refuses the waiter a place in its queue, and the node's words.
+    pub fn unqueued(&self) -> Option<(usize, &str)> {
+        self.places().find_map(|(node, place)| Some((node, place.refused.as_deref()?)))
+    }
+
+    fn places(&self) -> impl Iterator<Item = (usize, &QueuePosition)> {
+        self.votes.iter().enumerate().filter_map(|(node, vote)| Some((node, vote.place.as_ref()?)))
+    }
+}
+
+impl NodeReply {
+    fn blocker(&self) -> Option<&Blocker> {
+        if let Self::Blocked(blocker) = self { Some(blocker) } else { None }
+    }
+
+    fn occupant(&self) -> Option<&Occupant> {
+        self.blocker().and_then(Blocker::occupant)
+    }
+}

@@ -1,0 +1,191 @@
+//! What the votes mean for the caller: won, busy, split, unreachable, refused.
+
+use super::{Ballot, Discount, NodeReply, Verdict};
+use crate::lock::blocker::Blocker;
+use crate::lock::fault::{Fault, FaultKind, Faults};
+use crate::lock::fence::Fence;
+use crate::lock::instant::Instant;
+use crate::lock::occupant::Occupant;
+use crate::lock::restart;
+use crate::lock::vote::ServerInfo;
+
+/// The outcome of an attempt.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Tally {
+    /// The lock is ours, for long enough to be of use.
+    Won(Fence),
+    /// Another party has it, or its turn.
+    Busy(Box<Blocker>),
+    /// No party has it: votes were split among several clients, or one client is at too few nodes.
+    Split(Box<Blocker>, Faults),
+    /// Too few nodes gave a vote.
+    Unreachable {
+        /// The nodes that gave none.
+        faults: Faults,
+        /// Whether a majority answered, though it does not count yet.
+        answered: bool,
+    },
+    /// A majority granted, too late for the lease to be of use.
+    TooLate,
+    /// No time would mend it: the set of nodes, by the named one, cannot hold this lock as configured.
+    Unfit(String, Fault),
+    /// The nodes that refuse us leave no majority.
+    Refused(Faults),
+}
+
+impl Ballot {
+    /// Returns the outcome if no more votes are waited for. `name` tells the nodes' names.
+    pub fn tally<'a>(&self, now: Instant, name: impl Fn(usize) -> &'a str) -> Tally {
+        if let Some((node, fault)) = self.misconfiguration(&name) {
+            return Tally::Unfit(name(node).to_owned(), fault);
+        }
+        if (0..self.votes.len()).filter(|node| self.refuses(*node)).count() > self.quorum.tolerated() {
+            return Tally::Refused(self.faults(name));
+        }
+        if let Verdict::Won(fence) = self.verdict() {
+            // The lease counts from before the requests were sent. The rest must be enough to stop the command.
+            let is_of_use = self.lease.deadline().is_some_and(|d| now < self.terms.schedule.signal_at(d));
+            return if is_of_use { Tally::Won(fence) } else { Tally::TooLate };
+        }
+        let needed = self.quorum.needed();
+        let there = self.votes();
+        // A node that was not waited for is not away.
+        let unanswered = if self.missed_deadline() { 0 } else { self.unanswered() };
+        match self.leading_blocker() {
+            Some((blocker, votes)) if self.may_hold(votes) => Tally::Busy(Box::new(blocker.clone())),
+            Some((blocker, _)) if there + unanswered >= needed => {
+                Tally::Split(Box::new(blocker.clone()), self.faults(name))
+            }
+            _ => Tally::Unreachable { faults: self.faults(name), answered: there >= needed },
+        }
+    }
+
+    /// Number of nodes that gave a vote, for us or not.
+    pub fn votes(&self) -> usize {
+        (0..self.votes.len()).filter(|node| self.has_voted(*node)).count()
+    }
+
+    /// Whether an attempt that is lost is certainly busy, or certainly not.
+    pub fn is_decided(&self) -> bool {
+        let (needed, unanswered) = (self.quorum.needed(), self.unanswered());
+        self.leading_blocker().is_some_and(|(blocker, votes)| {
+            let is_own = blocker.occupant().is_some_and(|occupant| self.is_own(occupant));
+            !is_own && (votes >= needed || votes + unanswered < needed)
+        })
+    }
+
+    /// Whether the occupant of exactly half of the nodes may have the majority at a node that has not answered yet. Two
+    /// clients that tie, each of which took the other for the holder at once, would both give up.
+    pub fn is_undecided_half(&self) -> bool {
+        let Some((_, votes)) = self.leading_blocker() else { return false };
+        let is_holder_without = votes + self.failed() >= self.quorum.needed();
+        self.unanswered() > 0 && self.may_hold(votes) && !is_holder_without
+    }
+
+    /// Whether a node that was blocked has offered us the turn since. Waiting for nodes that hang would then cost us our turn.
+    pub fn was_offered_again(&self) -> bool {
+        self.votes.iter().any(|vote| vote.was_offered && matches!(vote.reply, Some(NodeReply::Blocked(_))))
+    }
+
+    /// Returns the occupant that a majority of the nodes named.
+    pub fn holder(&self) -> Option<&Occupant> {
+        let (blocker, votes) = self.leading_blocker()?;
+        blocker.occupant().filter(|_| votes >= self.quorum.needed())
+    }
+
+    /// Returns the nodes that did not answer in time.
+    pub fn silent(&self) -> Vec<bool> {
+        let missed_deadline = self.missed_deadline();
+        self.votes.iter().map(|vote| vote.reply.is_none() && missed_deadline).collect()
+    }
+
+    /// Returns a node that may not tell its uptime and counts all the same, with its words.
+    pub fn unguarded(&self) -> Option<(usize, &str)> {
+        if self.terms.guard.requires_uptime() || self.guarded_span().is_zero() {
+            return None;
+        }
+        self.votes.iter().enumerate().find_map(|(node, vote)| match &vote.server {
+            ServerInfo::Forbidden(why) => Some((node, why.as_str())),
+            _ => None,
+        })
+    }
+
+    /// Returns the nodes that refuse us, and why.
+    pub fn refusals(&self) -> impl Iterator<Item = (usize, Fault)> {
+        (0..self.votes.len()).filter_map(|node| Some((node, self.refusal(node)?)))
+    }
+
+    /// Whether node `node` refuses us: the vote itself, or INFO, on which `--restart-guard DUR` relies.
+    pub(super) fn refuses(&self, node: usize) -> bool {
+        let vote = &self.votes[node];
+        matches!(&vote.reply, Some(NodeReply::Failed(fault)) if fault.kind == FaultKind::Refused)
+            || matches!(vote.server, ServerInfo::Forbidden(_)) && self.terms.guard.requires_uptime()
+    }
+
+    fn refusal(&self, node: usize) -> Option<Fault> {
+        let vote = &self.votes[node];
+        match (&vote.reply, &vote.server) {
+            _ if !self.refuses(node) => None,
+            (_, ServerInfo::Forbidden(why)) => {
+                let why = format!("--restart-guard cannot see whether it restarted: INFO: {why}");
+                Some(Fault::new(FaultKind::Refused, why))
+            }
+            (Some(NodeReply::Failed(fault)), _) => Some(fault.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether the missing votes were waited for. A node that was not needed to lose is not called silent.
+    fn missed_deadline(&self) -> bool {
+        self.verdict() != Verdict::Lost && !self.was_offered_again()
+    }
+
+    fn unanswered(&self) -> usize {
+        self.votes.iter().filter(|vote| vote.reply.is_none()).count()
+    }
+
+    fn failed(&self) -> usize {
+        self.replies().filter(|reply| matches!(reply, NodeReply::Failed(_))).count()
+    }
+
+    /// Whether the party at `votes` nodes, too many for us, may have a majority. Of an even number, half is not enough for any
+    /// party: two that tie must not take each other for the holder.
+    fn may_hold(&self, votes: usize) -> bool {
+        votes > self.quorum.tolerated() && votes + self.unanswered() + self.failed() >= self.quorum.needed()
+    }
+
+    /// Returns the party at most nodes, and their number.
+    fn leading_blocker(&self) -> Option<(&Blocker, usize)> {
+        let blockers = || self.replies().filter_map(NodeReply::blocker);
+        let votes = |own: &Blocker| blockers().filter(|other| other.is_same(own)).count();
+        blockers().map(|blocker| (blocker, votes(blocker))).max_by_key(|(_, votes)| *votes)
+    }
+
+    fn faults<'a>(&self, name: impl Fn(usize) -> &'a str) -> Faults {
+        let mut faults = Faults::default();
+        for node in 0..self.votes.len() {
+            if let Some(fault) = self.fault(node) {
+                faults.push(node, name(node), fault);
+            }
+        }
+        faults
+    }
+
+    fn fault(&self, node: usize) -> Option<Fault> {
+        if let Some(refusal) = self.refusal(node) {
+            return Some(refusal);
+        }
+        let restarted = || {
+            let why = restart::describe(self.uptime(node).unwrap_or_default(), self.guarded_span());
+            Some(Fault::new(FaultKind::Unavailable, why))
+        };
+        let vote = &self.votes[node];
+        match (&vote.reply, vote.discounted) {
+            (None, _) => self.missed_deadline().then(|| Fault::timeout(self.terms.schedule.node_timeout())),
+            (Some(NodeReply::Failed(fault)), _) => Some(fault.clone()),
+            (Some(NodeReply::Restarted), _) | (_, Some(Discount::Restarted)) => restarted(),
+            (_, Some(Discount::Lost(how))) => Some(Fault::new(FaultKind::Unavailable, how.to_string())),
+            (Some(NodeReply::Granted(_) | NodeReply::Blocked(_)), _) => None,
+        }
+    }
+}

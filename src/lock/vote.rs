@@ -1,0 +1,57 @@
+//! A node's answer to a request for the lock.
+
+use super::blocker::Reservation;
+use super::fault::Fault;
+use super::fence::Fence;
+use super::identity::Identity;
+use super::instant::Instant;
+use super::occupant::Occupant;
+use super::queue::QueuePosition;
+
+/// A node's answer to a request for the lock, and its identity.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Whether the key is ours now.
+    pub vote: Vote,
+    /// The server that gave it.
+    pub server: ServerInfo,
+    /// The waiter's place in the queue.
+    pub place: Option<QueuePosition>,
+}
+
+impl From<Vote> for Answer {
+    fn from(vote: Vote) -> Self {
+        Self { vote, server: ServerInfo::None, place: None }
+    }
+}
+
+/// A node's word on its own server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ServerInfo {
+    /// None: it was not asked, or gave no answer at all.
+    None,
+    /// Its identity.
+    Told(Identity),
+    /// It may not tell us; in its words.
+    Forbidden(String),
+}
+
+/// A node's vote. *Unknown is not no*: after a failure the key may be set.
+#[derive(Clone, Debug)]
+pub enum Vote {
+    /// The key is ours.
+    Granted {
+        /// The end of the grant, certainly.
+        until: Instant,
+        /// The node's fence for this grant.
+        fence: Fence,
+    },
+    /// The key is another client's.
+    Held(Box<Occupant>),
+    /// The key is free, but it is another waiter's turn.
+    Reserved(Box<Reservation>),
+    /// The key is free, but the node has restarted and may have forgotten its holder. Nothing was changed.
+    Restarted,
+    /// The node failed, and says or implies what may have happened to the key.
+    Failed(Fault),
+}
