@@ -107,7 +107,7 @@ enum Reply {
 #[derive(Clone)]
 enum Phase {
     Idle,
-    Asking { begun: u64, ballot: Ballot, confirming: Option<Fence> },
+    Asking { begun: u64, ballot: Box<Ballot>, confirming: Option<Fence> },
     Holding { fence: Fence, lease: Lease },
 }
 
@@ -435,7 +435,7 @@ impl World {
         self.changed(index, |client| {
             client.attempts += 1;
             let (token, asked) = (client.token(index), self.now);
-            let ballot = Ballot::new(Quorum::of(NODES), terms());
+            let ballot = Box::new(Ballot::new(Quorum::of(NODES), terms()));
             client.phase = Phase::Asking { begun: self.now, ballot, confirming: None };
             client.requests.iter_mut().for_each(|queue| queue.push_back(Request::Acquire { token, asked }));
         })
