@@ -1,0 +1,73 @@
+//! Nodes that lost our key: the lease ends, or goes on without them, or only the place is held until the command is dead.
+
+use std::time::Duration;
+
+use super::{Change, Holding, Stage, upkeep};
+use crate::clock;
+use crate::lock::fault::{Fault, FaultKind};
+use crate::lock::instant::Instant;
+use crate::lock::lease::{Lease, Loss, Revoked};
+use crate::node::Counter;
+
+impl Holding {
+    pub(super) fn revoked(&mut self, node: usize, asked: Instant, how: Revoked, counter: Counter) -> Option<Change> {
+        let now = clock::now();
+        let pause_for_another = self.pause_for_another(node);
+        let upkeep = &mut self.upkeep[node];
+        if upkeep.asked == Some(asked) {
+            upkeep.asked = None;
+        }
+        upkeep.fault = Some(Fault::new(FaultKind::Unavailable, how.to_string()));
+        (upkeep.told, upkeep.failures) = (counter, upkeep.failures.saturating_add(1));
+        let is_news = self.lease.revoked(node) != Some(how);
+        self.lease.revoke(node, how, now);
+        if self.stage != Stage::Keeping {
+            self.upkeep[node].due = now + upkeep::pause(self.schedule);
+            if !self.lease.majority_revoked() {
+                return None;
+            }
+            self.stage = Stage::Over;
+            return Some(Change::Unshielded);
+        }
+        // A node without a key is healed at once. Another client's key is mostly that of an attempt which is about to fail.
+        self.upkeep[node].due = if how == Revoked::Missing { now } else { now + pause_for_another };
+        let Some(loss) = self.lease.loss(now.before(self.schedule.round())) else {
+            // The rest of the lease may be shorter than before.
+            return self.changed_deadline().map(Change::Extended).or_else(|| is_news.then(|| self.trouble(node)));
+        };
+        match loss {
+            Loss::TakenOver => self.stage = Stage::Over,
+            Loss::Absent | Loss::Broken => self.begin_shield(now),
+        }
+        Some(Change::Lost(loss))
+    }
+
+    /// Enters that node `node` has a tombstone in the place of our key. It keeps others out as the key did, and is kept for
+    /// that.
+    pub(super) fn was_broken(
+        &mut self,
+        node: usize,
+        asked: Instant,
+        until: Option<Instant>,
+        by: &str,
+    ) -> Option<Change> {
+        let change = until.and_then(|until| self.extended(node, asked, until));
+        let upkeep = &mut self.upkeep[node];
+        let is_first = !std::mem::replace(&mut self.broken, true);
+        if until.is_none() && upkeep.asked == Some(asked) {
+            upkeep.asked = None;
+            upkeep.due = clock::now() + if is_first { Duration::ZERO } else { upkeep::pause(self.schedule) };
+        }
+        upkeep.fault = Some(Fault::new(FaultKind::Unavailable, format!("{by} broke the lock")));
+        let is_news = is_first && self.stage == Stage::Keeping;
+        if is_news { Some(Change::Lost(Loss::Broken)) } else { change }
+    }
+
+    /// Holds only the place from here on: a lease of its own, whose end says how long the command may take to die.
+    fn begin_shield(&mut self, now: Instant) {
+        self.stage = Stage::Shielding(now);
+        self.lease = Lease::new(self.nodes.quorum());
+        self.told = None;
+        (0..self.nodes.len()).for_each(|node| self.ask(node, now));
+    }
+}

@@ -1,0 +1,281 @@
+//! A lock that is held: renewed in time, healed where a node has forgotten it, given back at the end.
+//!
+//! [`Holding::next`] is polled beside the command. It says what the lease has become; `job::policy` decides what that means
+//! for the command. The file `upkeep.rs` keeps each node's rhythm, `healing.rs` hears nodes that gain a tenure, and
+//! `loss.rs` nodes that lost ours.
+
+mod healing;
+mod loss;
+#[cfg(test)]
+mod tests;
+mod upkeep;
+
+use std::os::fd::RawFd;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use super::{Nodes, ReleaseOutcome, release};
+use crate::clock::{self, Alarm};
+use crate::lock::fault::{Fault, FaultKind};
+use crate::lock::fence::Fence;
+use crate::lock::instant::Instant;
+use crate::lock::lease::{Lease, Loss, Revoked};
+use crate::lock::schedule::Schedule;
+use crate::lock::token::Token;
+use crate::node::{Claim, Node, Pending, QueueAction, Renewal};
+use upkeep::Upkeep;
+
+/// A held lock.
+pub struct Holding {
+    nodes: Nodes,
+    claim: Claim,
+    schedule: Schedule,
+    fence: Fence,
+    lease: Lease,
+    upkeep: Vec<Upkeep>,
+    replies: Replies,
+    alarm: Alarm,
+    stage: Stage,
+    /// Whether the lock was broken. The tombstones are kept until the command is dead.
+    broken: bool,
+    /// D as the caller was last told.
+    told: Option<Instant>,
+}
+
+/// A won attempt.
+pub(super) struct Grant {
+    pub(super) claim: Claim,
+    pub(super) schedule: Schedule,
+    pub(super) fence: Fence,
+    pub(super) lease: Lease,
+}
+
+/// Replies that are under way: the node, when it was asked, and its reply.
+pub(super) type Replies = FuturesUnordered<Pending<(usize, Instant, Renewal)>>;
+
+/// Whether a node has answered the attempt that took the lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asked {
+    Answered,
+    /// Not yet; it was asked then.
+    Open(Instant),
+}
+
+/// The purpose of the exchanges with the nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// Keeping the lease.
+    Keeping,
+    /// The lease was lost then, and the key was absent. The place is held until the command is dead.
+    Shielding(Instant),
+    /// Others have the lock; there is nothing to keep.
+    Over,
+}
+
+/// What the lease has become.
+#[derive(Debug)]
+pub enum Change {
+    /// It lasts until then: longer than before, or less long, since a node has forgotten it.
+    Extended(Instant),
+    /// The named node failed to renew. The lease still stands.
+    Trouble(String, Fault),
+    /// The same, because the node refuses us; told once for each node.
+    Refused(String, Fault),
+    /// It is lost, and that is final.
+    Lost(Loss),
+    /// After a loss: the place is kept until then.
+    Shielded(Instant),
+    /// After a loss: the place could not be kept.
+    Unshielded,
+}
+
+impl Holding {
+    pub(super) fn new(nodes: Nodes, grant: Grant, alarm: Alarm, asked: &[Asked], late: Replies) -> Self {
+        let Grant { claim, schedule, fence, lease } = grant;
+        let now = clock::now();
+        // Counted from the request, as the lease is. A lease without an end is checked in the same rhythm.
+        let later = now + schedule.renew_every();
+        let rhythm = lease.deadline().map_or(later, |deadline| schedule.renew_at(deadline).min(later));
+        let upkeep = (0..nodes.len()).map(|node| {
+            let (due, asked) = match asked[node] {
+                Asked::Open(asked) => (asked + schedule.node_timeout(), Some(asked)),
+                // Later, so that a short command is not delayed. One vote more is of use to a longer one.
+                Asked::Answered if lease.wants_healing(node) => (now + upkeep::pause(schedule), None),
+                Asked::Answered => (rhythm, None),
+            };
+            Upkeep::new(due, asked, nodes[node].broken())
+        });
+        let upkeep = upkeep.collect();
+        let told = lease.deadline();
+        let (replies, stage) = (late, Stage::Keeping);
+        Self { nodes, claim, schedule, fence, lease, upkeep, replies, alarm, stage, broken: false, told }
+    }
+
+    /// Enters that the caller knows that the nodes `which` refuse us.
+    pub fn has_told_refusals(&mut self, which: &[usize]) {
+        for &node in which {
+            self.upkeep[node].refusal_told = true;
+        }
+    }
+
+    /// Returns the holder's proof.
+    pub fn token(&self) -> Token {
+        self.claim.token
+    }
+
+    /// Returns the holder's fence.
+    pub fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    /// Returns the open file that is the lock, where there is one.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.nodes.iter().find_map(|node| node.descriptor())
+    }
+
+    /// Returns D: until then no other client can hold the lock.
+    pub fn deadline(&self) -> Instant {
+        self.lease.deadline().unwrap_or(Instant::from_nanos(0))
+    }
+
+    /// Returns the nodes that fail just now, and why.
+    pub fn faults(&self) -> impl Iterator<Item = (&str, &Fault)> {
+        self.upkeep.iter().zip(self.nodes.iter()).filter_map(|(u, node)| Some((node.name(), u.fault.as_ref()?)))
+    }
+
+    /// Returns the next change. May be dropped and called again; requests go on.
+    pub async fn next(&mut self) -> Change {
+        loop {
+            if self.stage == Stage::Over {
+                return std::future::pending().await;
+            }
+            let due = self.upkeep.iter().map(|u| u.due).min().unwrap_or(Instant::NEVER);
+            let change = tokio::select! {
+                biased;
+                Some((node, asked, renewal)) = self.replies.next() => self.heard(node, asked, renewal),
+                node = upkeep::any_broken(&mut self.upkeep) => { self.reconnect(node); None }
+                () = self.alarm.reached(due) => self.tick(),
+            };
+            if let Some(change) = change {
+                return change;
+            }
+        }
+    }
+
+    /// Asks the nodes that are due. An exchange that is due has failed.
+    fn tick(&mut self) -> Option<Change> {
+        let now = clock::now();
+        for node in 0..self.nodes.len() {
+            if self.upkeep[node].due > now {
+                continue;
+            }
+            if self.upkeep[node].asked.is_some() {
+                self.upkeep[node].silent = true;
+                // The other nodes are still due when the caller comes back.
+                return Some(self.failed(node, Fault::timeout(self.schedule.node_timeout())));
+            }
+            self.ask(node, now);
+        }
+        None
+    }
+
+    fn ask(&mut self, node: usize, now: Instant) {
+        let upkeep = &mut self.upkeep[node];
+        upkeep.asked = Some(now);
+        upkeep.due = now + self.schedule.node_timeout();
+        let anew = std::mem::take(&mut upkeep.silent);
+        let reply = if self.lease.wants_healing(node) || self.stage != Stage::Keeping || self.broken {
+            // After the lease nothing is set where another client may have had the lock.
+            let told = upkeep.told.filter(|_| self.stage == Stage::Keeping && Some(now) < self.lease.deadline());
+            self.nodes[node].heal(&self.claim.healing(self.fence, told), anew)
+        } else {
+            self.nodes[node].renew(&self.claim.renewal(self.fence), anew)
+        };
+        self.replies.push(Box::pin(async move { (node, now, reply.await) }));
+    }
+
+    fn heard(&mut self, node: usize, asked: Instant, renewal: Renewal) -> Option<Change> {
+        if matches!(self.stage, Stage::Shielding(since) if asked < since) {
+            return None;
+        }
+        let timely = self.upkeep[node].asked == Some(asked);
+        // A node without a tenure gains one only while no other client can have had its key, which ends with the lease. It
+        // may say "renewed": an earlier healing may have been heard of too late, or never.
+        let gains = self.lease.wants_healing(node);
+        let too_late = gains && self.stage == Stage::Keeping && clock::now() >= self.deadline();
+        match renewal {
+            Renewal::Renewed(..) | Renewal::Healed(..) if too_late => {
+                timely.then(|| self.failed(node, Fault::new(FaultKind::Unavailable, "it was healed too late")))
+            }
+            // Even a late one counts: it proves that the tenure was unbroken when the request ran.
+            Renewal::Renewed(until, counter) => self.renewed(node, asked, until, counter),
+            Renewal::Healed(until, counter) if timely => self.renewed(node, asked, until, counter),
+            Renewal::Broken(until, by) => self.was_broken(node, asked, until.filter(|_| !too_late), &by),
+            // A refused healing is no news: the counter has moved since it was told.
+            Renewal::Lost(Revoked::Missing, counter) if gains && self.stage == Stage::Keeping => {
+                self.refused_healing(node, asked, counter);
+                None
+            }
+            Renewal::Lost(how, counter) => self.revoked(node, asked, how, counter),
+            Renewal::Failed(fault) if timely => Some(self.failed(node, fault)),
+            Renewal::Healed(..) | Renewal::Failed(_) => None,
+        }
+    }
+
+    /// Returns D, if it is not what the caller was last told.
+    fn changed_deadline(&mut self) -> Option<Instant> {
+        let deadline = self.lease.deadline();
+        if std::mem::replace(&mut self.told, deadline) == deadline { None } else { deadline }
+    }
+
+    fn trouble(&self, node: usize) -> Change {
+        let fault = self.upkeep[node].fault.clone();
+        let unknown = || Fault::new(FaultKind::Unknown, "no answer");
+        Change::Trouble(self.nodes[node].name().to_owned(), fault.unwrap_or_else(unknown))
+    }
+
+    fn failed(&mut self, node: usize, fault: Fault) -> Change {
+        let now = clock::now();
+        let upkeep = &mut self.upkeep[node];
+        // A node that refuses us is there, and remembers.
+        upkeep.lost_since = upkeep.lost_since.or(Some(now)).filter(|_| fault.kind != FaultKind::Refused);
+        let pause = self.pause_after_failure(node, now);
+        let upkeep = &mut self.upkeep[node];
+        upkeep.asked = None;
+        upkeep.due = now + pause;
+        upkeep.failures = upkeep.failures.saturating_add(1);
+        upkeep.broken = Box::pin(std::future::pending());
+        let is_news = fault.kind == FaultKind::Refused && !std::mem::replace(&mut upkeep.refusal_told, true);
+        upkeep.fault = Some(fault.clone());
+        if is_news { Change::Refused(self.nodes[node].name().to_owned(), fault) } else { self.trouble(node) }
+    }
+
+    /// Removes our queue entry from nodes that gave no vote. `run` does this with its first renewal; `acquire` never renews.
+    pub async fn leave_queue(&self) {
+        if let Some(ticket) = self.claim.ticket.as_ref().filter(|_| self.nodes.len() > 1) {
+            let left = |_, there: &dyn Node| Some(there.leave(&self.claim.key, &ticket.waiter));
+            self.nodes.ask(super::STRAGGLERS, left, |_, ()| false).await;
+        }
+    }
+
+    /// Gives the lock back: compare-and-delete on every node.
+    pub async fn release(mut self) -> ReleaseOutcome {
+        let begun = clock::now();
+        let all: Vec<usize> = (0..self.nodes.len()).collect();
+        let limit = self.schedule.node_timeout();
+        let waiter = self.claim.ticket.as_ref().map(|ticket| ticket.waiter.clone());
+        let request = self.claim.release(waiter.map_or(QueueAction::None, QueueAction::Leave));
+        let count = release(&self.nodes, &all, &request, limit).await;
+        if count.ours >= self.nodes.quorum().needed() {
+            return ReleaseOutcome::Ours;
+        }
+        for (node, how) in &count.revoked {
+            self.lease.revoke(*node, *how, begun);
+        }
+        match count.revoked.last() {
+            Some((_, how)) if self.deadline() <= begun => ReleaseOutcome::NotOurs(*how),
+            _ => ReleaseOutcome::Unconfirmed(count.faults),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Nodes that lost the key: when the lock is lost with them, and what is kept until the command is dead.
+
+use super::*;
+
+#[test]
+fn a_lock_that_was_broken_is_told_once_and_its_place_is_kept() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        held.changes_until(9.0).await;
+        for node in 0..3 {
+            held.fake(node).broken = true;
+        }
+        let changes = held.changes_until(100.0).await;
+        let losses = changes.iter().filter(|change| matches!(change, Change::Lost(_))).count();
+        assert_eq!((lost(&changes), losses), (Some(Loss::Broken), 1), "{changes:?}");
+        assert!(held.left() > Duration::from_secs(15), "{:?}", held.left());
+        let asked = held.fake(0).asked.len();
+        assert!(asked < 20, "asked {asked} times");
+    });
+}
+
+#[test]
+fn tombstones_that_are_heard_of_after_the_lease_do_not_revive_it() {
+    virtual_time::run(async {
+        let (mut held, deadline) = shortly_before_the_end().await;
+        // They are healed before the lease ends and broken before they have said so.
+        held.changes_until(29.65).await;
+        for node in [3, 4] {
+            assert_eq!(held.fake(node).healed, 1);
+            held.fake(node).broken = true;
+        }
+        let before = held.fake(3).asked.len();
+        let changes = held.changes_until(33.0).await;
+        assert_eq!(lost(&changes), Some(Loss::Broken));
+        assert_eq!(held.holding.deadline(), deadline, "revived: {changes:?}");
+        let asked = held.fake(3).asked.len() - before;
+        assert!(asked < 20, "asked {asked} times");
+    });
+}
+
+#[test]
+fn a_majority_that_forgot_ends_it_at_once_and_the_place_is_shielded() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        held.forget(0);
+        held.forget(2);
+        let changes = held.changes_until(10.5).await;
+        assert_eq!(lost(&changes), Some(Loss::Absent));
+        assert!(changes.iter().any(|change| matches!(change, Change::Shielded(_))), "{changes:?}");
+    });
+}
+
+#[test]
+fn a_majority_that_is_anothers_ends_it_at_once_and_nothing_more_is_asked() {
+    virtual_time::run(async {
+        let mut held = hold(5, |_| ()).await;
+        let other = Token::fresh();
+        for node in 0..3 {
+            held.fake(node).key = Some((other, Instant::NEVER));
+        }
+        let changes = held.changes_until(10.5).await;
+        assert_eq!(lost(&changes), Some(Loss::TakenOver));
+        let asked = held.fake(0).asked.len();
+        held.changes_until(60.0).await;
+        assert_eq!(held.fake(0).asked.len(), asked);
+    });
+}
+
+#[test]
+fn a_lying_node_is_one_vote_missing() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        held.fake(0).mood = Mood::Lying;
+        let changes = held.changes_until(100.0).await;
+        assert_eq!(lost(&changes), None);
+        assert!(changes.iter().any(is_trouble), "{changes:?}");
+        assert!(held.left() > Duration::from_secs(15));
+    });
+}
+
+#[test]
+fn a_strike_shortens_the_lease_to_what_the_others_gave() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        held.fake(2).mood = Mood::Silent;
+        held.changes_until(10.5).await;
+        let first = held.begun + TTL;
+        assert!(held.holding.deadline() > first, "two of three were renewed");
+        held.fake(0).key = Some((Token::fresh(), Instant::NEVER));
+        let changes = held.changes_until(20.5).await;
+        // Of the three one is another's, and the silent one's tenure is still that of the beginning.
+        assert_eq!(lost(&changes), None);
+        assert!(held.holding.deadline() < first, "{changes:?}");
+        assert!(changes.iter().any(|change| matches!(change, Change::Extended(until) if *until < first)));
+    });
+}

@@ -1,0 +1,97 @@
+//! The rhythm of one node's renewals: when it is asked next, and how long a failed exchange waits.
+
+use std::task::Poll;
+use std::time::Duration;
+
+use super::{Holding, Stage};
+use crate::clock;
+use crate::lock::backoff;
+use crate::lock::fault::Fault;
+use crate::lock::instant::Instant;
+use crate::lock::schedule::Schedule;
+use crate::node::{Counter, Pending};
+
+/// One node's renewals.
+pub(super) struct Upkeep {
+    /// When to ask next, or when the exchange under way counts as failed.
+    pub(super) due: Instant,
+    /// When the exchange under way began.
+    pub(super) asked: Option<Instant>,
+    /// The last exchange got no answer in time: the next takes a new connection.
+    pub(super) silent: bool,
+    /// The fence counter, as the node told it when it had no key.
+    pub(super) told: Counter,
+    /// Number of exchanges since the last one that served the lease.
+    pub(super) failures: u32,
+    /// When the first of these failed without an answer that counts.
+    pub(super) lost_since: Option<Instant>,
+    /// Why the last of them failed.
+    pub(super) fault: Option<Fault>,
+    /// Whether the caller knows that the node refuses us.
+    pub(super) refusal_told: bool,
+    /// Returns when the connection that last worked breaks.
+    pub(super) broken: Pending<()>,
+}
+
+impl Upkeep {
+    pub(super) fn new(due: Instant, asked: Option<Instant>, broken: Pending<()>) -> Self {
+        Self {
+            due,
+            asked,
+            silent: false,
+            told: None,
+            failures: 0,
+            lost_since: None,
+            fault: None,
+            refusal_told: false,
+            broken,
+        }
+    }
+}
+
+impl Holding {
+    /// Returns the pause after a failed exchange with node `node`.
+    ///
+    /// 1. Short while the lease needs the node.
+    /// 2. Short for as long as a node that restarted would grant nothing. The restart guard goes by the server's wall clock,
+    ///    which a step puts forward: the holder then heals the node before other clients are granted there.
+    /// 3. Else it doubles. A node that is gone for a day must not cost four connections a second.
+    pub(super) fn pause_after_failure(&self, node: usize, now: Instant) -> Duration {
+        let short = pause(self.schedule);
+        let (schedule, upkeep) = (self.schedule, &self.upkeep[node]);
+        let guarded = self.claim.min_uptime.unwrap_or_default();
+        let may_restart = upkeep.lost_since.is_some_and(|since| now < since + guarded);
+        let at_ease = self.stage == Stage::Keeping && now < schedule.renew_at(self.deadline());
+        if at_ease && !may_restart { backoff::doubled(short, upkeep.failures, schedule.renew_every()) } else { short }
+    }
+
+    /// Returns the pause before a node is asked again that another client holds: it doubles, up to the usual rhythm.
+    pub(super) fn pause_for_another(&self, node: usize) -> Duration {
+        backoff::doubled(pause(self.schedule), self.upkeep[node].failures, self.schedule.renew_every())
+    }
+
+    /// Renews at once after a connection broke, so that a server that came back empty is noticed in milliseconds. Not sooner
+    /// than a pause after the last exchange, since a peer that closes after each reply would make us spin.
+    pub(super) fn reconnect(&mut self, node: usize) {
+        let upkeep = &mut self.upkeep[node];
+        upkeep.broken = Box::pin(std::future::pending());
+        if upkeep.asked.is_none() {
+            let last = upkeep.due.before(self.schedule.renew_every());
+            upkeep.due = upkeep.due.min(clock::now().max(last + self.schedule.retry()));
+        }
+    }
+}
+
+/// Returns the pause before a failed exchange is tried again.
+pub(super) fn pause(schedule: Schedule) -> Duration {
+    backoff::retry(schedule.retry(), fastrand::f64())
+}
+
+/// Returns the next node whose connection broke.
+pub(super) async fn any_broken(upkeep: &mut [Upkeep]) -> usize {
+    std::future::poll_fn(|cx| {
+        let broken = upkeep.iter_mut().position(|upkeep| upkeep.broken.as_mut().poll(cx).is_ready());
+        broken.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
+}
