@@ -6,32 +6,27 @@ use nix::sys::signal::Signal;
 /// How the command's first process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExitStatus {
-    /// It exited with this code.
+    /// Exit code.
     Exited(u8),
-    /// This signal ended it.
+    /// Number of the signal that ended it.
     Killed(i32),
 }
 
-/// A signal that came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CaughtSignal {
-    /// Which.
     pub signal: Signal,
-    /// Sent by the kernel, which for these means: by a key on the terminal, to the whole foreground job.
+    /// Whether a key on the terminal caused it: then the kernel sent it to the whole foreground group.
     pub from_terminal: bool,
 }
 
-/// Whose the terminal is.
+/// The terminal's foreground process group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Foreground {
-    /// rlock's group's.
-    Ours,
-    /// The command's group's.
-    Commands,
-    /// Another job's: we are in the background.
-    Anothers,
-    /// There is no terminal.
-    Nobodys,
+    Rlock,
+    Command,
+    /// Another job's group: rlock runs in the background.
+    OtherJob,
+    NoTerminal,
 }
 
 /// `--on-lost`.

@@ -167,7 +167,7 @@ impl Signals {
         let _ = before.map(|action| unsafe { sigaction(which, &action) });
         // What stops a process discards a SIGCONT that is pending, and only a SIGCONT ends the stop (signal(7)).
         let stopped = self.forget(Signal::SIGCONT) || self.inherited.ignored(Signal::SIGCONT);
-        if stopped { Continued::BySomebody } else { Continued::NeverStopped }
+        if stopped { Continued::BySigcont } else { Continued::NeverStopped }
     }
 
     /// Whether `signal` has come; it is not spoken of again.

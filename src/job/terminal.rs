@@ -28,10 +28,10 @@ impl Terminal {
     /// Whose it is, as seen by the command that leads `group`.
     pub fn foreground(&self, group: Pid) -> Foreground {
         match self.tty.as_ref().and_then(|tty| tcgetpgrp(tty).ok()) {
-            Some(owner) if owner == getpgrp() => Foreground::Ours,
-            Some(owner) if owner == group => Foreground::Commands,
-            Some(_) => Foreground::Anothers,
-            None => Foreground::Nobodys,
+            Some(owner) if owner == getpgrp() => Foreground::Rlock,
+            Some(owner) if owner == group => Foreground::Command,
+            Some(_) => Foreground::OtherJob,
+            None => Foreground::NoTerminal,
         }
     }
 
@@ -44,7 +44,7 @@ impl Terminal {
 
     /// Takes it back from `group`, if that has it.
     pub fn take_back(&self, group: Pid) {
-        if self.foreground(group) == Foreground::Commands {
+        if self.foreground(group) == Foreground::Command {
             self.give(getpgrp());
         }
     }

@@ -139,7 +139,7 @@ impl News {
             Self::Own(Change::Lost(how)) => Some(Event::Lost(how)),
             Self::Own(Change::Shielded(until)) => Some(Event::Shielded(until)),
             Self::Own(Change::Unshielded) => Some(Event::Unshielded),
-            Self::Outer(Word::Terms(terms)) => Some(Event::Told(terms)),
+            Self::Outer(Word::Terms(terms)) => Some(Event::TermsReceived(terms)),
             // The lock may be another's by now.
             Self::Outer(Word::End) => Some(Event::Lost(Loss::TakenOver)),
         }

@@ -130,7 +130,7 @@ impl Job {
     /// Waits for what happens next. The clock is looked at first: after a time in which nobody ran, what it says
     /// overrules all other news.
     async fn next_event(&mut self, report: &Reporter, cover: &mut Cover) -> anyhow::Result<Option<Event>> {
-        let looks = self.policy.waits_for_the_end();
+        let looks = self.policy.awaits_gone();
         let wake_at = self.policy.wake_at();
         let wake_at = if looks { wake_at.min(clock::now() + self.next_look()) } else { wake_at };
         let wake_at = wake_at.min(self.nested.as_ref().map_or(Instant::NEVER, NestedRuns::overdue_at));

@@ -1,0 +1,200 @@
+//! What rlock does about its command when something happens: event and state in, actions out (docs/design.md §5, §8).
+//!
+//! Pure: no clock, no random number, no I/O. The caller passes every instant in, so that the tests can try every short
+//! history. [`lease`] reacts to renewals and losses, [`ending`] to deadlines and the command's end, [`job_control`] to
+//! signals and the terminal, [`nested`] to runs under an outer lock.
+
+mod action;
+mod ending;
+mod event;
+mod job_control;
+mod lease;
+mod nested;
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+pub use action::{Action, Reaction};
+pub use event::{Continued, Event};
+
+use self::lease::LeaseStatus;
+use self::nested::Nested;
+use super::event::{ExitStatus, OnLost};
+use crate::lock::instant::Instant;
+use crate::lock::schedule::{Schedule, Terms};
+
+/// The options of `run` that the policy obeys.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyOptions {
+    /// The lease's schedule, with `--kill-after`.
+    pub schedule: Schedule,
+    /// `--on-lost`.
+    pub on_lost: OnLost,
+    /// `--signal`.
+    pub first_signal: Signal,
+    /// `--max-run`.
+    pub max_run: Option<Duration>,
+    /// `--contain`.
+    pub contain: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// The command runs.
+    Running,
+    /// Command and rlock are stopped, and run again once rlock gets SIGCONT.
+    Suspended { gives_terminal: bool },
+    /// The first signal was sent; SIGKILL follows at `kill_at`. After a loss `kill_at` may move to `grace_ends`, if our
+    /// token shields the lock for that long.
+    Stopping { signalled: Instant, kill_at: Instant, grace_ends: Instant },
+    /// SIGKILL was sent; the end of all processes is waited for.
+    Killed,
+    /// Nothing is left to do.
+    Over,
+}
+
+#[derive(Clone, Debug)]
+pub struct Policy {
+    options: PolicyOptions,
+    /// What the lease means for the command, as last heard.
+    terms: Terms,
+    /// End of `--max-run`.
+    run_deadline: Instant,
+    phase: Phase,
+    lease: LeaseStatus,
+    timed_out: bool,
+    exit_status: Option<ExitStatus>,
+    /// The signal with which the terminal interrupted rlock.
+    interrupted: Option<Signal>,
+    /// The last terminating signal that was forwarded.
+    last_forwarded: Option<Signal>,
+    /// A SIGTSTP was forwarded, and no SIGCONT since.
+    tstp_forwarded: bool,
+    nested: Nested,
+}
+
+impl Policy {
+    /// The policy of a command that starts `now` under a lease that ends at `deadline`.
+    pub fn new(options: PolicyOptions, deadline: Instant, now: Instant) -> Self {
+        Self::under(options, options.schedule.terms(deadline), now)
+    }
+
+    fn under(options: PolicyOptions, terms: Terms, now: Instant) -> Self {
+        Self {
+            options,
+            terms,
+            run_deadline: options.max_run.map_or(Instant::NEVER, |span| now + span),
+            phase: Phase::Running,
+            lease: LeaseStatus::Kept,
+            timed_out: false,
+            exit_status: None,
+            interrupted: None,
+            last_forwarded: None,
+            tstp_forwarded: false,
+            nested: Nested::None,
+        }
+    }
+
+    /// The instant at which [`Event::Tick`] is due.
+    pub fn wake_at(&self) -> Instant {
+        match self.phase {
+            Phase::Running | Phase::Suspended { .. } => self.lease_deadline().min(self.run_deadline),
+            Phase::Stopping { kill_at, .. } => kill_at.min(self.kill_deadline()),
+            Phase::Killed | Phase::Over => Instant::NEVER,
+        }
+    }
+
+    /// The instant at which the guard kills the command if rlock has not done so.
+    pub fn guard_kills_at(&self) -> Instant {
+        match self.phase {
+            Phase::Stopping { .. } => self.wake_at(),
+            _ => self.kill_deadline(),
+        }
+    }
+
+    /// The instant at which the command must be dead if the lease is not extended.
+    fn kill_deadline(&self) -> Instant {
+        match self.options.on_lost {
+            OnLost::Kill => self.terms.kill_at,
+            OnLost::Warn => Instant::NEVER,
+        }
+    }
+
+    /// Whether the caller must look for the end of all the command's processes, and send [`Event::Gone`].
+    pub fn awaits_gone(&self) -> bool {
+        match self.phase {
+            // Background processes that the command left may go on.
+            _ if self.lingers() => false,
+            Phase::Killed => true,
+            Phase::Stopping { .. } => self.exit_status.is_some(),
+            _ => false,
+        }
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// Applies `event` and returns what to do about it.
+    pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
+        if self.is_over() {
+            return vec![];
+        }
+        // The clock comes first: a command whose time is over is not continued, whatever else has happened.
+        let mut actions = match event {
+            Event::Extended(_) | Event::TermsReceived(_) | Event::Ended(..) | Event::Gone => vec![],
+            _ => self.tick(now),
+        };
+        if self.phase != Phase::Killed || matches!(event, Event::Ended(..) | Event::Gone | Event::Nested(_)) {
+            actions.extend(self.apply(event, now));
+        }
+        if self.lingers() {
+            actions.retain(|action| nested::concerns_rlock(*action));
+        }
+        actions
+    }
+
+    fn apply(&mut self, event: Event, now: Instant) -> Vec<Action> {
+        match event {
+            Event::Tick => vec![],
+            Event::Extended(deadline) => self.extended(deadline),
+            Event::TermsReceived(terms) => self.terms_received(terms),
+            Event::Nested(any) => self.nested_changed(any),
+            Event::CaughtSignal(caught) if self.lingers() => self.caught_lingering(caught, now),
+            Event::Lost(loss) => self.lost(loss, now),
+            Event::Shielded(until) => self.shielded(until),
+            Event::Unshielded => self.unshielded(),
+            Event::CaughtSignal(caught) => self.caught(caught),
+            Event::Stopped(signal, foreground) => self.stopped(signal, foreground),
+            Event::Resumed(foreground, continued) => self.resumed(foreground, continued),
+            Event::Ended(status, foreground) => self.ended(status, foreground, now),
+            Event::Gone => self.gone(),
+        }
+    }
+
+    fn stop(&mut self, now: Instant, kill_at: Instant, grace_ends: Instant) -> Vec<Action> {
+        self.phase = Phase::Stopping { signalled: now, kill_at, grace_ends };
+        vec![Action::SendAndContinue(self.options.first_signal)]
+    }
+
+    /// Stops the command with `--kill-after` as given: the lease is renewed meanwhile, so the grace need not fit into it.
+    fn stop_with_full_grace(&mut self, now: Instant) -> Vec<Action> {
+        let grace_ends = now + self.options.schedule.kill_after();
+        self.stop(now, grace_ends, grace_ends)
+    }
+
+    fn kill(&mut self) -> Vec<Action> {
+        self.phase = Phase::Killed;
+        vec![Action::Kill]
+    }
+
+    fn finish(&mut self) -> Vec<Action> {
+        self.phase = Phase::Over;
+        vec![Action::Finish]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+//! The policy's tests, and what they share.
+
+mod ending;
+mod histories;
+mod job_control;
+mod lease;
+mod nested;
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::*;
+use crate::exit::Outcome;
+use crate::job::event::{CaughtSignal, Foreground};
+use crate::lock::lease::Loss;
+use crate::lock::schedule::ScheduleOptions;
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn schedule() -> Schedule {
+    Schedule::new(ScheduleOptions { ttl: TTL, drift: 0.01, node_timeout: None, kill_after: None }).unwrap()
+}
+
+fn at(ms: u64) -> Instant {
+    Instant::from_nanos(ms * 1_000_000)
+}
+
+/// D of a lease asked for at 0.
+fn deadline() -> Instant {
+    schedule().tenure(at(0))
+}
+
+fn options(on_lost: OnLost) -> PolicyOptions {
+    PolicyOptions { schedule: schedule(), on_lost, first_signal: Signal::SIGTERM, max_run: None, contain: false }
+}
+
+fn policy(on_lost: OnLost) -> Policy {
+    Policy::new(options(on_lost), deadline(), at(0))
+}
+
+fn ended(ending: ExitStatus) -> Event {
+    Event::Ended(ending, Foreground::NoTerminal)
+}
+
+fn caught(signal: Signal, from_terminal: bool) -> Event {
+    Event::CaughtSignal(CaughtSignal { signal, from_terminal })
+}
+
+const KILL: Action = Action::Kill;
+
+const TERM: Action = Action::SendAndContinue(Signal::SIGTERM);
+
+/// `--ttl 30s --kill-after 2m`.
+fn patient(options: PolicyOptions) -> PolicyOptions {
+    let kill_after = Some(Duration::from_secs(120));
+    let schedule = ScheduleOptions { ttl: TTL, drift: 0.01, node_timeout: None, kill_after };
+    PolicyOptions { schedule: Schedule::new(schedule).unwrap(), ..options }
+}
