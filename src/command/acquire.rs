@@ -48,7 +48,7 @@ async fn take(settings: &LockSettings, inherited: &Inherited, format: Format) ->
     };
     holding.leave_queue().await;
     // A signal that came before the token was told still means: do not take it.
-    if let Some(caught) = signals.ended() {
+    if let Some(caught) = signals.interruption() {
         report_release(&settings.report, &holding.release().await);
         return Ok(wait::ended_by(caught));
     }

@@ -1,7 +1,7 @@
 //! Giving a lock back whose rlock was killed: the guard becomes `rlock release` once the command is dead.
 //!
-//! What that needs, passwords among it, is handed to the guard in shared memory and to the new program in its environment:
-//! arguments stand in ps.
+//! The settings for it, passwords among them, reach the guard in shared memory and the new program in its environment: ps
+//! shows arguments to all users.
 
 use std::convert::Infallible;
 use std::env;
@@ -19,7 +19,7 @@ use uuid::Uuid;
 pub struct HandBack(Vec<u8>);
 
 impl HandBack {
-    /// With `name` set to `value`; `None` if no environment can hold that.
+    /// Adds `name=value`; `None` if `value` contains a NUL.
     pub fn with(mut self, name: &str, value: &OsStr) -> Option<Self> {
         if value.as_bytes().contains(&0) {
             return None;
@@ -30,39 +30,37 @@ impl HandBack {
         Some(self)
     }
 
-    /// The entries, as the guard reads them.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Passwords may be in it.
+/// Shows nothing of it: it may contain passwords.
 impl std::fmt::Debug for HandBack {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("HandBack")
     }
 }
 
-/// Variables that mean something to rlock. Of those that the guard found, none may reach the new program: it is to do
-/// neither more nor less than it is told, and must not believe that it runs under the lock.
+/// Whether rlock reads the variable `name`. The new program must get none of those that the guard inherited: they would
+/// change what it does, or make it believe that it runs under the lock.
 fn is_for_rlock(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b"RLOCK_") || name == "REDISCLI_AUTH"
 }
 
-/// Becomes `rlock release` for `token`, with `entries` and no input or output; what hindered it, if that fails. For a guard that has none
-/// of these descriptors open.
+/// Becomes `rlock release` for `token`, with `entries` and /dev/null as descriptors 0 to 2, which the guard has closed.
 pub(super) fn release(entries: &[u8], token: Uuid) -> io::Result<Infallible> {
     for _ in 0..3 {
-        // The lowest number that is free: 0, 1 and 2.
+        // open(2) takes the lowest free number: 0, 1 and 2.
         let _ = OpenOptions::new().read(true).write(true).open("/dev/null")?.into_raw_fd();
     }
-    let found = env::vars_os().filter(|(name, _)| !is_for_rlock(name));
-    let found = found.map(|(name, value)| [name, value].join(OsStr::new("=")).into_vec());
-    let told = entries.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()).map(<[u8]>::to_vec);
+    let inherited = env::vars_os().filter(|(name, _)| !is_for_rlock(name));
+    let inherited = inherited.map(|(name, value)| [name, value].join(OsStr::new("=")).into_vec());
+    let entries = entries.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()).map(<[u8]>::to_vec);
     let token = format!("RLOCK_TOKEN={token}").into_bytes();
     let environment: Vec<CString> =
-        found.chain(told).chain([token]).filter_map(|entry| CString::new(entry).ok()).collect();
-    // The file may have been replaced or removed since; this link still leads to it.
+        inherited.chain(entries).chain([token]).filter_map(|entry| CString::new(entry).ok()).collect();
+    // This link works even if the file was replaced or removed meanwhile.
     Ok(execve(c"/proc/self/exe", &[c"rlock", c"release"], &environment)?)
 }
 

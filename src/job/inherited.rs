@@ -1,6 +1,6 @@
-//! What rlock found when it was started: signal dispositions, the signal mask, which of descriptors 0 to 2 were open.
+//! The state that rlock inherited: signal dispositions, the signal mask, which of descriptors 0 to 2 were open.
 //!
-//! The command is to find the same: nohup's ignored HUP, a supervisor's closed stdin.
+//! The command must inherit the same: nohup's ignored HUP, a supervisor's closed stdin.
 
 use std::io;
 use std::os::fd::IntoRawFd;
@@ -9,9 +9,8 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
 use nix::sys::stat::Mode;
 
-use super::signals::{PASSED_ON, WITH_COMMAND};
+use super::signal_sets::{IGNORED, changed};
 
-/// Whether `signal` is ignored now.
 fn is_ignored(signal: i32) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: with no new action sigaction only writes the present one to `action`, which is zeroed and so initialised
@@ -23,20 +22,11 @@ fn is_ignored(signal: i32) -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Death for a failed write: of a reader that has gone, of a file at its limit. For rlock each is an error.
-const IGNORED: [Signal; 2] = [Signal::SIGPIPE, Signal::SIGXFSZ];
-
-/// All that rlock gives another disposition.
-fn changed() -> impl Iterator<Item = Signal> {
-    PASSED_ON.into_iter().chain(WITH_COMMAND).chain(IGNORED).chain([Signal::SIGCHLD])
-}
-
 fn is_closed(fd: i32) -> bool {
-    // SAFETY: F_GETFD reads a flag of a descriptor, and says EBADF if there is none.
+    // SAFETY: F_GETFD reads a flag of a descriptor; the error is EBADF if it is closed.
     unsafe { libc::fcntl(fd, libc::F_GETFD) == -1 }
 }
 
-/// What was found.
 #[derive(Clone, Debug)]
 pub struct Inherited {
     mask: SigSet,
@@ -45,14 +35,16 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// Looks, and then does for rlock itself what Rust's runtime does before its `main`, and a little more. A write that
-    /// fails is an error and no death. Descriptors 0 to 2 are open, so that nothing that rlock opens is taken for its
-    /// stdout or stderr; writing to one that was closed fails. All signals are unblocked. To be called before anything
-    /// is opened or any handler set.
+    /// Captures the inherited state, then does for rlock what Rust's runtime does before `main`, and more. Must be called
+    /// before any file is opened or any handler set.
+    /// 1. Unblock all signals.
+    /// 2. Ignore the signals of a failed write: it is an error, not rlock's death.
+    /// 3. Open `/dev/null` in the place of each closed descriptor from 0 to 2, so that no file of rlock's becomes its stdout
+    ///    or stderr. Writing to one that was closed still fails.
     pub fn capture() -> io::Result<Self> {
         let mut mask = SigSet::empty();
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), Some(&mut mask))?;
-        let found = Self {
+        let inherited = Self {
             mask,
             ignored: changed().filter(|signal| is_ignored(*signal as i32)).collect(),
             closed: (0..3).filter(|fd| is_closed(*fd)).collect(),
@@ -61,28 +53,28 @@ impl Inherited {
             // SAFETY: no handler is installed.
             unsafe { signal(which, SigHandler::SigIgn) }?;
         }
-        for fd in &found.closed {
+        for fd in &inherited.closed {
             let access = if *fd == libc::STDIN_FILENO { OFlag::O_RDWR } else { OFlag::O_RDONLY };
-            // The lowest number that is free is the next of them.
+            // open(2) takes the lowest free number, which is `fd`.
             let _ = open("/dev/null", access, Mode::empty())?.into_raw_fd();
         }
-        Ok(found)
+        Ok(inherited)
     }
 
-    /// Whether `signal` was ignored; then it stays so, for rlock and for the command.
+    /// Whether `signal` was ignored. It then stays ignored, for rlock and for the command.
     pub fn ignored(&self, signal: Signal) -> bool {
         self.ignored.contains(&signal)
     }
 
-    /// Puts back what was found. For a child before exec: no allocation, only async-signal-safe calls.
+    /// Restores the inherited state. For a child before exec: allocates nothing, makes async-signal-safe calls only.
     pub fn restore(&self) -> io::Result<()> {
         for which in changed() {
             let action = if self.ignored(which) { SigHandler::SigIgn } else { SigHandler::SigDfl };
-            // SAFETY: no handler is installed; rlock's go, before the mask would let them run here.
+            // SAFETY: no handler is installed; rlock's are removed before the mask could let them run here.
             unsafe { signal(which, action) }?;
         }
         for fd in &self.closed {
-            // SAFETY: /dev/null was opened here for rlock; in the child nothing uses it.
+            // SAFETY: this is the /dev/null that `capture` opened; nothing in the child uses it.
             unsafe { libc::close(*fd) };
         }
         self.mask.thread_set_mask()?;

@@ -1,18 +1,19 @@
-//! The command: starting it, passing signals on, and seeing to it that it never outlives the lock.
+//! The command: starting it, forwarding signals to it, and killing it before the lock can pass on.
 //!
-//! [`policy`] decides and is pure; the other files do as they are told.
+//! [`policy`] decides and is pure; the other files act.
 
 pub mod event;
 pub mod exec;
-pub mod group;
 pub mod guard;
 pub mod handback;
 pub mod inherited;
+pub mod names;
 pub mod nested;
 pub mod policy;
-mod processes;
+pub mod polling;
+pub mod process_tree;
 pub mod scheduling;
+mod signal_sets;
 pub mod signals;
 pub mod spawn;
 pub mod terminal;
-mod watchdog;

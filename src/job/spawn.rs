@@ -1,4 +1,4 @@
-//! Starting the command: exec'd directly, in a process group of its own, with everything as rlock found it.
+//! Starting the command: exec'd directly, in a process group of its own, with everything as rlock inherited it.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use super::inherited::Inherited;
 use crate::clock;
 use crate::lock::instant::Instant;
 
-/// The lease was over before the command could be started.
+/// The error of a command that could not be started before the lease was over.
 pub const TOO_LATE: i32 = libc::ETIMEDOUT;
 
 /// The command's first process, which leads its group.
@@ -24,25 +24,25 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Starts `image`, to be killed by `guard` at `kill_at` at the latest. Returns once it has been exec'd, or could not be.
+    /// Starts `image` and arms `guard` to kill it at `kill_at`. Returns after the exec, or with the error that prevented it.
     pub fn start(image: Image, inherited: &Inherited, guard: &Guard, kill_at: Instant) -> io::Result<Self> {
         let rlock = nix::unistd::getpid();
         let prepare = || {
             setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
-            // For the case that rlock and its guard are killed at once. It fires at the end of the thread that forks,
-            // which is rlock's first and lasts as long as rlock; rlock may have died before it was set.
+            // In case rlock and its guard are killed at once. It fires when the forking thread ends: rlock's first, which
+            // lasts as long as rlock. rlock may have died before the call.
             prctl::set_pdeathsig(Signal::SIGKILL)?;
             if getppid() != rlock {
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }
-            guard.announce(kill_at)?;
+            guard.arm(kill_at)?;
             inherited.restore()?;
-            // The machine may have stood still since the lock was won.
+            // The machine may have been suspended since the lock was won.
             if clock::now() >= kill_at { Err(io::Error::from_raw_os_error(TOO_LATE)) } else { Ok(()) }
         };
-        // Its number will be another's, perhaps before we can say so.
-        let fail = || guard.dismiss();
-        // SAFETY: all of that is system calls and a number, and nothing is allocated: an error of the system is a number too.
+        // Once the child is reaped its pid may be reused, so the child itself disarms the guard.
+        let fail = || guard.disarm();
+        // SAFETY: both closures make system calls and store numbers, and allocate nothing: a system error is a number too.
         let pid = unsafe { image.start(prepare, fail) }?;
         Ok(Self { pid })
     }
@@ -52,9 +52,8 @@ impl Leader {
         self.pid
     }
 
-    /// How it ended, if it did. The zombie is left: as long as it is there, the kernel gives its number, by which we
-    /// signal the group, to nobody else.
-    pub fn ending(&self) -> Option<ExitStatus> {
+    /// Returns how it ended, if it did. Leaves the zombie: until it is reaped, the kernel does not reuse the group's number.
+    pub fn exit_status(&self) -> Option<ExitStatus> {
         match waitid(Id::Pid(self.pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT) {
             Ok(WaitStatus::Exited(_, code)) => Some(ExitStatus::Exited(u8::try_from(code & 0xff).unwrap_or(u8::MAX))),
             Ok(WaitStatus::Signaled(_, signal, _)) => Some(ExitStatus::Killed(signal as i32)),
@@ -62,15 +61,14 @@ impl Leader {
         }
     }
 
-    /// The signal that stopped it, told once for each stop.
-    pub fn stop(&self) -> Option<Signal> {
+    /// Returns the signal that stopped it, once for each stop.
+    pub fn stop_signal(&self) -> Option<Signal> {
         match waitid(Id::Pid(self.pid), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG) {
             Ok(WaitStatus::Stopped(_, signal)) => Some(signal),
             _ => None,
         }
     }
 
-    /// Leaves no zombie of it.
     pub fn reap(self) {
         let _ = nix::sys::wait::waitpid(self.pid, None);
     }

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use crate::clock;
 use crate::command::released::report_release;
-use crate::job::nested::outer::{OuterRun, Word};
+use crate::job::nested::outer::{OuterRun, Update};
 use crate::job::nested::runs::NestedRuns;
 use crate::job::policy::{Event, Policy, PolicyOptions};
 use crate::job::scheduling::use_batch_policy;
@@ -28,7 +28,7 @@ pub(super) enum Cover {
 /// What has become of it.
 pub(super) enum News {
     Own(Change),
-    Outer(Word),
+    Outer(Update),
 }
 
 impl Cover {
@@ -139,9 +139,9 @@ impl News {
             Self::Own(Change::Lost(how)) => Some(Event::Lost(how)),
             Self::Own(Change::Shielded(until)) => Some(Event::Shielded(until)),
             Self::Own(Change::Unshielded) => Some(Event::Unshielded),
-            Self::Outer(Word::Terms(terms)) => Some(Event::TermsReceived(terms)),
+            Self::Outer(Update::Terms(terms)) => Some(Event::TermsReceived(terms)),
             // The lock may be another's by now.
-            Self::Outer(Word::End) => Some(Event::Lost(Loss::TakenOver)),
+            Self::Outer(Update::End) => Some(Event::Lost(Loss::TakenOver)),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::wait::{Acquired, Purpose};
 use crate::clock;
 use crate::exit::{Failure, Outcome};
-use crate::job::nested::outer::{OuterRun, Unwelcome};
+use crate::job::nested::outer::{JoinError, OuterRun};
 use crate::lock::instant::Instant;
 use crate::lock::occupant::Occupant;
 use crate::lock::token::Token;
@@ -56,11 +56,11 @@ impl Joining {
                 lock.report.step("nested", format_args!("running under the outer lock, {}", occupant.named()));
                 Joined::Over(Acquired::Nested(Box::new(outer), occupant.named()))
             }
-            Some(Err(Unwelcome::Busy)) | None => {
+            Some(Err(JoinError::Busy)) | None => {
                 self.refused = None;
                 Joined::Silent
             }
-            Some(Err(Unwelcome::Refused)) => {
+            Some(Err(JoinError::Refused)) => {
                 let now = clock::now();
                 let since = self.refused.filter(|(refused, _)| *refused == token).map_or(now, |(_, since)| since);
                 if now.since(since) >= REFUSALS {

@@ -16,12 +16,13 @@ use crate::cli::{RunArgs, Sources};
 use crate::clock::Alarm;
 use crate::exit::{Failure, Outcome};
 use crate::job::exec::Image;
-use crate::job::group::{self, Contain, ProcessTree};
 use crate::job::guard::{Guard, Task};
 use crate::job::inherited::Inherited;
+use crate::job::names;
+use crate::job::process_tree::{self, Contain, ProcessTree};
 use crate::job::signals::Signals;
 use crate::job::spawn::{Leader, TOO_LATE};
-use crate::job::terminal::write_from_the_background;
+use crate::job::terminal::block_sigttou;
 use crate::lock::outer;
 use crate::report;
 use crate::secret;
@@ -40,20 +41,20 @@ pub fn run(
 ) -> anyhow::Result<Outcome> {
     let output = args.output.clone();
     let settings = RunSettings::new(args, sources)?;
-    group::can_look().map_err(|error| cannot_look(&settings, &error))?;
+    process_tree::check_proc().map_err(|error| cannot_look(&settings, &error))?;
     let guard = guard.map_err(|error| cannot_guard(&settings, &error))?;
     if let Some(how) = &settings.hand_back {
-        guard.learn(how);
+        guard.set_hand_back(how);
     }
-    write_from_the_background();
-    prctl::set_name(group::NAME)?;
+    block_sigttou();
+    prctl::set_name(names::RLOCK)?;
     tell_of_default_node(&settings.lock.place, settings.lock.node_is_default, &output, Some(&settings.lock.key));
     block_on(run_async(&settings, inherited, guard))
 }
 
 async fn run_async(settings: &RunSettings, inherited: &Inherited, mut guard: Guard) -> anyhow::Result<Outcome> {
     let mut signals = Signals::catch(inherited)?;
-    signals.tolerated(&[guard.pid()]);
+    signals.reap_all_but(&[guard.pid()]);
     let nodes = open(&settings.lock.place, settings.lock.schedule.node_timeout())?;
     let waited = wait::for_lock(&nodes, &settings.lock, Purpose::Command(&settings.argv[0], &guard), &mut signals);
     // While the nodes are asked there is time for what else the command needs.
@@ -64,7 +65,7 @@ async fn run_async(settings: &RunSettings, inherited: &Inherited, mut guard: Gua
         Acquired::Over(outcome) => return Ok(outcome),
     };
     // What came between the wait and the command's start still means: do not run it.
-    if let Some(caught) = signals.ended() {
+    if let Some(caught) = signals.interruption() {
         cover.give_up(&settings.lock.report).await;
         return Ok(wait::ended_by(caught));
     }
@@ -101,7 +102,7 @@ fn start(
         // Processes whose parent ends become our children, and so are found however they changed group or session.
         prctl::set_child_subreaper(true)?;
     }
-    let before = if contain { group::own_children() } else { Vec::new() };
+    let before = if contain { process_tree::own_children() } else { Vec::new() };
     let nested = cover.listen(&settings.policy)?;
     let policy = cover.policy(settings.policy);
     tell(&mut image, settings, cover)?;
@@ -112,7 +113,7 @@ fn start(
     // What has been said stands above what the command prints, and is not erased below it.
     report::settle();
     let leader = Leader::start(image, inherited, guard, policy.guard_kills_at())?;
-    signals.tolerated(&[guard.pid(), leader.group()]);
+    signals.reap_all_but(&[guard.pid(), leader.group()]);
     let rlock = nix::unistd::getpid();
     let contain = if contain { Contain::Below { rlock, guard: guard.pid(), before } } else { Contain::No };
     Ok(Started { family: ProcessTree::new(leader.group(), contain), leader, policy, signals, alarm, nested })
@@ -138,7 +139,7 @@ fn mark(image: &mut Image, cover: &Cover) -> io::Result<Uuid> {
         return Ok(holding.token().as_uuid());
     }
     let mark = Uuid::new_v4();
-    image.set(group::MARK, mark.hyphenated().to_string().as_ref())?;
+    image.set(names::NESTED_MARK, mark.hyphenated().to_string().as_ref())?;
     Ok(mark)
 }
 

@@ -13,10 +13,11 @@ use crate::clock::{self, Alarm};
 use crate::command::released::report_release;
 use crate::exit::{Failure, Outcome};
 use crate::job::event::CaughtSignal;
-use crate::job::group::{LOOKS, ProcessTree};
 use crate::job::guard::Guard;
 use crate::job::nested::runs::NestedRuns;
 use crate::job::policy::{Action, Event, Policy, Reaction};
+use crate::job::polling;
+use crate::job::process_tree::ProcessTree;
 use crate::job::signals::Signals;
 use crate::job::spawn::Leader;
 use crate::job::terminal::Terminal;
@@ -75,9 +76,9 @@ impl Job {
         }
         self.terminal.take_back(self.family.group());
         // The command is dead, or has ended by itself and what it left is free to go on, whatever becomes of rlock now.
-        self.guard.dismiss();
+        self.guard.disarm();
         let freed = cover.release(&lock.report).await;
-        self.guard.reap();
+        self.guard.stop();
         self.leader.reap();
         watched.with_context(|| lock.key.to_string())?;
         match &freed {
@@ -155,7 +156,7 @@ impl Job {
     fn next_look(&mut self) -> Duration {
         let now = clock::now();
         let begin = *self.looks_since.get_or_insert(now);
-        (now.since(begin) / 8).clamp(LOOKS[0], LOOKS[1])
+        polling::pause(now.since(begin), polling::LONGEST_PAUSE)
     }
 
     /// In the time of grace the rest is only looked at; once killed, whoever appears is killed too.
@@ -178,13 +179,13 @@ impl Job {
             }
             return Ok(Some(Event::CaughtSignal(caught)));
         }
-        if self.guard.ensure().map_err(|error| unguarded(&error))? {
+        if self.guard.ensure_alive().map_err(|error| unguarded(&error))? {
             self.family.set_guard(self.guard.pid());
-            self.signals.tolerated(&[self.guard.pid(), self.leader.group()]);
+            self.signals.reap_all_but(&[self.guard.pid(), self.leader.group()]);
             report.step("guard", "the guard was killed or stopped; another is in its place");
         }
         let foreground = self.terminal.foreground(self.family.group());
-        Ok(match (self.leader.ending(), self.leader.stop()) {
+        Ok(match (self.leader.exit_status(), self.leader.stop_signal()) {
             (Some(ending), _) => Some(Event::Ended(ending, foreground)),
             (None, Some(signal)) => Some(Event::Stopped(signal, foreground)),
             (None, None) => None,
@@ -228,7 +229,7 @@ impl Job {
     fn tell_nested(&mut self) {
         let terms = self.policy.terms_of_nested();
         if let Some(nested) = &mut self.nested {
-            nested.tell(terms);
+            nested.send(terms);
         }
     }
 
@@ -236,7 +237,7 @@ impl Job {
     async fn end_nested(&mut self, cover: &mut Cover) {
         while self.nested.as_mut().is_some_and(|nested| nested.admit(None)) {
             if let Some(nested) = &mut self.nested {
-                nested.tell(None);
+                nested.send(None);
             }
             tokio::select! {
                 () = nested_changed(self.nested.as_ref()) => {}
@@ -249,7 +250,7 @@ impl Job {
         if self.policy.is_over() {
             return Ok(());
         }
-        self.guard.tell(self.policy.guard_kills_at()).map_err(|error| unguarded(&error))
+        self.guard.extend(self.policy.guard_kills_at()).map_err(|error| unguarded(&error))
     }
 
     fn act(&mut self, action: Action, cover: &Cover, report: &Reporter) {
@@ -288,7 +289,7 @@ impl Job {
     /// Returns when somebody has continued rlock, or at once if nobody could.
     fn suspend(&mut self, signal: Signal, whole_job: bool) -> Event {
         self.terminal.take_back(self.family.group());
-        let continued = self.signals.stop(signal, whole_job);
+        let continued = self.signals.suspend(signal, whole_job);
         Event::Resumed(self.terminal.foreground(self.family.group()), continued)
     }
 

@@ -1,4 +1,4 @@
-//! The nested rlock's end: the outer rlock, under whose lock our command runs.
+//! The nested rlock's end of the connection: the outer rlock, under whose lock our command runs.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -14,63 +14,61 @@ use crate::lock::fence::Fence;
 use crate::lock::schedule::Terms;
 use crate::lock::token::Token;
 
-/// An outer rlock that has welcomed us.
+/// The connection to an outer rlock that has welcomed us.
 pub struct OuterRun {
     connection: AsyncFd<Socket>,
     token: Token,
     last: Message,
-    /// The outer rlock has ended, and that has been told.
+    /// [`Update::End`] was returned.
     ended: bool,
 }
 
-/// Why the command cannot run under the outer lock, yet.
+/// Why the command cannot run under the outer lock yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unwelcome {
-    /// No rlock that we may reach listens for us: it gives the lock back, or runs elsewhere.
+pub enum JoinError {
+    /// No rlock that we can reach listens: it gives the lock back, or runs elsewhere.
     Refused,
-    /// The outer rlock takes no more connections just now.
+    /// The outer rlock's queue of connections is full.
     Busy,
 }
 
-/// What the outer rlock says.
+/// What has become of the outer lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Word {
-    /// When the command must be signalled and killed.
+pub enum Update {
+    /// The command must be signalled and killed at other times than before.
     Terms(Terms),
-    /// Kill it now: the outer rlock has ended, or gives up the lock.
+    /// The outer rlock has ended or gives up the lock: the command must be killed now.
     End,
 }
 
 impl OuterRun {
-    /// Asks the rlock that holds the lock of `token` whether we may run under it. Returns when it has said so.
-    pub async fn join(token: Token) -> Result<Self, Unwelcome> {
+    /// Asks the rlock that holds the lock of `token` to let us run under it, and waits for its welcome.
+    pub async fn join(token: Token) -> Result<Self, JoinError> {
         let connection = match connected(token) {
             Ok(connection) => connection,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Unwelcome::Busy),
-            Err(_) => return Err(Unwelcome::Refused),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(JoinError::Busy),
+            Err(_) => return Err(JoinError::Refused),
         };
         match read(&connection).await {
             Some(last) => Ok(Self { connection, token, last, ended: false }),
-            None => Err(Unwelcome::Refused),
+            None => Err(JoinError::Refused),
         }
     }
 
-    /// The outer lock's token.
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// The outer lock's fence.
     pub fn fence(&self) -> Fence {
         self.last.fence
     }
 
-    /// Length of the outer lock's leases.
+    /// Lease length of the outer lock.
     pub fn ttl(&self) -> Duration {
         self.last.ttl
     }
 
-    /// The terms that were heard last.
+    /// The terms received last.
     pub fn terms(&self) -> Terms {
         self.last.terms
     }
@@ -80,17 +78,17 @@ impl OuterRun {
         self.connection.as_raw_fd()
     }
 
-    /// The next word of the outer rlock. May be dropped and called again.
-    pub async fn next(&mut self) -> Word {
+    /// Returns the next update. Cancel safe.
+    pub async fn next(&mut self) -> Update {
         if self.ended {
             return std::future::pending().await;
         }
         if let Some(message) = read(&self.connection).await {
             self.last = message;
-            return Word::Terms(message.terms);
+            return Update::Terms(message.terms);
         }
         self.ended = true;
-        Word::End
+        Update::End
     }
 }
 
@@ -98,7 +96,7 @@ fn connected(token: Token) -> io::Result<AsyncFd<Socket>> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let ours = Socket(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(error)?);
     let token = token.as_uuid();
-    // By this name the guard of an outer rlock that was killed sees that we are left.
+    // If the outer rlock is killed, its guard finds us by this name.
     let own = nested_names(token) + &Uuid::new_v4().simple().to_string();
     bind(ours.as_raw_fd(), &address(&own).map_err(error)?).map_err(error)?;
     connect(ours.as_raw_fd(), &address(&name(token)).map_err(error)?).map_err(error)?;
@@ -109,7 +107,7 @@ fn connected(token: Token) -> io::Result<AsyncFd<Socket>> {
     Ok(unsafe { AsyncFd::register_with_interest(ours, Interest::READABLE) }?)
 }
 
-/// The next message; `None` at the end.
+/// Returns the next message; `None` at the end.
 async fn read(connection: &AsyncFd<Socket>) -> Option<Message> {
     loop {
         match connection.get_ref().read() {

@@ -1,4 +1,4 @@
-//! The outer rlock's end: who is nested in our command.
+//! The outer rlock's end of the connections: the runs that are nested in our command.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -18,13 +18,13 @@ use crate::lock::instant::Instant;
 use crate::lock::schedule::Terms;
 use crate::lock::token::Token;
 
-/// The most nested runs at a time, so that descriptors are left for the nodes.
-const MOST: usize = 256;
+/// Nested runs at a time, so that descriptors are left for the nodes.
+const MAX_RUNS: usize = 256;
 
-/// The most connections that are accepted in one go. Those left are closed with the listener, unwelcomed.
-const AT_ONCE: usize = 64;
+/// Connections accepted in one go. Closing the listener closes the rest, unwelcomed.
+const MAX_ACCEPTS: usize = 64;
 
-/// How long nested runs that must be dead may take to be gone before that is said.
+/// Time that nested runs get to end, once they must kill their commands, before rlock reports them.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The nested runs that rely on our lease.
@@ -33,31 +33,31 @@ pub struct NestedRuns {
     runs: Vec<Run>,
     fence: Fence,
     ttl: Duration,
-    /// There is no room for another run: the listener is left alone until the next look, and those in it wait.
+    /// There is no room for another run: connections wait in the listener until the next [`NestedRuns::admit`].
     full: bool,
-    /// When it is to be said that some run is still there after its kill.
+    /// When to report that a run is still there.
     overdue_at: Instant,
 }
 
 /// A nested run.
 struct Run {
     connection: AsyncFd<Socket>,
-    /// The terms that it was told last; `None` once it was told to end.
-    told: Option<Terms>,
+    /// The terms sent last; `None` once it was sent the end.
+    sent: Option<Terms>,
 }
 
 impl NestedRuns {
-    /// Listens for runs nested in a command that is about to be started under the lock of `token`.
+    /// Listens for runs nested in the command that is about to start under the lock of `token`.
     pub fn listen(token: Token, fence: Fence, ttl: Duration) -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(error)?;
         bind(listener.as_raw_fd(), &address(&name(token.as_uuid())).map_err(error)?).map_err(error)?;
         listen(&listener, Backlog::MAXCONN).map_err(error)?;
-        let listener = watched(listener)?;
+        let listener = register(listener)?;
         Ok(Self { listener, runs: Vec::new(), fence, ttl, full: false, overdue_at: Instant::NEVER })
     }
 
-    /// Returns when a run has come or gone, perhaps. May be dropped and called again.
+    /// Waits until a run may have connected or ended. Cancel safe.
     pub async fn changed(&self) {
         std::future::poll_fn(|cx| {
             let listens = !self.full && is_readable(&self.listener, cx);
@@ -67,30 +67,32 @@ impl NestedRuns {
         .await;
     }
 
-    /// Forgets the runs that have ended, and welcomes new ones with the terms `welcome`; `None`: closes their connections.
-    /// Whether any run is left. A run that was welcomed starts its command, so the policy must hear of it before the lock is
-    /// given back.
+    /// Forgets the runs that have ended and welcomes new ones with `welcome`; `None` closes their connections. Returns
+    /// whether any run is left.
+    ///
+    /// A welcomed run starts its command, so the policy must hear of it before the lock is given back.
     pub fn admit(&mut self, welcome: Option<Terms>) -> bool {
-        // A run sends nothing: what can be read is its end, or no rlock.
+        // A run sends nothing: if there is something to read, it has ended or is no rlock.
         self.runs.retain(|run| matches!(run.connection.get_ref().read(), Read::Nothing));
         self.accept(welcome);
         !self.runs.is_empty()
     }
 
-    /// Tells all runs `terms`; `None`: to kill their commands at once. Admits none.
-    pub fn tell(&mut self, terms: Option<Terms>) {
+    /// Sends `terms` to all runs; `None` makes them kill their commands at once. Admits none.
+    pub fn send(&mut self, terms: Option<Terms>) {
         let (fence, ttl) = (self.fence, self.ttl);
         for run in &mut self.runs {
             match terms {
-                // A run that is stopped reads nothing, and its guard goes by what it read last. It is told the next change
-                // again.
-                Some(terms) if run.told.is_some_and(|told| told != terms) => {
-                    let told = tell(run.connection.get_ref(), &Message { fence, ttl, terms });
-                    run.told = told.map_or(run.told, |_| Some(terms));
+                // A stopped run reads nothing, and its guard obeys the terms that it read last. If the send fails, the next
+                // change is sent again.
+                Some(terms) if run.sent.is_some_and(|sent| sent != terms) => {
+                    if send_message(run.connection.get_ref(), &Message { fence, ttl, terms }).is_ok() {
+                        run.sent = Some(terms);
+                    }
                 }
-                None if run.told.is_some() => {
+                None if run.sent.is_some() => {
                     let _ = shutdown(run.connection.as_raw_fd(), Shutdown::Write);
-                    run.told = None;
+                    run.sent = None;
                     self.overdue_at = self.overdue_at.min(clock::now() + PATIENCE);
                 }
                 _ => {}
@@ -100,13 +102,13 @@ impl NestedRuns {
 
     fn accept(&mut self, welcome: Option<Terms>) {
         self.full = false;
-        for _ in 0..AT_ONCE {
-            if self.runs.len() >= MOST {
+        for _ in 0..MAX_ACCEPTS {
+            if self.runs.len() >= MAX_RUNS {
                 self.full = true;
                 return;
             }
             let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-            // SAFETY: the kernel made this descriptor for us in this call; nothing else knows of it.
+            // SAFETY: the kernel made this descriptor for us in this call; nothing else owns it.
             let accepted = accept4(self.listener.as_raw_fd(), flags).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
             let connection = match accepted {
                 Ok(connection) => Socket(connection),
@@ -118,20 +120,20 @@ impl NestedRuns {
                 }
             };
             let Some(terms) = welcome.filter(|_| connection.is_trusted()) else { continue };
-            let Ok(connection) = watched(connection.0) else { continue };
+            let Ok(connection) = register(connection.0) else { continue };
             let welcome = Message { fence: self.fence, ttl: self.ttl, terms };
-            if tell(connection.get_ref(), &welcome).is_ok() {
-                self.runs.push(Run { connection, told: Some(terms) });
+            if send_message(connection.get_ref(), &welcome).is_ok() {
+                self.runs.push(Run { connection, sent: Some(terms) });
             }
         }
     }
 
-    /// When [`NestedRuns::is_overdue`] is to be asked.
+    /// The instant at which to call [`NestedRuns::is_overdue`].
     pub fn overdue_at(&self) -> Instant {
         self.overdue_at
     }
 
-    /// Whether a run is still there long after it was told to end. True once.
+    /// Whether a run is still there long after it was sent the end. True once.
     pub fn is_overdue(&mut self) -> bool {
         if clock::now() < self.overdue_at {
             return false;
@@ -141,16 +143,16 @@ impl NestedRuns {
     }
 }
 
-fn watched(socket: OwnedFd) -> io::Result<AsyncFd<Socket>> {
+fn register(socket: OwnedFd) -> io::Result<AsyncFd<Socket>> {
     // SAFETY: the socket owns its descriptor, always names the same one, and closes it only when dropped.
     Ok(unsafe { AsyncFd::register_with_interest(Socket(socket), Interest::READABLE) }?)
 }
 
-fn tell(socket: &Socket, message: &Message) -> nix::Result<usize> {
+fn send_message(socket: &Socket, message: &Message) -> nix::Result<usize> {
     send(socket.as_raw_fd(), &message.encode(), MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL)
 }
 
-/// Whether there is something to read, an end or a connection. If not, `cx` is woken by it.
+/// Whether there is a message, an end or a connection. If not, the next one wakes `cx`.
 fn is_readable(socket: &AsyncFd<Socket>, cx: &mut Context<'_>) -> bool {
     loop {
         match socket.poll_read_ready(cx) {
@@ -165,7 +167,7 @@ fn has_something(socket: &Socket) -> bool {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use std::os::fd::AsFd;
     let mut fds = [PollFd::new(socket.0.as_fd(), PollFlags::POLLIN)];
-    // What cannot be asked is looked at.
+    // A failed poll counts as readable: the read that follows reports the error.
     poll(&mut fds, PollTimeout::ZERO) != Ok(0)
 }
 
@@ -180,22 +182,22 @@ mod tests {
         Terms { signal_at: at, kill_at: at, ends: at }
     }
 
-    /// A run that is admitted starts its command. An admission that the caller does not hear of would be left behind.
+    /// An admitted run starts its command. If `send` admitted one too, the caller would not hear of it.
     #[test]
-    fn a_run_is_welcomed_by_an_admission_alone_and_is_told_what_follows() {
+    fn a_run_is_welcomed_by_admit_alone_and_is_sent_later_terms() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
             let (token, fence) = (Token::fresh(), Fence::FIRST);
             let mut runs = NestedRuns::listen(token, fence, Duration::from_secs(30)).unwrap();
             let mut joining = Box::pin(OuterRun::join(token));
             assert!(futures_util::poll!(&mut joining).is_pending(), "it is connected");
-            runs.tell(Some(terms(1)));
+            runs.send(Some(terms(1)));
             tokio::task::yield_now().await;
             assert!(futures_util::poll!(&mut joining).is_pending(), "it is not welcomed");
             assert!(runs.admit(Some(terms(2))));
             let Ok(mut run) = joining.await else { panic!("it was refused") };
             assert_eq!(run.terms(), terms(2));
-            runs.tell(Some(terms(3)));
+            runs.send(Some(terms(3)));
             run.next().await;
             assert_eq!(run.terms(), terms(3));
             drop(run);

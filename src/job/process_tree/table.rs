@@ -1,9 +1,9 @@
-//! All processes, as /proc shows them at one look.
+//! All processes, as one scan of /proc shows them.
 //!
-//! A number is a process' own only while the process lasts: the kernel gives it to another one afterwards. A process is
-//! therefore known by its number and the time at which it began.
+//! The kernel reuses pids, so a process is identified by its pid and the time at which it began.
 
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -11,47 +11,48 @@ use std::path::Path;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, SysconfVar, getpgid, getpgrp, getpid, getsid, sysconf};
 
-use super::group::GUARD_NAME;
+use crate::job::names;
 use crate::lock::instant::Instant;
+use crate::lock::outer;
 
 /// When a process began, in the kernel's ticks since boot (proc(5): `starttime`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) struct Start(pub(super) u64);
+pub(in crate::job) struct Start(pub(super) u64);
 
 impl Start {
-    /// Later than any.
+    /// Later than any other.
     pub(super) const UNKNOWN: Self = Self(u64::MAX);
 
-    /// What /proc shows for a process that begins at `at`. `None` if /proc reckons otherwise than our clock, as some
-    /// kernels do in a time namespace. It is asked about this process, which began at about `born`.
-    pub(super) fn at(at: Instant, born: Instant) -> Option<Self> {
+    /// Returns what /proc shows for a process that begins at `at`. `None` if /proc and our clock disagree about this very
+    /// process, which began at about `born`: some kernels do in a time namespace.
+    pub(in crate::job) fn at(at: Instant, born: Instant) -> Option<Self> {
         let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok())?;
         let ticks = |at: Instant| u128::from(at.as_nanos()) * u128::from(per_second) / NANOS_PER_SECOND;
         let shown = start_of(getpid())?;
-        let agrees_with_leading = ticks(born).abs_diff(shown.0.into()) <= per_second.into();
-        u64::try_from(ticks(at)).ok().filter(|_| agrees_with_leading).map(Self)
+        let agrees = ticks(born).abs_diff(shown.0.into()) <= per_second.into();
+        u64::try_from(ticks(at)).ok().filter(|_| agrees).map(Self)
     }
 }
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
-/// What tells a process from all others, earlier and later ones included.
+/// Distinguishes a process from all others, earlier and later ones included.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Identity {
     pub(super) pid: Pid,
     pub(super) start: Option<Start>,
 }
 
-/// One line of /proc.
+/// One process of /proc.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Process {
     pub(super) pid: Pid,
     pub(super) parent: Pid,
     pub(super) group: Pid,
     pub(super) name: String,
-    /// A zombie runs no more, but still says who its parent is.
+    /// A zombie cannot run, but still names its parent.
     pub(super) dead: bool,
-    /// Unknown of another user's process where /proc hides it (`hidepid=1`).
+    /// `None` for another user's process that /proc hides (`hidepid=1`).
     pub(super) start: Option<Start>,
 }
 
@@ -60,23 +61,26 @@ impl Process {
         Identity { pid: self.pid, start: self.start }
     }
 
-    pub(super) fn is_a_guard(&self) -> bool {
-        self.name.as_bytes() == GUARD_NAME.to_bytes()
+    pub(super) fn is_named(&self, name: &CStr) -> bool {
+        self.name.as_bytes() == name.to_bytes()
     }
 
-    /// Sends it `signal`, unless its number is another's by now. A process of unknown start gets nothing.
+    /// Sends it `signal`, unless its pid was reused. A process of unknown start gets nothing.
     pub(super) fn send(&self, signal: Signal) {
         if self.start.is_some() && start_of(self.pid) == self.start {
             let _ = kill(self.pid, signal);
         }
     }
 
-    /// Whether the environment in which it was started has `mark`: the token of a lock, or the mark of a nested run. `None` if
-    /// it cannot be read.
+    /// Whether its initial environment has `mark`: the token of a lock, or the mark of a nested run. `None` if that cannot be
+    /// read.
     pub(super) fn carries(&self, mark: &str) -> Option<bool> {
-        const NAMES: [&[u8]; 3] = [b"RLOCK_TOKEN=", b"RLOCK_HELD=", b"RLOCK_NESTED="];
+        const VARIABLES: [&str; 3] = ["RLOCK_TOKEN", outer::VARIABLE, names::NESTED_MARK];
+        let is_of = |entry: &[u8], name: &str| {
+            entry.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
+        };
         let names_it = |entry: &[u8]| {
-            NAMES.iter().any(|name| entry.starts_with(name))
+            VARIABLES.iter().any(|name| is_of(entry, name))
                 && entry.windows(mark.len()).any(|part| part == mark.as_bytes())
         };
         let environment = std::fs::read(format!("/proc/{}/environ", self.pid)).ok()?;
@@ -84,21 +88,20 @@ impl Process {
     }
 }
 
-/// The table.
-pub(super) struct Processes {
+pub(super) struct ProcessTable {
     pub(super) list: Vec<Process>,
-    places: HashMap<Pid, usize>,
+    index: HashMap<Pid, usize>,
 }
 
-impl Processes {
+impl ProcessTable {
     pub(super) fn new(list: Vec<Process>) -> Self {
-        let places = list.iter().enumerate().map(|(place, p)| (p.pid, place)).collect();
-        Self { list, places }
+        let index = list.iter().enumerate().map(|(place, p)| (p.pid, place)).collect();
+        Self { list, index }
     }
 
-    /// Reads /proc. What cannot be read is an error, since it may be a process of ours; one that has ended is left out.
-    pub(super) fn look() -> io::Result<Self> {
-        can_look()?;
+    /// Reads /proc. Leaves out processes that have ended. One that cannot be read is an error: it may be the command's.
+    pub(super) fn scan() -> io::Result<Self> {
+        check_proc()?;
         let mut list = Vec::new();
         for entry in std::fs::read_dir("/proc")? {
             let entry = entry?;
@@ -108,7 +111,7 @@ impl Processes {
             match std::fs::read(entry.path().join("stat")) {
                 Ok(stat) => list.extend(process(&stat)),
                 Err(error) if has_ended(&error) => {}
-                // Another user's, with hidepid=1: its group is all that is known of it.
+                // Another user's process, with hidepid=1: only its group is known.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => list.extend(hidden(pid)),
                 Err(error) => return Err(error),
             }
@@ -117,13 +120,13 @@ impl Processes {
     }
 
     pub(super) fn get(&self, pid: Pid) -> Option<&Process> {
-        self.places.get(&pid).map(|place| &self.list[*place])
+        self.index.get(&pid).map(|place| &self.list[*place])
     }
 
-    /// The process, its parent, and so on.
-    pub(super) fn line_of(&self, process: &Process) -> Vec<Pid> {
+    /// Returns the process, its parent, and so on.
+    pub(super) fn ancestors(&self, process: &Process) -> Vec<Pid> {
         let parent = |pid: &Pid| self.get(*pid).map(|p| p.parent);
-        // What is read is not one moment's, so a circle is possible in theory; no line is longer than the table.
+        // A scan is not atomic, so a circle is possible in theory; no line is longer than the table.
         std::iter::successors(Some(process.pid), parent).take(self.list.len() + 1).collect()
     }
 }
@@ -137,21 +140,21 @@ fn hidden(pid: Pid) -> Option<Process> {
     Some(Process { pid, parent: Pid::from_raw(0), group, name: String::new(), dead: false, start: None })
 }
 
-/// Whether the end of processes can be seen here at all, with the descriptors that we have left: /proc is there, and speaks
-/// of the numbers that kill(2) takes. One that belongs to another PID namespace knows this very process by another number.
-pub fn can_look() -> io::Result<()> {
+/// Checks that /proc can be read with the descriptors that are left, and that it shows the pids which kill(2) takes. A /proc
+/// of another PID namespace has another pid for this very process.
+pub fn check_proc() -> io::Result<()> {
     let _directory = File::open("/proc")?;
     let mut stat = Vec::new();
     File::open("/proc/self/stat")?.read_to_end(&mut stat)?;
     let ours = [Ok(getpid()), Ok(getpgrp()), getsid(None)].map(|number| number.ok().map(Pid::as_raw));
-    if said_of_us(&stat) == ours.map(|number| number.map(i64::from)) {
+    if ids_in(&stat) == ours.map(|number| number.map(i64::from)) {
         return Ok(());
     }
     Err(io::Error::new(io::ErrorKind::InvalidData, "it belongs to another PID namespace"))
 }
 
-/// Process, group and session of a line of /proc.
-fn said_of_us(stat: &[u8]) -> [Option<i64>; 3] {
+/// Process, group and session in a line of /proc.
+fn ids_in(stat: &[u8]) -> [Option<i64>; 3] {
     let text = String::from_utf8_lossy(stat);
     let pid = text.split(' ').next().and_then(|number| number.parse().ok());
     let fields: Vec<&str> = text.rsplit_once(") ").map(|(_, rest)| rest.split(' ').collect()).unwrap_or_default();
@@ -159,14 +162,14 @@ fn said_of_us(stat: &[u8]) -> [Option<i64>; 3] {
     [pid, number(2), number(3)]
 }
 
-/// The children of this process, zombies included.
+/// Returns the children of this process, zombies included.
 pub fn own_children() -> Vec<Identity> {
     let text = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
     let pids = text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).map(Pid::from_raw);
     pids.map(|pid| Identity { pid, start: start_of(pid) }).collect()
 }
 
-/// When the process that has the number now began; `None` if there is none, or none that can be seen.
+/// Returns when the process of this pid began; `None` if there is none, or /proc hides it.
 pub(super) fn start_of(pid: Pid) -> Option<Start> {
     process(&std::fs::read(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?)?.start
 }
@@ -214,8 +217,8 @@ mod tests {
     }
 
     #[test]
-    fn a_proc_of_this_namespace_tells_of_this_process_and_of_when_it_began() {
-        can_look().expect("/proc");
+    fn proc_of_this_namespace_shows_this_process_and_its_start() {
+        check_proc().expect("/proc");
         let us = start_of(getpid()).expect("our own line");
         let born = Instant::from_nanos(us.0 * 10_000_000);
         let at = |at| Start::at(at, born).expect("a clock that agrees");
@@ -229,16 +232,16 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_that_proc_has_for_us_are_read_whatever_our_name_is() {
-        assert_eq!(said_of_us(b"7 (a) S 9 9) S 1 42 41 0"), [Some(7), Some(42), Some(41)]);
-        assert_eq!(said_of_us(b""), [None; 3]);
+    fn our_ids_are_read_whatever_our_name_is() {
+        assert_eq!(ids_in(b"7 (a) S 9 9) S 1 42 41 0"), [Some(7), Some(42), Some(41)]);
+        assert_eq!(ids_in(b""), [None; 3]);
     }
 
     #[test]
     fn a_signal_is_not_sent_to_another_process_of_the_same_number() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
         let pid = Pid::from_raw(child.id().cast_signed());
-        let seen = Processes::look().expect("/proc").get(pid).cloned().expect("the child");
+        let seen = ProcessTable::scan().expect("/proc").get(pid).cloned().expect("the child");
         let earlier = Process { start: seen.start.map(|Start(ticks)| Start(ticks - 1)), ..seen.clone() };
         earlier.send(Signal::SIGKILL);
         Process { start: None, ..seen.clone() }.send(Signal::SIGKILL);

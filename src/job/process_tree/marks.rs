@@ -4,15 +4,15 @@ use std::collections::HashMap;
 
 use nix::unistd::getpid;
 
-use super::super::processes::{Identity, Process, Processes, Start};
+use super::table::{Identity, Process, ProcessTable, Start};
 
-/// The mark, and which processes have it.
+/// The mark, and the processes that have it.
 #[derive(Clone, Debug)]
 pub(super) struct Marks {
     token: String,
     /// No process that began before the command has it.
     since: Start,
-    /// Environments that were read already: a process is asked once, and is not lost sight of if it clears its own.
+    /// Environments read so far. Each is read once: a process that clears its own is still known.
     read: HashMap<Identity, bool>,
 }
 
@@ -21,7 +21,7 @@ impl Marks {
         Self { token: token.to_owned(), since, read: HashMap::new() }
     }
 
-    /// Whether `process` has the mark, and is not the one that asks.
+    /// Whether `process` has the mark and is not the calling process.
     pub(super) fn are_on(&mut self, process: &Process) -> bool {
         if process.pid == getpid() || process.start.is_none_or(|start| start < self.since) {
             return false;
@@ -29,14 +29,14 @@ impl Marks {
         if let Some(known) = self.read.get(&process.identity()) {
             return *known;
         }
-        // One that is being exec'd has no environment for a moment, and is asked again.
+        // During exec a process has no environment for a moment: the next scan reads it again.
         let Some(carries) = process.carries(&self.token) else { return false };
         self.read.insert(process.identity(), carries);
         carries
     }
 
-    /// Keeps what was read of those in `all`.
-    pub(super) fn forget_the_gone(&mut self, all: &Processes) {
+    /// Drops what was read of processes that are not in `all`.
+    pub(super) fn forget_ended(&mut self, all: &ProcessTable) {
         self.read.retain(|identity, _| all.get(identity.pid).is_some_and(|p| p.identity() == *identity));
     }
 }
@@ -62,8 +62,8 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(marks.are_on(&process(100)), "what is known is kept");
-        assert!(!marks.are_on(&process(101)), "of another process of this number nothing is known");
-        marks.forget_the_gone(&Processes::new(vec![process(101)]));
+        assert!(!marks.are_on(&process(101)), "nothing is known of another process of this number");
+        marks.forget_ended(&ProcessTable::new(vec![process(101)]));
         assert!(!marks.are_on(&process(100)));
     }
 }

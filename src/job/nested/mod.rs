@@ -1,17 +1,17 @@
-//! An outer rlock and the runs that are nested in its command: how they know each other.
+//! The connection between an outer rlock and the runs that are nested in its command.
 //!
 //! 1. The outer rlock listens on an abstract unix socket that is named after its token ([`runs`]).
 //! 2. A nested rlock whose attempt meets that token at the nodes connects, and starts its command once it is welcomed
 //!    ([`outer`]).
-//! 3. The outer rlock says when the nested command must be signalled and killed, and says it again at each change. The
-//!    nested rlock and its guard enforce that on their own, so an outer rlock that stalls covers its lease like any other.
-//! 4. The end of the connection is the end of the outer rlock, or its order: the nested command is killed at once.
-//! 5. The guard of the nested rlock has the connection too. The outer rlock sees the end of it only when the nested
-//!    command is dead or free to go on, and gives the lock back only when no connection is left.
+//! 3. The outer rlock sends the terms: when the nested command must be signalled and killed. It sends them again at each
+//!    change. The nested rlock and its guard enforce them on their own, even if the outer rlock stalls.
+//! 4. If the connection ends, the outer rlock has ended or wants the nested command killed: it is killed at once.
+//! 5. The guard of the nested rlock has the connection too. So the outer rlock sees its end only when the nested command
+//!    is dead or free to go on, and gives the lock back only when no connection is left.
 //! 6. The nested end of a connection has a name of its own. If the outer rlock is killed, its guard finds those names in
 //!    /proc/net/unix, and lets the lock go only when none is left ([`outlast`]).
 //!
-//! `SOCK_SEQPACKET` keeps messages apart and tells the end of the peer.
+//! `SOCK_SEQPACKET` keeps message boundaries and reports the peer's end.
 
 pub mod outer;
 pub mod runs;
@@ -25,15 +25,16 @@ use nix::sys::socket::{MsgFlags, UnixAddr, getsockopt, recv};
 use nix::unistd::Uid;
 use uuid::Uuid;
 
-use super::group::LOOKS;
+use super::polling::{self, SHORTEST_PAUSE};
+use crate::clock;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::schedule::Terms;
 
-/// Length of a message: four numbers.
+/// Length of a message in bytes: four numbers.
 const LENGTH: usize = 32;
 
-/// What an outer rlock says: the welcome, and each later change of its terms.
+/// A message of an outer rlock: the welcome, or a later change of its terms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Message {
     fence: Fence,
@@ -61,7 +62,7 @@ impl Message {
     }
 }
 
-/// The listener's name. Another format of messages needs another number in it.
+/// The listener's name. Its number is the version of the message format.
 fn name(token: Uuid) -> String {
     format!("rlock/1/{}", token.hyphenated())
 }
@@ -70,18 +71,18 @@ fn address(name: &str) -> nix::Result<UnixAddr> {
     UnixAddr::new_abstract(name.as_bytes())
 }
 
-/// What the name of a nested end begins with.
+/// The prefix of the nested ends' names.
 fn nested_names(token: Uuid) -> String {
     name(token) + "/"
 }
 
-/// For the guard of an outer rlock that has died: returns when no run is left that was nested under the lock of `token`.
-/// False if that cannot be seen.
+/// Returns true once no run is left that was nested under the lock of `token`, false if /proc cannot be read. For the guard
+/// of an outer rlock that has died.
 pub(super) fn outlast(token: Uuid) -> bool {
     let wanted = format!("@{}", nested_names(token));
     let is_left = |sockets: &[u8]| sockets.windows(wanted.len()).any(|text| text == wanted.as_bytes());
-    let (mut pause, mut absent) = (LOOKS[0], 0);
-    // The table is not read as one moment: sockets that come and go may hide one. So two looks must agree.
+    let (begin, mut absent) = (clock::now(), 0);
+    // The table is not read atomically: sockets that come and go may hide one. So two polls must agree.
     while absent < 2 {
         match std::fs::read("/proc/net/unix") {
             Ok(sockets) if is_left(&sockets) => absent = 0,
@@ -89,14 +90,14 @@ pub(super) fn outlast(token: Uuid) -> bool {
             Err(_) => return false,
         }
         if absent < 2 {
-            std::thread::sleep(if absent == 0 { pause } else { LOOKS[0] });
+            let pause = polling::pause(clock::now().since(begin), polling::LONGEST_PAUSE);
+            std::thread::sleep(if absent == 0 { pause } else { SHORTEST_PAUSE });
         }
-        pause = (pause * 2).min(LOOKS[1]);
     }
     true
 }
 
-/// A socket, as tokio's `AsyncFd` wants it.
+/// A socket with the trait that tokio's `AsyncFd` needs.
 #[derive(Debug)]
 struct Socket(OwnedFd);
 
@@ -106,18 +107,17 @@ impl AsRawFd for Socket {
     }
 }
 
-/// What a read without waiting gave.
+/// The result of a read that does not block.
 enum Read {
     Message([u8; LENGTH]),
-    /// Nothing has come yet.
     Nothing,
-    /// The peer has closed its end, or speaks another language.
+    /// The peer has closed its end, or sent what is no message.
     End,
 }
 
 impl Socket {
     fn read(&self) -> Read {
-        // One byte more than a message, so that a longer one is told from it.
+        // One byte more than a message, so that a longer one is recognised.
         let mut bytes = [0; LENGTH + 1];
         loop {
             return match recv(self.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
@@ -129,7 +129,7 @@ impl Socket {
         }
     }
 
-    /// Whether the peer runs as us or as root: who else learns a token must not be able to keep a lock, or to offer one.
+    /// Whether the peer runs as our user or as root. Any other user who learns a token must not keep a lock or offer one.
     fn is_trusted(&self) -> bool {
         let peer = getsockopt(&self.0, PeerCredentials).map(|peer| Uid::from_raw(peer.uid()));
         peer.is_ok_and(|user| user.is_root() || user == Uid::effective())

@@ -1,29 +1,28 @@
 //! One process group, and whether its number is still its own.
 //!
-//! The kernel gives a group's number to another process once the group is empty and its leader reaped. While rlock lives,
-//! its unreaped leader reserves the number. A guard whose rlock has died has no such hold: it must look, and must never
-//! signal a number that may be another's.
+//! The kernel reuses a group's number once the group is empty and its leader reaped. While rlock lives, its unreaped leader
+//! reserves the number. A guard whose rlock has died has no such hold, and must never signal a number that may be reused.
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpgid};
 
-use super::super::processes::{Identity, Process, Processes, Start, start_of};
+use super::table::{Identity, Process, ProcessTable, Start, start_of};
 
-/// A process group, followed from look to look.
+/// A process group, followed from scan to scan.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     number: Pid,
     /// The leader began no later than this. A process of this number that began later is a stranger.
     leader_began_by: Start,
-    /// Members at the last look, zombies included: they hold the number too. `None` before the first look.
+    /// Members at the last scan, zombies included: they reserve the number too. `None` before the first scan.
     members: Option<Vec<Identity>>,
-    /// It was seen empty, or its number with another process. It is never looked for or signalled again.
+    /// A scan found it empty or its number reused. It is never followed or signalled again.
     over: bool,
     killed: bool,
 }
 
 impl Group {
-    /// The group that was led by process `number` at `leader_began_by`, or later.
+    /// The group that process `number` leads, which began at `leader_began_by` or before.
     pub(super) fn new(number: Pid, leader_began_by: Start) -> Self {
         Self { number, leader_began_by, members: None, over: false, killed: false }
     }
@@ -36,9 +35,11 @@ impl Group {
         self.over
     }
 
-    /// Decides whether the number is still this group's. It is so while the leader has it. Once the leader is reaped, the
-    /// group goes on if a member of the last look is still in it: a number is not given away before its group is empty.
-    pub(super) fn follow(&mut self, all: &Processes) {
+    /// Decides whether the number is still this group's.
+    /// 1. It is, while the leader has it.
+    /// 2. Once the leader is reaped, it is if a member of the last scan is still in the group: the kernel reuses a number
+    ///    only after its group is empty.
+    pub(super) fn follow(&mut self, all: &ProcessTable) {
         if self.over {
             return;
         }
@@ -52,12 +53,12 @@ impl Group {
         self.members = Some(members);
     }
 
-    /// Whether `process`, of a table that was followed, belongs. The leader does, whatever group it has joined.
-    pub(super) fn has(&self, process: &Process) -> bool {
+    /// Whether `process`, of a table that was followed, is a member. The leader is one in whatever group.
+    pub(super) fn contains(&self, process: &Process) -> bool {
         !self.over && (process.group == self.number || process.pid == self.number)
     }
 
-    /// Sends `signal` to all of it by its number: for a group that was followed a moment ago, or whose leader is unreaped.
+    /// Sends `signal` to the group's number: only right after a scan, or while the leader is unreaped.
     pub(super) fn send(&self, signal: Signal) {
         if self.over {
             return;
@@ -69,22 +70,21 @@ impl Group {
         }
     }
 
-    /// Stops all of it, unless its number is seen with a stranger.
+    /// Sends SIGSTOP to the group, unless its number is found reused.
     pub(super) fn stop(&mut self) {
         self.over |= start_of(self.number).is_some_and(|start| start > self.leader_began_by);
         self.send(Signal::SIGSTOP);
     }
 
-    /// Kills all of it, once: the kernel lets no member that got SIGKILL fork, and one that may not be signalled now may
-    /// not be later.
+    /// Sends SIGKILL to the group, once: no member that got it can fork, and a member that rlock may not signal now will
+    /// refuse later signals too.
     pub(super) fn kill(&mut self) {
         if !std::mem::replace(&mut self.killed, true) {
             self.send(Signal::SIGKILL);
         }
     }
 
-    /// Whether the kernel knows no process by its number, neither as a group nor as a process: then it is over. Sends
-    /// nothing.
+    /// Whether the kernel knows neither a group nor a process of this number: then the group is over. Sends nothing.
     pub(super) fn is_unknown(&mut self) -> bool {
         let unknown = |result| result == Err(nix::Error::ESRCH);
         self.over |= unknown(killpg(self.number, None)) && unknown(kill(self.number, None));
@@ -102,13 +102,13 @@ mod tests {
         Group::new(Pid::from_raw(10), Start(100))
     }
 
-    /// Follows one table after the other; after each, the members that are believed to belong.
+    /// Follows the tables in turn; returns the members found in each.
     fn followed<const N: usize>(tables: [Vec<Process>; N]) -> Vec<Vec<i32>> {
         let mut group = group();
         let members = |list| {
-            let all = Processes::new(list);
+            let all = ProcessTable::new(list);
             group.follow(&all);
-            all.list.iter().filter(|p| group.has(p)).map(|p| p.pid.as_raw()).collect()
+            all.list.iter().filter(|p| group.contains(p)).map(|p| p.pid.as_raw()).collect()
         };
         tables.into_iter().map(members).collect()
     }
@@ -134,21 +134,21 @@ mod tests {
         let stranger = || began(entry(10, 1, 10, "stranger"), 101);
         let its_child = || began(entry(11, 10, 10, "its child"), 102);
         assert_eq!(followed([vec![leader()], vec![stranger(), its_child()]]), [vec![10], vec![]]);
-        assert_eq!(followed([vec![stranger()]]), [vec![0; 0]], "seen at the first look");
+        assert_eq!(followed([vec![stranger()]]), [vec![0; 0]], "found by the first scan");
         assert_eq!(followed([vec![leader()], vec![], vec![stranger()]]), [vec![10], vec![], vec![]]);
-        // The stranger has come and gone between two looks, and left a child.
+        // The stranger has come and gone between two scans, and left a child.
         assert_eq!(followed([vec![leader()], vec![its_child()]]), [vec![10], vec![]]);
     }
 
     #[test]
-    fn members_without_their_leader_are_known_from_the_look_before() {
+    fn members_without_their_leader_are_known_from_the_scan_before() {
         let member = |pid, start| began(entry(pid, 1, 10, "sleep"), start);
         let leader = began(entry(10, 1, 10, "sh"), 100);
         let tables = [
             vec![leader, member(11, 150)],
             vec![member(11, 150), member(12, 160)],
             vec![member(12, 160)],
-            // The number 12 was given away too.
+            // The number 12 was reused too.
             vec![member(12, 170)],
         ];
         assert_eq!(followed(tables), [vec![10, 11], vec![11, 12], vec![12], vec![]]);
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(followed([vec![member()], vec![], vec![member()]]), [vec![11], vec![], vec![]]);
         assert_eq!(followed([vec![], vec![member()]]), [vec![0; 0], vec![]]);
         let mut group = group();
-        group.follow(&Processes::new(vec![]));
+        group.follow(&ProcessTable::new(vec![]));
         assert!(group.is_over() && group.is_unknown());
     }
 

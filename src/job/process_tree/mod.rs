@@ -1,11 +1,12 @@
 //! The command's processes: signalling them, and knowing that none can run any more.
 //!
-//! They are the command's process group, the groups that rlocks nested inside it made for their commands, and with
-//! `--contain` whatever else the command started. They are read from /proc, since the kernel has no event for the end of
-//! processes that are not our children.
+//! They are the command's process group, the groups that nested rlocks made for their commands, and with `--contain`
+//! whatever else the command started. They are read from /proc: the kernel has no event for the end of processes that
+//! are not our children.
 
+mod group;
 mod marks;
-mod single;
+mod table;
 
 use std::io;
 use std::time::Duration;
@@ -13,36 +14,25 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid};
 
+use self::group::Group;
 use self::marks::Marks;
-use self::single::Group;
-pub use super::processes::{Identity, can_look, own_children};
-use super::processes::{Process, Processes, Start};
+pub(super) use self::table::Start;
+pub use self::table::{Identity, check_proc, own_children};
+use self::table::{Process, ProcessTable};
+use super::{names, polling};
 use crate::clock;
 
-/// The name that every rlock gives itself, by which an outer one knows it.
-pub const NAME: &std::ffi::CStr = c"rlock";
-
-/// The guard's name, which is how an outer rlock knows that it is no command.
-pub const GUARD_NAME: &std::ffi::CStr = c"rlock-guard";
-
-/// The variable that marks what the command of a nested run starts: the token is the outer command's too.
-pub const MARK: &str = "RLOCK_NESTED";
-
-/// Pauses between two looks at processes that are to end: often at first, seldom in the end.
-pub const LOOKS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
-
-/// The longest pause of a guard, which has nothing else to do than to wait for processes that it cannot kill.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The longest pause of a guard, which only waits for processes that it cannot kill.
+const LONGEST_GUARD_PAUSE: Duration = Duration::from_secs(5);
 
 /// The processes that must be dead before the lock can pass on.
 #[derive(Clone, Debug)]
 pub struct ProcessTree {
-    /// The command's own group.
     command: Group,
-    /// Groups of commands under rlocks nested in it.
+    /// Groups of commands under nested rlocks.
     nested: Vec<Group>,
     contain: Contain,
-    /// What the guard of a dead rlock goes by.
+    /// `None` while rlock lives: a guard needs them once rlock's death has cut the line of parents.
     marks: Option<Marks>,
 }
 
@@ -51,16 +41,14 @@ pub struct ProcessTree {
 pub enum Contain {
     /// They are not: without `--contain` they may go on.
     No,
-    /// They are below this rlock, which adopts orphans (`PR_SET_CHILD_SUBREAPER`).
+    /// By their ancestors: `rlock` adopts orphans (`PR_SET_CHILD_SUBREAPER`).
     Below {
-        /// rlock.
         rlock: Pid,
-        /// Its guard.
         guard: Pid,
-        /// Children that it had before: the program that became rlock had started them.
+        /// Children that the process had before it exec'd rlock.
         before: Vec<Identity>,
     },
-    /// rlock is dead and its orphans are init's: they are known by their [`Marks`].
+    /// By their [`Marks`]: rlock is dead, and init adopts its orphans.
     Marked,
 }
 
@@ -70,8 +58,8 @@ impl ProcessTree {
         Self { command: Group::new(group, Start::UNKNOWN), nested: Vec::new(), contain, marks: None }
     }
 
-    /// The same for a guard: rlock may be dead, and the leader reaped. What rlock's death may cut off is known by `token`.
-    /// The leader began no later than `began`, and what it started no sooner.
+    /// The same for a guard: rlock may be dead and the leader reaped. The leader began no later than `began`, and all
+    /// other processes no sooner. `token` marks them.
     pub(super) fn orphaned(group: Pid, began: Option<Start>, token: &str, contains: bool) -> Self {
         let contain = if contains { Contain::Marked } else { Contain::No };
         let marks = Marks::new(token, began.unwrap_or(Start(0)));
@@ -88,20 +76,20 @@ impl ProcessTree {
         self.command.number()
     }
 
-    /// A guard has taken the place of another.
+    /// Notes that another guard has replaced the old one.
     pub fn set_guard(&mut self, pid: Pid) {
         if let Contain::Below { guard, .. } = &mut self.contain {
             *guard = pid;
         }
     }
 
-    /// Sends `signal` to the command's group; rlocks nested in it pass it on by themselves. With `--contain` processes that
-    /// left the group get it too. For rlock alone: its unreaped leader reserves the group's number.
+    /// Sends `signal` to the command's group, and with `--contain` to processes that left it. Nested rlocks forward it
+    /// themselves. Only for rlock, whose unreaped leader reserves the group's number.
     pub fn send(&self, signal: Signal) {
         self.command.send(signal);
         if matches!(self.contain, Contain::Below { .. }) {
-            let Ok(all) = Processes::look() else { return };
-            let left = |p: &&Process| !self.command.has(p) && self.is_below(&all, p);
+            let Ok(all) = ProcessTable::scan() else { return };
+            let left = |p: &&Process| !self.command.contains(p) && self.is_below(&all, p);
             all.list
                 .iter()
                 .filter(left)
@@ -110,13 +98,13 @@ impl ProcessTree {
         }
     }
 
-    /// Kills them all.
-    /// 1. The group is stopped, so that nothing runs on while /proc is read.
-    /// 2. Nested groups are learned before the kill: the death of a nested rlock cuts the line to its command.
-    /// 3. What is known by then is killed before any environment is read, which may block.
+    /// Kills all processes of the tree.
+    /// 1. Stop the group, so that nothing runs on while /proc is read.
+    /// 2. Discover nested groups before the kill: the death of a nested rlock cuts the line to its command.
+    /// 3. Kill what is known by then before reading any environment, which may block.
     pub fn kill(&mut self) {
         self.command.stop();
-        if let Ok(all) = Processes::look() {
+        if let Ok(all) = ProcessTable::scan() {
             self.follow(&all);
             self.kill_groups();
             all.list.iter().filter(|p| !p.dead && self.is_related(&all, p)).for_each(|p| p.send(Signal::SIGKILL));
@@ -126,8 +114,8 @@ impl ProcessTree {
         let _ = self.kill_living();
     }
 
-    /// Kills them all, and returns when they are gone. False if /proc could not tell: then it is known of the command's own
-    /// group alone.
+    /// Kills all processes and returns true when they are gone. Returns false if /proc could not be read: then only the
+    /// command's own group is known to be gone.
     pub fn end(&mut self) -> bool {
         self.kill();
         let begin = clock::now();
@@ -137,13 +125,13 @@ impl ProcessTree {
                 Err(_) if self.command.is_unknown() => return false,
                 Ok(false) | Err(_) => {}
             }
-            std::thread::sleep((clock::now().since(begin) / 8).clamp(LOOKS[0], LONGEST_PAUSE));
+            std::thread::sleep(polling::pause(clock::now().since(begin), LONGEST_GUARD_PAUSE));
         }
     }
 
-    /// Kills those that still live. True if none does; an error if that cannot be seen.
+    /// Kills the living processes. Returns whether there were none; an error if /proc cannot be read.
     pub fn kill_living(&mut self) -> io::Result<bool> {
-        let all = Processes::look()?;
+        let all = ProcessTable::scan()?;
         let living = self.living(&all);
         self.kill_groups();
         for process in &living {
@@ -152,17 +140,17 @@ impl ProcessTree {
         Ok(living.is_empty() && !self.is_a_guard_at_work(&all))
     }
 
-    /// Whether no process of the family can run any more; not if that cannot be seen.
+    /// Whether no process of the tree can run any more; false if /proc cannot be read.
     pub fn is_gone(&mut self) -> bool {
-        Processes::look().is_ok_and(|all| self.living(&all).is_empty())
+        ProcessTable::scan().is_ok_and(|all| self.living(&all).is_empty())
     }
 
-    fn living<'a>(&mut self, all: &'a Processes) -> Vec<&'a Process> {
+    fn living<'a>(&mut self, all: &'a ProcessTable) -> Vec<&'a Process> {
         self.follow(all);
         if let Some(marks) = &mut self.marks {
-            marks.forget_the_gone(all);
+            marks.forget_ended(all);
         }
-        all.list.iter().filter(|p| !p.dead && self.has(all, p)).collect()
+        all.list.iter().filter(|p| !p.dead && self.contains(all, p)).collect()
     }
 
     fn kill_groups(&mut self) {
@@ -170,20 +158,19 @@ impl ProcessTree {
         self.nested.iter_mut().for_each(Group::kill);
     }
 
-    /// Follows the groups, forgets those that are over, and learns of nested ones.
-    fn follow(&mut self, all: &Processes) {
+    /// Follows the groups, forgets those that are over, and discovers nested ones.
+    fn follow(&mut self, all: &ProcessTable) {
         self.command.follow(all);
         self.nested.iter_mut().for_each(|group| group.follow(all));
         self.nested.retain(|group| !group.is_over());
-        while self.learn(all) != 0 {}
+        while self.discover_nested(all) != 0 {}
     }
 
-    /// Adds the groups led by children of the rlocks among us; their number, so that those within those follow.
-    fn learn(&mut self, all: &Processes) -> usize {
-        let name = NAME.to_string_lossy();
-        let is_ours = |p: &&Process| p.name == name && self.in_groups(p);
-        let rlocks: Vec<Pid> = all.list.iter().filter(is_ours).map(|p| p.pid).collect();
-        let led = |p: &&Process| p.pid == p.group && rlocks.contains(&p.parent) && !p.is_a_guard();
+    /// Adds the groups led by children of the rlocks in the tree. Returns their number: they may contain rlocks too.
+    fn discover_nested(&mut self, all: &ProcessTable) -> usize {
+        let in_tree = |p: &&Process| p.is_named(names::RLOCK) && self.in_groups(p);
+        let rlocks: Vec<Pid> = all.list.iter().filter(in_tree).map(|p| p.pid).collect();
+        let led = |p: &&Process| p.pid == p.group && rlocks.contains(&p.parent) && !p.is_named(names::GUARD);
         let new = all.list.iter().filter(led).filter(|p| !self.in_groups(p));
         let new: Vec<Group> = new.filter_map(|p| Some(Group::new(p.group, p.start?))).collect();
         let count = new.len();
@@ -193,45 +180,44 @@ impl ProcessTree {
     }
 
     fn in_groups(&self, process: &Process) -> bool {
-        self.command.has(process) || self.nested.iter().any(|group| group.has(process))
+        self.command.contains(process) || self.nested.iter().any(|group| group.contains(process))
     }
 
-    fn has(&mut self, all: &Processes, process: &Process) -> bool {
+    fn contains(&mut self, all: &ProcessTable, process: &Process) -> bool {
         self.is_related(all, process)
             || matches!(self.contain, Contain::Marked) && self.marks.as_mut().is_some_and(|marks| marks.are_on(process))
     }
 
-    /// Whether it belongs, as far as numbers of processes tell.
-    fn is_related(&self, all: &Processes, process: &Process) -> bool {
+    /// Whether pids, groups and parents show that `process` belongs to the tree.
+    fn is_related(&self, all: &ProcessTable, process: &Process) -> bool {
         self.in_groups(process) || self.is_below(all, process)
     }
 
-    fn is_below(&self, all: &Processes, process: &Process) -> bool {
+    fn is_below(&self, all: &ProcessTable, process: &Process) -> bool {
         let Contain::Below { rlock, guard, before } = &self.contain else { return false };
         let was_before = |pid: &Pid| all.get(*pid).is_some_and(|p| before.contains(&p.identity()));
-        let line = all.line_of(process);
-        line.contains(rlock)
+        let ancestors = all.ancestors(process);
+        ancestors.contains(rlock)
             && process.pid != *rlock
-            && !line.iter().take_while(|pid| *pid != rlock).any(|pid| pid == guard || was_before(pid))
+            && !ancestors.iter().take_while(|pid| *pid != rlock).any(|pid| pid == guard || was_before(pid))
     }
 
-    /// An rlock in the command passes signals on to its own; they are not to come twice.
-    fn is_below_a_nested_rlock(&self, all: &Processes, process: &Process) -> bool {
-        let name = NAME.to_string_lossy();
+    /// Whether a nested rlock forwards signals to `process`, which must not get them twice.
+    fn is_below_a_nested_rlock(&self, all: &ProcessTable, process: &Process) -> bool {
         let Contain::Below { rlock, .. } = &self.contain else { return false };
-        let line = all.line_of(process);
-        let between = line.iter().skip(1).take_while(|pid| *pid != rlock);
-        between.filter_map(|pid| all.get(*pid)).any(|p| p.name == name && !p.dead)
+        let ancestors = all.ancestors(process);
+        let between = ancestors.iter().skip(1).take_while(|pid| *pid != rlock);
+        between.filter_map(|pid| all.get(*pid)).any(|p| p.is_named(names::RLOCK) && !p.dead)
     }
 
-    /// A nested rlock that died with ours leaves its command to its own guard, and no line from us to either. That guard
-    /// ends when the nested command is dead.
-    fn is_a_guard_at_work(&mut self, all: &Processes) -> bool {
+    /// Whether the guard of a nested rlock still has to kill its command. If that rlock died with ours, no line of parents
+    /// leads to either; its guard ends when the nested command is dead.
+    fn is_a_guard_at_work(&mut self, all: &ProcessTable) -> bool {
         let Some(marks) = &mut self.marks else { return false };
         let us = all.get(getpid()).map(|p| (p.start, p.pid));
-        // One that began before us watches over no command within ours: two must not wait for each other.
-        let guards = all.list.iter().filter(|p| p.is_a_guard() && !p.dead && Some((p.start, p.pid)) > us);
-        // An rlock that lives outside the group, as a daemon may, is marked too: then its guard is not at work.
+        // Two guards must not wait for each other. One that began before us has no command within ours.
+        let guards = all.list.iter().filter(|p| p.is_named(names::GUARD) && !p.dead && Some((p.start, p.pid)) > us);
+        // A marked rlock may live outside the group, as a daemon does: its guard has nothing to do.
         guards.into_iter().any(|guard| marks.are_on(guard) && !all.get(guard.parent).is_some_and(|p| marks.are_on(p)))
     }
 }
@@ -253,7 +239,7 @@ mod tests {
         Process { start: Some(Start(at)), ..process }
     }
 
-    fn family(contain: Contain) -> ProcessTree {
+    fn tree(contain: Contain) -> ProcessTree {
         ProcessTree { command: Group::new(pid(10), Start(0)), ..ProcessTree::new(pid(10), contain) }
     }
 
@@ -263,7 +249,7 @@ mod tests {
 
     #[test]
     fn commands_of_rlocks_within_rlocks_belong_and_their_guards_and_daemons_do_not() {
-        let all = Processes::new(vec![
+        let all = ProcessTable::new(vec![
             entry(10, 1, 10, "sh"),
             entry(11, 10, 10, "rlock"),
             entry(12, 11, 12, "rlock-guard"),
@@ -274,25 +260,25 @@ mod tests {
             entry(20, 1, 20, "rlock"),
             entry(21, 20, 21, "sleep"),
         ]);
-        assert_eq!(numbers(family(Contain::No).living(&all)), [10, 11, 13, 14, 15]);
+        assert_eq!(numbers(tree(Contain::No).living(&all)), [10, 11, 13, 14, 15]);
     }
 
     #[test]
     fn a_nested_command_that_outlives_its_rlock_is_waited_for_until_its_number_is_anothers() {
-        let mut family = family(Contain::No);
+        let mut tree = tree(Contain::No);
         let nested = || began(entry(13, 11, 13, "root's"), 50);
         let all = vec![entry(10, 1, 10, "sh"), entry(11, 10, 10, "rlock"), nested()];
-        assert_eq!(numbers(family.living(&Processes::new(all))), [10, 11, 13]);
-        assert_eq!(numbers(family.living(&Processes::new(vec![Process { parent: pid(1), ..nested() }]))), [13]);
+        assert_eq!(numbers(tree.living(&ProcessTable::new(all))), [10, 11, 13]);
+        assert_eq!(numbers(tree.living(&ProcessTable::new(vec![Process { parent: pid(1), ..nested() }]))), [13]);
         let strangers = vec![began(entry(10, 1, 10, "stranger"), 60), began(entry(13, 1, 13, "stranger"), 60)];
-        assert_eq!(numbers(family.living(&Processes::new(strangers))), [0; 0]);
-        assert_eq!(family.nested.len(), 0);
+        assert_eq!(numbers(tree.living(&ProcessTable::new(strangers))), [0; 0]);
+        assert_eq!(tree.nested.len(), 0);
     }
 
     #[test]
     fn what_is_below_an_rlock_is_contained_but_for_its_guard_and_what_was_there_before() {
         let all = |before| {
-            Processes::new(vec![
+            ProcessTable::new(vec![
                 entry(5, 1, 5, "rlock"),
                 entry(6, 5, 6, "rlock-guard"),
                 began(entry(7, 5, 7, "before"), before),
@@ -306,19 +292,19 @@ mod tests {
             ])
         };
         let before = vec![Identity { pid: pid(7), start: Some(Start(0)) }];
-        let mut family = family(Contain::Below { rlock: pid(5), guard: pid(6), before });
+        let mut tree = tree(Contain::Below { rlock: pid(5), guard: pid(6), before });
         let table = all(0);
-        assert_eq!(numbers(family.living(&table)), [10, 11, 12, 14, 15]);
-        let below = table.list.iter().filter(|p| family.has(&table, p)).collect::<Vec<_>>();
-        let nested = below.into_iter().filter(|p| family.is_below_a_nested_rlock(&table, p));
+        assert_eq!(numbers(tree.living(&table)), [10, 11, 12, 14, 15]);
+        let below = table.list.iter().filter(|p| tree.contains(&table, p)).collect::<Vec<_>>();
+        let nested = below.into_iter().filter(|p| tree.is_below_a_nested_rlock(&table, p));
         assert_eq!(numbers(nested), [15]);
         // What was there before has ended, and a process of the command got its number.
-        assert_eq!(numbers(family.living(&all(9))), [7, 8, 10, 11, 12, 14, 15]);
+        assert_eq!(numbers(tree.living(&all(9))), [7, 8, 10, 11, 12, 14, 15]);
     }
 
     #[test]
     fn a_leader_that_joined_another_group_still_belongs() {
-        let all = Processes::new(vec![entry(10, 1, 3, "sh")]);
-        assert_eq!(numbers(family(Contain::No).living(&all)), [10]);
+        let all = ProcessTable::new(vec![entry(10, 1, 3, "sh")]);
+        assert_eq!(numbers(tree(Contain::No).living(&all)), [10]);
     }
 }

@@ -1,0 +1,202 @@
+//! The guard: a small process that kills the command when rlock no longer can. This file is rlock's side of it, and
+//! [`watch`] the guard's.
+//!
+//! 1. *Fork.* rlock forks the guard before it has threads or much memory. The two share a [`WatchdogState`], a timer and
+//!    a socket pair. The guard leaves rlock's session and blocks all signals.
+//! 2. *Arm.* Before exec, the command's own process writes its group and the deadline into the state and then sets the
+//!    timer. So the command never runs unguarded.
+//! 3. *Extend.* At each renewal rlock writes a later deadline. A guard that wakes too early reads it and sleeps again. For
+//!    an earlier deadline rlock sets the timer too.
+//! 4. *Fire.* If the deadline comes, rlock stalls (SIGSTOP). If the socket is closed, rlock is dead (SIGKILL, OOM). Either
+//!    way the guard kills the command. If rlock is dead, the guard waits for nested runs and gives the lock back
+//!    ([`crate::job::handback`]); a `local` lock, whose descriptor the guard holds, ends with it.
+//! 5. *Disarm.* When the command is dead or free to go on, rlock clears the group. After the release it kills and reaps
+//!    the guard.
+//!
+//! A guard that was killed or stopped is replaced by another one with the same state.
+
+mod descriptors;
+mod watch;
+mod watchdog;
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
+use nix::sys::socket::{AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, sendmsg, socketpair};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::{ForkResult, Pid, fork};
+use uuid::Uuid;
+
+use self::watchdog::WatchdogState;
+use super::handback::HandBack;
+use super::scheduling::pin_to_current_cpu;
+use crate::clock;
+use crate::lock::instant::Instant;
+
+/// A running guard, as rlock sees it.
+#[derive(Debug)]
+pub struct Guard {
+    process: Process,
+    state: WatchdogState,
+    /// [`Task::keeps`].
+    keeps: Option<RawFd>,
+}
+
+/// The facts about a command that a guard needs before the command starts.
+#[derive(Debug)]
+pub struct Task {
+    /// The mark in the command's environment: the lock's token, or for a nested run a mark of its own.
+    pub mark: Uuid,
+    /// `--contain`: all processes with the mark are to be killed.
+    pub contains: bool,
+    /// Runs may be nested under the lock, whose token the mark is: if rlock dies, the guard stays until they have ended.
+    pub outlasts: bool,
+    /// A descriptor that the guard keeps open until no process of the command can run: it holds a `local` lock.
+    pub keeps: Option<RawFd>,
+}
+
+#[derive(Debug)]
+struct Process {
+    pid: Pid,
+    /// Wakes the guard. Both processes set it.
+    timer: TimerFd,
+    /// rlock's end of the pair. Its end is rlock's death.
+    socket: OwnedFd,
+}
+
+impl Guard {
+    /// Starts an unarmed guard.
+    pub fn start() -> io::Result<Self> {
+        let state = WatchdogState::new()?;
+        Ok(Self { process: Process::start(&state, None)?, state, keeps: None })
+    }
+
+    pub fn pid(&self) -> Pid {
+        self.process.pid
+    }
+
+    /// Prepares the guard for a command that is about to start. A guard that was killed or stopped meanwhile is replaced.
+    pub fn prepare(&mut self, task: &Task) -> io::Result<()> {
+        self.state.set_mark(task.mark, task.contains, task.outlasts);
+        self.keeps = task.keeps;
+        if self.ensure_alive()? || self.process.send(task.keeps).is_ok() { Ok(()) } else { self.replace() }
+    }
+
+    /// Sets how the lock is given back if rlock dies while it holds it.
+    pub fn set_hand_back(&self, how: &HandBack) {
+        self.state.set_hand_back(how);
+    }
+
+    /// Notes that rlock requests the lock of `token` and may hold it from now on. To be called before the request is sent:
+    /// when memory is short, rlock may be killed at any allocation.
+    pub fn may_hold(&self, token: Uuid) {
+        self.state.may_hold(token);
+    }
+
+    /// Notes that rlock has given up its request or lost the lock: there is nothing to give back.
+    pub fn holds_nothing(&self) {
+        self.state.holds_nothing();
+    }
+
+    /// Arms the guard for the calling process, which is to become the command. Allocates nothing.
+    pub fn arm(&self, kill_at: Instant) -> io::Result<()> {
+        self.state.arm(nix::unistd::getpid(), clock::now(), kill_at);
+        set_timer(&self.process.timer, kill_at)
+    }
+
+    /// Moves the deadline of an armed guard: later after a renewal, earlier after a loss.
+    pub fn extend(&self, kill_at: Instant) -> io::Result<()> {
+        // A guard that wakes too early reads the later deadline, so only an earlier one needs the timer.
+        if self.state.set_kill_at(kill_at) > kill_at { set_timer(&self.process.timer, kill_at) } else { Ok(()) }
+    }
+
+    /// Replaces a guard that died or was stopped. Returns whether it was replaced.
+    pub fn ensure_alive(&mut self) -> io::Result<bool> {
+        // WNOWAIT leaves its zombie until it is replaced, so that its pid is not reused before `kill`.
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        if matches!(waitid(Id::Pid(self.process.pid), flags), Ok(WaitStatus::StillAlive)) {
+            return Ok(false);
+        }
+        self.replace()?;
+        Ok(true)
+    }
+
+    fn replace(&mut self) -> io::Result<()> {
+        let next = Process::start(&self.state, self.keeps)?;
+        std::mem::replace(&mut self.process, next).end();
+        Ok(())
+    }
+
+    /// Disarms the guard: the command is dead or free to go on, whatever becomes of rlock.
+    pub fn disarm(&self) {
+        self.state.disarm();
+    }
+
+    /// Disarms, kills and reaps the guard.
+    pub fn stop(self) {
+        self.disarm();
+    }
+}
+
+/// An unarmed guard is killed and reaped here, because PID 1 of a container may not reap orphans. An armed one notices the
+/// closed socket and kills the command.
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.state.group().is_none() {
+            self.process.end();
+        }
+    }
+}
+
+impl Process {
+    /// Forks a guard with `state` that keeps the descriptor `keeps` open.
+    fn start(state: &WatchdogState, keeps: Option<RawFd>) -> io::Result<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
+        let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?;
+        // Blocked across the fork: before its `setsid` the guard is in rlock's group, where a Ctrl-Z would stop it, and
+        // rlock before it could notice.
+        let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+        // SAFETY: the child runs `watch`, which never returns and uses only system calls and the allocator.
+        // 1. The first guard is forked from a single thread.
+        // 2. Later there may be name look-ups in tokio's pool and the writer of `report::stderr`. glibc and musl make the
+        //    allocator usable in the child of a threaded process.
+        // 3. The child touches nothing else that these threads may have locked: a guard does not print.
+        let forked = unsafe { fork() };
+        if !matches!(forked, Ok(ForkResult::Child)) {
+            mask.thread_set_mask()?;
+        }
+        match forked? {
+            ForkResult::Child => watch::watch(&theirs, &timer, state, keeps),
+            ForkResult::Parent { child } => Ok(Self { pid: child, timer, socket: ours }),
+        }
+    }
+
+    /// Sends it a descriptor to keep, if there is one.
+    fn send(&self, descriptor: Option<RawFd>) -> io::Result<()> {
+        let Some(descriptor) = descriptor else { return Ok(()) };
+        let rights = [ControlMessage::ScmRights(&[descriptor])];
+        sendmsg::<UnixAddr>(self.socket.as_raw_fd(), &[IoSlice::new(&[0])], &rights, MsgFlags::MSG_NOSIGNAL, None)?;
+        Ok(())
+    }
+
+    /// Kills and reaps it. SIGKILL also ends a stopped guard, and before the socket is closed: it does not act on that.
+    fn end(&self) {
+        pin_to_current_cpu(self.pid);
+        let _ = kill(self.pid, Signal::SIGKILL);
+        let _ = waitpid(self.pid, None);
+    }
+}
+
+/// Sets `timer` for `at`, or stops it. Allocates nothing.
+fn set_timer(timer: &TimerFd, at: Instant) -> io::Result<()> {
+    if at == Instant::NEVER {
+        return Ok(timer.unset()?);
+    }
+    let since_boot = Duration::from_nanos(at.as_nanos().max(1));
+    Ok(timer.set(Expiration::OneShot(TimeSpec::from_duration(since_boot)), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?)
+}

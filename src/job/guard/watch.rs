@@ -1,0 +1,136 @@
+//! The guard's own process: it sleeps until the deadline or rlock's death, and then kills the command.
+
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixAddr, recvmsg};
+use nix::sys::timerfd::TimerFd;
+use nix::unistd::{Pid, setsid};
+
+use super::watchdog::WatchdogState;
+use super::{descriptors, set_timer};
+use crate::clock;
+use crate::job::process_tree::{ProcessTree, Start};
+use crate::job::{handback, names, nested};
+use crate::lock::instant::Instant;
+
+/// Runs the guard. It was forked with all signals blocked, so only SIGKILL and SIGSTOP act on it, and no handler of rlock's
+/// runs here.
+pub(super) fn watch(socket: &OwnedFd, timer: &TimerFd, state: &WatchdogState, keeps: Option<RawFd>) -> ! {
+    let born = clock::now();
+    let _ = setsid();
+    let _ = prctl::set_name(names::GUARD);
+    // SIGCONT at rlock's death wakes a guard that was stopped. It has no other effect.
+    let _ = prctl::set_pdeathsig(Signal::SIGCONT);
+    descriptors::close_all_but([Some(socket.as_raw_fd()), Some(timer.as_fd().as_raw_fd()), keeps]);
+    // The descriptor that rlock sends is only kept open.
+    let mut kept = None;
+    // The deadline at which the command was killed.
+    let mut fired_for = Instant::NEVER;
+    // Kept from one kill to the next: it knows which numbers are the command's no longer.
+    let mut tree = None;
+    let mut is_gone = false;
+    loop {
+        let cannot_wait = set(timer, state, fired_for).and_then(|()| wait(socket, timer)).is_err();
+        // The clock is read before the deadline: an extension between the two then counts, as it must.
+        let now = clock::now();
+        let rlock = receive_all(socket, &mut kept);
+        let ended = rlock != Rlock::Alive || cannot_wait;
+        let kill_at = state.kill_at();
+        if ended || now >= kill_at && kill_at != fired_for {
+            fired_for = kill_at;
+            if let Some(group) = state.group().filter(|_| !is_gone) {
+                is_gone = tree.get_or_insert_with(|| tree_of(group, state, born)).end();
+            }
+        }
+        if ended {
+            // Unarmed means that the command was not started yet, or is dead or free to go on.
+            let is_over = state.group().is_none() || is_gone;
+            // Nested runs noticed rlock's death as well and kill their commands; until then a `local` lock is kept.
+            if is_over && state.outlasts().is_none_or(nested::outlast) && rlock == Rlock::Died {
+                let _ = state.hand_back().map(|how| handback::release(&how, state.mark()));
+            }
+            // SAFETY: ends the process at once; nothing that the fork copied is to be run or flushed.
+            unsafe { libc::_exit(0) };
+        }
+    }
+}
+
+/// The processes of the command that leads `group`, for the guard that began at `born`.
+fn tree_of(group: Pid, state: &WatchdogState, born: Instant) -> ProcessTree {
+    let began = Start::at(state.armed_at(), born);
+    ProcessTree::orphaned(group, began, &state.mark().to_string(), state.contains())
+}
+
+/// What the socket shows of rlock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rlock {
+    Alive,
+    /// Its end of the socket is closed.
+    Died,
+    /// The socket cannot be read.
+    Unknown,
+}
+
+/// Reads all that rlock has sent: at most the descriptor to keep.
+fn receive_all(socket: &OwnedFd, kept: &mut Option<OwnedFd>) -> Rlock {
+    loop {
+        match receive(socket.as_raw_fd()) {
+            Ok(Received::Descriptor(sent)) => *kept = kept.take().or(Some(sent)),
+            Ok(Received::End) => return Rlock::Died,
+            Err(nix::Error::EAGAIN) => return Rlock::Alive,
+            Err(nix::Error::EINTR) => {}
+            // Without room for the descriptor this guard ends, and rlock replaces it: the next one inherits it in the fork.
+            Ok(Received::NoRoom) | Err(_) => return Rlock::Unknown,
+        }
+    }
+}
+
+enum Received {
+    Descriptor(OwnedFd),
+    /// A message without its descriptor: there was no room for one more.
+    NoRoom,
+    End,
+}
+
+fn receive(socket: RawFd) -> nix::Result<Received> {
+    let mut bytes = [0];
+    let mut space = nix::cmsg_space!(RawFd);
+    let mut slices = [IoSliceMut::new(&mut bytes)];
+    let message = recvmsg::<UnixAddr>(socket, &mut slices, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
+    if message.bytes == 0 {
+        return Ok(Received::End);
+    }
+    let descriptor = message.cmsgs()?.find_map(|part| match part {
+        // SAFETY: the kernel made this descriptor for us with this very message; nothing else knows of it.
+        ControlMessageOwned::ScmRights(fds) => fds.first().map(|fd| unsafe { OwnedFd::from_raw_fd(*fd) }),
+        _ => None,
+    });
+    Ok(descriptor.map_or(Received::NoRoom, Received::Descriptor))
+}
+
+/// Sets the timer for the deadline, unless the guard has fired for it already.
+///
+/// Writers store the deadline *before* they set the timer. So if an old deadline is read here, the writer sets the timer
+/// after this function does, and wins.
+fn set(timer: &TimerFd, state: &WatchdogState, fired_for: Instant) -> io::Result<()> {
+    loop {
+        let kill_at = state.kill_at();
+        set_timer(timer, if kill_at == fired_for { Instant::NEVER } else { kill_at })?;
+        if state.kill_at() == kill_at {
+            return Ok(());
+        }
+    }
+}
+
+/// Waits until the socket is readable or the timer has expired.
+fn wait(socket: &OwnedFd, timer: &TimerFd) -> io::Result<()> {
+    let mut fds = [socket.as_fd(), timer.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+    match poll(&mut fds, PollTimeout::NONE) {
+        Ok(_) | Err(nix::Error::EINTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
