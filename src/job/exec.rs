@@ -19,8 +19,6 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
 
-use super::scheduling::yield_cpu;
-
 /// Where commands are looked for without a PATH (execvp(3)).
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
@@ -168,8 +166,6 @@ impl Image {
         before.thread_set_mask()?;
         let pid = started?;
         if failure == 0 {
-            // The command is being loaded still, perhaps by this very processor: it goes first.
-            yield_cpu();
             return Ok(pid);
         }
         let _ = nix::sys::wait::waitpid(pid, None);

@@ -1,12 +1,7 @@
 //! Who goes first where processors are few: what others wait for, then what only we wait for.
 
-use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity, sched_yield};
+use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
-
-/// Lets whoever else is ready on this processor run before us, once.
-pub fn yield_cpu() {
-    let _ = sched_yield();
-}
 
 /// From now on nobody is interrupted for us, as `SCHED_BATCH` has it (sched(7)); we still get our share. Whoever was started
 /// with a policy of its own keeps it.
