@@ -1,8 +1,5 @@
 //! Who goes first where processors are few: what others wait for, then what only we wait for.
 
-use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
-use nix::unistd::Pid;
-
 /// From now on nobody is interrupted for us, as `SCHED_BATCH` has it (sched(7)); we still get our share. Whoever was started
 /// with a policy of its own keeps it.
 pub fn use_batch_policy() {
@@ -14,10 +11,4 @@ pub fn use_batch_policy() {
         // SAFETY: the kernel reads one number, which outlives the call.
         let _ = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_BATCH, &raw const priority) };
     }
-}
-
-/// Has `process` run on this processor, which is awake: to end there takes it less time than another takes to wake up.
-pub fn pin_to_current_cpu(process: Pid) {
-    let mut here = CpuSet::new();
-    let _ = sched_getcpu().and_then(|cpu| here.set(cpu)).and_then(|()| sched_setaffinity(process, &here));
 }

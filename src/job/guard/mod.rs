@@ -33,7 +33,6 @@ use uuid::Uuid;
 
 use self::watchdog::WatchdogState;
 use super::handback::HandBack;
-use super::scheduling::pin_to_current_cpu;
 use crate::clock;
 use crate::lock::instant::Instant;
 
@@ -186,7 +185,6 @@ impl Process {
 
     /// Kills and reaps it. SIGKILL also ends a stopped guard, and before the socket is closed: it does not act on that.
     fn end(&self) {
-        pin_to_current_cpu(self.pid);
         let _ = kill(self.pid, Signal::SIGKILL);
         let _ = waitpid(self.pid, None);
     }
