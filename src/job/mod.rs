@@ -12,7 +12,6 @@ pub mod nested;
 pub mod policy;
 pub mod polling;
 pub mod process_tree;
-pub mod scheduling;
 mod signal_sets;
 pub mod signals;
 pub mod spawn;

@@ -8,7 +8,6 @@ use crate::command::released::report_release;
 use crate::job::nested::outer::{OuterRun, Update};
 use crate::job::nested::runs::NestedRuns;
 use crate::job::policy::{Event, Policy, PolicyOptions};
-use crate::job::scheduling::use_batch_policy;
 use crate::lock::fence::Fence;
 use crate::lock::lease::Loss;
 use crate::lock::token::Token;
@@ -99,8 +98,6 @@ impl Cover {
     pub(super) async fn release(self, report: &Reporter) -> ReleaseOutcome {
         match self {
             Self::Own(holding) => {
-                // The server's answer to us must not take its processor away: it has the next one to tell yet.
-                use_batch_policy();
                 report.step("ended", "the command has ended; giving the lock back");
                 holding.release().await
             }
