@@ -462,11 +462,6 @@ fn variable_of(error: &clap::Error) -> Option<String> {
     (value == context(ContextKind::InvalidValue)?).then_some(name)
 }
 
-/// Whether this will be `rlock run`, unless something is wrong with the words.
-pub fn asks_to_run(args: &[OsString]) -> bool {
-    args.get(1).is_some_and(|word| word == "run")
-}
-
 /// `--log`, looked for before the command line is known to be sound, so that its errors are told in the right form.
 pub fn log_format(args: &[OsString]) -> Log {
     let args = args.split(|arg| arg == "--").next().unwrap_or_default();

@@ -1,8 +1,10 @@
 //! `rlock`: runs a command under a distributed lock. Parse, dispatch, exit code.
 //!
-//! The C runtime calls `main` without Rust's own start-up and end, which take some 5 % of an uncontended run: they read
-//! /proc/self/maps to tell a stack overflow from other faults, and run the destructors of what the kernel frees anyway.
-//! What rlock needs of them, [`Inherited::capture`] does.
+//! `no_main`, because Rust's runtime ignores SIGPIPE and re-opens descriptors 0 to 2 before `main`: [`Inherited::capture`]
+//! could not see what was inherited. It does for rlock what rlock needs of that runtime.
+//!
+//! A second reason: the runtime's start and end take some 5 % of an uncontended run. They read /proc/self/maps to tell a
+//! stack overflow from other faults, and run destructors of what the kernel frees anyway.
 
 #![no_main]
 
@@ -12,7 +14,6 @@ use std::os::unix::ffi::OsStrExt;
 
 use nix::sys::signal::Signal;
 use rlock::exit::Outcome;
-use rlock::job::guard::Guard;
 use rlock::job::inherited::Inherited;
 use rlock::job::signals;
 use rlock::{cli, command, exit, report};
@@ -21,9 +22,9 @@ use rlock::{cli, command, exit, report};
 #[unsafe(no_mangle)]
 extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
     report::install_panic_hook();
-    // A bug must not look like a busy lock or a failed command.
+    // A panic must not look like a busy lock or a failed command.
     let outcome = std::panic::catch_unwind(|| {
-        // SAFETY: so it is called by the C runtime, and nothing of rlock writes to its arguments.
+        // SAFETY: the C runtime passes `count` strings, and nothing in rlock writes to them.
         let args = unsafe { owned(count, words) };
         let log = cli::log_format(&args);
         run(args).unwrap_or_else(|error| {
@@ -37,16 +38,14 @@ extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
         signals::reraise(signal);
     }
     let _ = std::io::stdout().flush();
-    // SAFETY: ends the process at once. Nothing is left to be flushed, and the kernel closes and frees faster.
+    // SAFETY: ends the process at once. Everything is flushed, and the kernel closes and frees faster.
     unsafe { libc::_exit(outcome.code().into()) }
 }
 
 fn run(args: Vec<OsString>) -> anyhow::Result<Outcome> {
     let inherited = Inherited::capture()?;
-    // As soon as can be: what rlock has in memory by then is copied, by one of the two.
-    let guard = cli::asks_to_run(&args).then(Guard::start);
     match cli::parse(args)? {
-        Some(parsed) => command::dispatch(parsed, &inherited, guard),
+        Some(parsed) => command::dispatch(parsed, &inherited),
         None => Ok(Outcome::Done),
     }
 }
@@ -55,7 +54,7 @@ fn run(args: Vec<OsString>) -> anyhow::Result<Outcome> {
 /// `words` points to `count` strings.
 unsafe fn owned(count: c_int, words: *const *const c_char) -> Vec<OsString> {
     let count = usize::try_from(count).unwrap_or(0);
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     let word = |index| OsStr::from_bytes(unsafe { CStr::from_ptr(*words.add(index)) }.to_bytes()).to_owned();
     (0..count).map(word).collect()
 }

@@ -15,17 +15,14 @@ pub mod renew;
 pub mod run;
 mod wait;
 
-use std::io;
-
 use crate::cli::{Command, Parsed};
 use crate::exit::Outcome;
-use crate::job::guard::Guard;
 use crate::job::inherited::Inherited;
 
-/// Does what the command line says; `guard` has been started for a `run`.
-pub fn dispatch(parsed: Parsed, inherited: &Inherited, guard: Option<io::Result<Guard>>) -> anyhow::Result<Outcome> {
+/// Does what the command line says.
+pub fn dispatch(parsed: Parsed, inherited: &Inherited) -> anyhow::Result<Outcome> {
     match parsed.cli.command {
-        Command::Run(args) => run::run(*args, &parsed.sources, inherited, guard.unwrap_or_else(Guard::start)),
+        Command::Run(args) => run::run(*args, &parsed.sources, inherited),
         Command::Acquire(args) => acquire::acquire(*args, &parsed.sources, inherited),
         Command::Renew(args) => renew::renew(&args, &parsed.sources),
         Command::Release(args) => release::release(&args, &parsed.sources),

@@ -31,18 +31,13 @@ use crate::text::duration;
 use cover::Cover;
 use supervise::{Job, Started};
 
-/// Runs the command under the lock. `guard` was started before there were threads, connections, and more memory than need
-/// be copied.
-pub fn run(
-    args: RunArgs,
-    sources: &Sources,
-    inherited: &Inherited,
-    guard: io::Result<Guard>,
-) -> anyhow::Result<Outcome> {
+/// Runs the command under the lock.
+pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::Result<Outcome> {
     let output = args.output.clone();
     let settings = RunSettings::new(args, sources)?;
     process_tree::check_proc().map_err(|error| cannot_look(&settings, &error))?;
-    let guard = guard.map_err(|error| cannot_guard(&settings, &error))?;
+    // Forked while rlock has one thread, no connection and little memory to copy.
+    let guard = Guard::start().map_err(|error| cannot_guard(&settings, &error))?;
     if let Some(how) = &settings.hand_back {
         guard.set_hand_back(how);
     }
