@@ -150,7 +150,7 @@ fn a_loss_that_is_found_at_the_end_only_is_79_unless_the_command_complains_itsel
     for (code, outcome) in [(0, 79), (3, 3)] {
         let script = format!("redis-cli -s ${{RLOCK_NODE#redis+unix://}} set job other >/dev/null; exit {code}");
         let finished = rlock("job").on(&server).sh(&script).code(outcome);
-        finished.said(&["job", "was somebody else's when the command had ended"]);
+        finished.said(&["job", "belonged to another client when the command had ended"]);
         assert_eq!(server.cli(&["GET", "job"]), "other");
         server.cli(&["DEL", "job"]);
     }

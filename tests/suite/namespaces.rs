@@ -192,6 +192,6 @@ fn a_lease_is_renewed_while_an_unkillable_command_is_waited_for_without_a_guard(
     server.wait_until_asked(4);
     assert_eq!((alive(command), server.cli(&["EXISTS", "job"]).as_str()), (true, "1"));
     signal(command, Signal::SIGKILL);
-    job.finish().code(79).mentions(&["the guard has gone and another cannot be started"]);
+    job.finish().code(79).mentions(&["the guard has ended and another cannot be started"]);
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
 }

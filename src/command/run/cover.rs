@@ -1,4 +1,4 @@
-//! The lock that covers the command: our own, or that of an outer rlock in whose command we are nested.
+//! The lock that covers the command: our own, or that of the outer rlock in whose command we are nested.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -16,16 +16,16 @@ use crate::redlock::holding::{Change, Holding};
 use crate::report::Reporter;
 use crate::text::duration;
 
-/// What keeps others out while the command runs.
+/// The lock that excludes other clients while the command runs.
 pub(super) enum Cover {
-    /// A lock of our own, which we renew and give back.
+    /// Our own lock, which we renew and give back.
     Own(Box<Holding>),
-    /// The lock of an outer rlock, which does that. Who it is, for people.
+    /// The lock of an outer rlock, which renews it and gives it back, and that rlock's description for messages.
     Outer(OuterRun, String),
 }
 
-/// What has become of it.
-pub(super) enum News {
+/// A change of the cover.
+pub(super) enum CoverChange {
     Own(Change),
     Outer(Update),
 }
@@ -45,7 +45,7 @@ impl Cover {
         }
     }
 
-    /// What the guard keeps open until the command is dead.
+    /// The descriptor that the guard keeps open until the command is dead.
     pub(super) fn descriptor(&self) -> Option<RawFd> {
         match self {
             Self::Own(holding) => holding.descriptor(),
@@ -53,48 +53,52 @@ impl Cover {
         }
     }
 
-    /// The policy for a command that starts now.
-    pub(super) fn policy(&self, wishes: PolicyOptions) -> Policy {
+    /// Returns the policy for a command that starts now.
+    pub(super) fn policy(&self, options: PolicyOptions) -> Policy {
         match self {
-            Self::Own(holding) => Policy::new(wishes, holding.deadline(), clock::now()),
-            Self::Outer(outer, _) => Policy::nested(wishes, outer.terms(), clock::now()),
+            Self::Own(holding) => Policy::new(options, holding.deadline(), clock::now()),
+            Self::Outer(outer, _) => Policy::nested(options, outer.terms(), clock::now()),
         }
     }
 
-    /// Listens for runs that are nested in the command. Those of a nested one turn to the outer rlock.
-    pub(super) fn listen(&self, wishes: &PolicyOptions) -> io::Result<Option<NestedRuns>> {
+    /// Listens for runs that are nested in the command. Under an outer lock they connect to the outer rlock instead.
+    pub(super) fn listen(&self, options: &PolicyOptions) -> io::Result<Option<NestedRuns>> {
         match self {
-            Self::Own(holding) => NestedRuns::listen(holding.token(), holding.fence(), wishes.schedule.ttl()).map(Some),
+            Self::Own(holding) => {
+                NestedRuns::listen(holding.token(), holding.fence(), options.schedule.ttl()).map(Some)
+            }
             Self::Outer(..) => Ok(None),
         }
     }
 
-    /// The next news. May be dropped and called again.
-    pub(super) async fn next(&mut self) -> News {
+    /// Returns the next change. Cancel safe.
+    pub(super) async fn next(&mut self) -> CoverChange {
         match self {
-            Self::Own(holding) => News::Own(holding.next().await),
-            Self::Outer(outer, _) => News::Outer(outer.next().await),
+            Self::Own(holding) => CoverChange::Own(holding.next().await),
+            Self::Outer(outer, _) => CoverChange::Outer(outer.next().await),
         }
     }
 
-    /// Why the lock is being lost, as far as its keeper knows.
-    pub(super) fn trouble(&self, loss: Option<Loss>) -> String {
+    /// Returns why the lock is being lost, for a message.
+    pub(super) fn loss_cause(&self, loss: Option<Loss>) -> String {
         match self {
             Self::Own(holding) => {
                 let faults = holding.faults().map(|(node, fault)| format!("{node}: {fault}"));
                 let faults = faults.collect::<Vec<_>>().join("; ");
                 match loss {
                     Some(_) => faults,
-                    None if faults.is_empty() => "it could not be renewed in time: rlock itself was held up".to_owned(),
+                    None if faults.is_empty() => {
+                        "it could not be renewed in time: rlock itself was stopped or overloaded".to_owned()
+                    }
                     None => format!("it could not be renewed in time: {faults}"),
                 }
             }
             Self::Outer(_, who) if loss.is_some() => format!("the outer rlock ended or lost it ({who})"),
-            Self::Outer(_, who) => format!("the outer rlock is stopping its command, or was held up ({who})"),
+            Self::Outer(_, who) => format!("the outer rlock is stopping its command, or was stopped itself ({who})"),
         }
     }
 
-    /// The command is dead, or has ended by itself: gives the lock back if it is ours to give.
+    /// Gives the lock back if it is our own. The command is dead, or has ended by itself.
     pub(super) async fn release(self, report: &Reporter) -> ReleaseOutcome {
         match self {
             Self::Own(holding) => {
@@ -108,7 +112,7 @@ impl Cover {
         }
     }
 
-    /// The command was never started: gives the lock back and says what became of it.
+    /// Gives the lock back and reports the outcome. The command was never started.
     pub(super) async fn give_up(self, report: &Reporter) {
         if let Self::Own(holding) = self {
             report_release(report, &holding.release().await);
@@ -116,9 +120,9 @@ impl Cover {
     }
 }
 
-impl News {
-    /// What it means for the policy, once it is reported.
-    pub(super) fn event(self, report: &Reporter) -> Option<Event> {
+impl CoverChange {
+    /// Reports the change and returns the policy's event for it.
+    pub(super) fn report(self, report: &Reporter) -> Option<Event> {
         match self {
             Self::Own(Change::Extended(until)) => {
                 let left = duration::show_rounded(until.since(clock::now()));
@@ -137,7 +141,7 @@ impl News {
             Self::Own(Change::Shielded(until)) => Some(Event::Shielded(until)),
             Self::Own(Change::Unshielded) => Some(Event::Unshielded),
             Self::Outer(Update::Terms(terms)) => Some(Event::TermsReceived(terms)),
-            // The lock may be another's by now.
+            // Another client may have the lock by now.
             Self::Outer(Update::End) => Some(Event::Lost(Loss::TakenOver)),
         }
     }

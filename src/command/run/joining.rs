@@ -1,4 +1,4 @@
-//! A wait that meets a lock which an rlock above us holds: to wait for it would be to wait for ourselves.
+//! A wait for a lock that an outer rlock holds: it would wait for itself, so it asks to run under that lock instead.
 
 use std::time::Duration;
 
@@ -11,27 +11,27 @@ use crate::lock::occupant::Occupant;
 use crate::lock::token::Token;
 use crate::settings::LockSettings;
 
-/// How long an outer rlock may take to answer before the nodes are asked again.
+/// Time that an outer rlock gets to answer before the nodes are asked again.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// How long an outer rlock that cannot be reached may hold the lock before we give up. One that is giving the lock back
-/// cannot be reached either.
+/// Time after which rlock gives up on an outer rlock that refuses connections. It refuses them also while it gives the lock
+/// back.
 const REFUSALS: Duration = Duration::from_secs(2);
 
-/// What became of a look at the holder.
+/// The result of an attempt to join an outer lock.
 pub(in crate::command) enum Joined {
-    /// The lock is held above us, and that ends the wait.
+    /// The wait is over: the command runs under the outer lock.
     Over(Acquired),
-    /// The rlock that holds it does not answer.
+    /// The outer rlock does not answer.
     Silent,
-    /// It cannot be reached, or is giving the lock back.
+    /// The outer rlock cannot be reached, or is giving the lock back.
     Refused,
 }
 
 /// The attempts to run under an outer lock.
 #[derive(Default)]
 pub(in crate::command) struct Joining {
-    /// The outer lock that could not be joined, since when.
+    /// The outer lock that refused us, and since when.
     refused: Option<(Token, Instant)>,
 }
 
@@ -72,13 +72,13 @@ impl Joining {
         })
     }
 
-    /// The nodes say something else by now.
+    /// Forgets the refusals: the nodes name another holder, or none.
     pub(in crate::command) fn forget(&mut self) {
         self.refused = None;
     }
 }
 
-/// Under it the command would run on when it ends.
+/// The failure for a lock that `rlock acquire` took: no rlock keeps it, so the command could outlive it.
 fn unkept(lock: &LockSettings) -> Failure {
     let why = "held by rlock acquire already, with the RLOCK_TOKEN of this environment: release it first, or ask rlock check and run the command without rlock run";
     Failure::new(Outcome::Usage, format!("{}: {why}", lock.key))

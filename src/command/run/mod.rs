@@ -1,4 +1,4 @@
-//! `rlock run`: takes the lock, runs the command under it, gives it back.
+//! `rlock run`: acquires the lock, runs the command under it, gives the lock back.
 
 use std::io;
 
@@ -7,7 +7,6 @@ use uuid::Uuid;
 
 mod cover;
 pub(super) mod joining;
-
 mod supervise;
 
 use super::nodes::{block_on, open, tell_of_default_node};
@@ -35,7 +34,7 @@ use supervise::{Job, Started};
 pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::Result<Outcome> {
     let output = args.output.clone();
     let settings = RunSettings::new(args, sources)?;
-    process_tree::check_proc().map_err(|error| cannot_look(&settings, &error))?;
+    process_tree::check_proc().map_err(|error| unusable_proc(&settings, &error))?;
     // Forked while rlock has one thread, no connection and little memory to copy.
     let guard = Guard::start().map_err(|error| cannot_guard(&settings, &error))?;
     if let Some(how) = &settings.hand_back {
@@ -52,14 +51,14 @@ async fn run_async(settings: &RunSettings, inherited: &Inherited, mut guard: Gua
     signals.reap_all_but(&[guard.pid()]);
     let nodes = open(&settings.lock.place, settings.lock.schedule.node_timeout())?;
     let waited = wait::for_lock(&nodes, &settings.lock, Purpose::Command(&settings.argv[0], &guard), &mut signals);
-    // While the nodes are asked there is time for what else the command needs.
+    // The command is prepared while the nodes are asked.
     let (waited, image) = tokio::join!(biased; waited, image(settings));
     let cover = match waited? {
         Acquired::Won(holding) => Cover::Own(holding),
         Acquired::Nested(outer, who) => Cover::Outer(*outer, who),
         Acquired::Over(outcome) => return Ok(outcome),
     };
-    // What came between the wait and the command's start still means: do not run it.
+    // A signal between the wait and the command's start still ends the wait.
     if let Some(caught) = signals.interruption() {
         cover.give_up(&settings.lock.report).await;
         return Ok(wait::ended_by(caught));
@@ -74,7 +73,7 @@ async fn run_async(settings: &RunSettings, inherited: &Inherited, mut guard: Gua
     }
 }
 
-/// The command, but for what only the lock can tell it.
+/// Prepares the command, except for the variables that depend on the lock.
 async fn image(settings: &RunSettings) -> io::Result<Image> {
     tokio::task::yield_now().await;
     let mut image = Image::new(&settings.argv)?;
@@ -94,28 +93,28 @@ fn start(
     let alarm = Alarm::new()?;
     let contain = settings.policy.contain;
     if contain {
-        // Processes whose parent ends become our children, and so are found however they changed group or session.
+        // rlock adopts orphans, so it finds them even if they changed group or session.
         prctl::set_child_subreaper(true)?;
     }
     let before = if contain { process_tree::own_children() } else { Vec::new() };
     let nested = cover.listen(&settings.policy)?;
     let policy = cover.policy(settings.policy);
-    tell(&mut image, settings, cover)?;
-    let mark = mark(&mut image, cover)?;
+    set_lock_variables(&mut image, settings, cover)?;
+    let mark = set_mark(&mut image, cover)?;
     let keeps = cover.descriptor();
     let outlasts = nested.is_some();
     guard.prepare(&Task { mark, contains: contain, outlasts, keeps })?;
-    // What has been said stands above what the command prints, and is not erased below it.
+    // rlock's lines stand above the command's output, and are not erased below it.
     report::settle();
     let leader = Leader::start(image, inherited, guard, policy.guard_kills_at())?;
     signals.reap_all_but(&[guard.pid(), leader.group()]);
     let rlock = nix::unistd::getpid();
     let contain = if contain { Contain::Below { rlock, guard: guard.pid(), before } } else { Contain::No };
-    Ok(Started { family: ProcessTree::new(leader.group(), contain), leader, policy, signals, alarm, nested })
+    Ok(Started { tree: ProcessTree::new(leader.group(), contain), leader, policy, signals, alarm, nested })
 }
 
-/// Tells the command what it holds.
-fn tell(image: &mut Image, settings: &RunSettings, cover: &Cover) -> io::Result<()> {
+/// Sets the variables that describe the lock.
+fn set_lock_variables(image: &mut Image, settings: &RunSettings, cover: &Cover) -> io::Result<()> {
     let (token, fence) = (cover.token(), cover.fence());
     let held = settings.lock.outer.clone().with(token, fence);
     image.set("RLOCK_TOKEN", token.to_string().as_ref())?;
@@ -127,9 +126,9 @@ fn tell(image: &mut Image, settings: &RunSettings, cover: &Cover) -> io::Result<
     Ok(())
 }
 
-/// What stands in the environment of all that the command starts, for its guard to find. The token will not do for a nested
-/// run: the outer command has it too, and is not ours to end.
-fn mark(image: &mut Image, cover: &Cover) -> io::Result<Uuid> {
+/// Sets and returns the mark by which the guard finds the command's processes. For a nested run the token cannot be the
+/// mark: the outer command's processes have it too.
+fn set_mark(image: &mut Image, cover: &Cover) -> io::Result<Uuid> {
     if let Cover::Own(holding) = cover {
         return Ok(holding.token().as_uuid());
     }
@@ -138,10 +137,10 @@ fn mark(image: &mut Image, cover: &Cover) -> io::Result<Uuid> {
     Ok(mark)
 }
 
-fn cannot_look(settings: &RunSettings, error: &io::Error) -> Failure {
+fn unusable_proc(settings: &RunSettings, error: &io::Error) -> Failure {
     let key = &settings.lock.key;
     let message = format!(
-        "{key}: /proc: {error}, so the end of a command could not be seen; mount a /proc of this namespace (unshare --mount-proc); nothing was run"
+        "{key}: /proc: {error}, so rlock could not see a command end; mount a /proc of this namespace (unshare --mount-proc); nothing was run"
     );
     Failure::new(Outcome::Config, message)
 }
@@ -151,8 +150,8 @@ fn cannot_guard(settings: &RunSettings, error: &io::Error) -> Failure {
     Failure::new(Outcome::CannotExecute, message)
 }
 
-/// `end` says what became of the lock.
-fn cannot_start(settings: &RunSettings, error: &io::Error, end: &str) -> Failure {
+/// `lock` tells what became of the lock.
+fn cannot_start(settings: &RunSettings, error: &io::Error, lock: &str) -> Failure {
     let command = crate::text::escape::text(&secret::without_userinfo(&settings.argv[0].to_string_lossy()));
     let key = &settings.lock.key;
     let (outcome, why) = match error.raw_os_error() {
@@ -161,5 +160,5 @@ fn cannot_start(settings: &RunSettings, error: &io::Error, end: &str) -> Failure
         Some(TOO_LATE) => (Outcome::Lost, "the lease was over before it could be started".to_owned()),
         _ => (Outcome::CannotExecute, error.to_string()),
     };
-    Failure::new(outcome, format!("{key}: {command}: {why}{end}"))
+    Failure::new(outcome, format!("{key}: {command}: {why}{lock}"))
 }

@@ -1,4 +1,4 @@
-//! Beside the running command: what happens goes to the policy, and what the policy says is done.
+//! Supervises the running command: collects events, passes them to the policy and carries out its actions.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -27,29 +27,29 @@ use crate::redlock::ReleaseOutcome;
 use crate::report::Reporter;
 use crate::settings::LockSettings;
 
-/// How long killed processes may take to be gone before it is said that rlock is waiting for them.
+/// Time that killed processes get to end before rlock reports that it waits for them.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A running command and all that belongs to it.
+/// A running command, and what is needed to supervise it.
 pub(super) struct Job {
-    family: ProcessTree,
+    tree: ProcessTree,
     leader: Leader,
     guard: Guard,
     policy: Policy,
     signals: Signals,
     terminal: Terminal,
     alarm: Alarm,
-    /// The runs that are nested in the command; none where they turn to an outer rlock, and once the lock is given back.
+    /// Runs nested in the command. `None` where they connect to an outer rlock, and once the lock is given back.
     nested: Option<NestedRuns>,
     loss: Option<Loss>,
     killed_at: Option<Instant>,
-    /// Since when only the end of the command's other processes is waited for.
-    looks_since: Option<Instant>,
+    /// Since when the end of the command's processes is polled.
+    polling_since: Option<Instant>,
 }
 
-/// A command that was just started. `alarm` was made before: afterwards there may be no descriptor left for one.
+/// A command that was just started. `alarm` was made before the start: later there may be no descriptor left.
 pub(super) struct Started {
-    pub(super) family: ProcessTree,
+    pub(super) tree: ProcessTree,
     pub(super) leader: Leader,
     pub(super) policy: Policy,
     pub(super) signals: Signals,
@@ -59,13 +59,13 @@ pub(super) struct Started {
 
 impl Job {
     pub(super) fn new(started: Started, guard: Guard) -> Self {
-        let Started { family, leader, policy, signals, alarm, nested } = started;
+        let Started { tree, leader, policy, signals, alarm, nested } = started;
         let terminal = Terminal::open();
-        let (loss, killed_at, looks_since) = (None, None, None);
-        Self { family, leader, guard, policy, signals, terminal, alarm, nested, loss, killed_at, looks_since }
+        let (loss, killed_at, polling_since) = (None, None, None);
+        Self { tree, leader, guard, policy, signals, terminal, alarm, nested, loss, killed_at, polling_since }
     }
 
-    /// Stays until the command has ended and the lock is given back. After a bug of ours the command is still dead
+    /// Supervises the command until it has ended and the lock is given back. Even after a panic in rlock the command is dead
     /// before that.
     pub(super) async fn supervise(mut self, lock: &LockSettings, mut cover: Cover) -> anyhow::Result<Outcome> {
         let watched = AssertUnwindSafe(self.watch(&lock.report, &mut cover)).catch_unwind().await;
@@ -74,15 +74,15 @@ impl Job {
         if watched.is_err() {
             self.end(&lock.report, &mut cover).await;
         }
-        self.terminal.take_back(self.family.group());
-        // The command is dead, or has ended by itself and what it left is free to go on, whatever becomes of rlock now.
+        self.terminal.take_back(self.tree.group());
+        // The command is dead, or has ended by itself and its background processes may go on.
         self.guard.disarm();
         let freed = cover.release(&lock.report).await;
         self.guard.stop();
         self.leader.reap();
         watched.with_context(|| lock.key.to_string())?;
         match &freed {
-            // The loss has been told already.
+            // The loss was reported already.
             _ if !self.policy.was_kept() => {}
             ReleaseOutcome::NotOurs(how) => lock.report.problem("lost", unnoticed(*how)),
             _ => report_release(&lock.report, &freed),
@@ -90,27 +90,27 @@ impl Job {
         Ok(self.policy.outcome(!matches!(freed, ReleaseOutcome::NotOurs(_))))
     }
 
-    /// Kills the command and returns when it is gone: after a bug, or when no guard is left that could do it. The lease is
-    /// renewed meanwhile.
+    /// Kills the command and waits until it is gone, while the lease is renewed: after a panic, or when no guard can be
+    /// started.
     async fn end(&mut self, report: &Reporter, cover: &mut Cover) {
-        self.family.kill();
+        self.tree.kill();
         self.killed_at = Some(clock::now());
-        // The bug may be in what renews.
-        if AssertUnwindSafe(self.outlast(report, cover)).catch_unwind().await.is_err() {
-            self.family.end();
+        // The panic may come from the renewals.
+        if AssertUnwindSafe(self.renew_until_gone(report, cover)).catch_unwind().await.is_err() {
+            self.tree.end();
         }
         self.end_nested(cover).await;
     }
 
-    async fn outlast(&mut self, report: &Reporter, cover: &mut Cover) {
-        while !self.all_are_gone() {
-            self.complain_of_survivors(report);
-            let next_look = clock::now() + self.next_look();
+    async fn renew_until_gone(&mut self, report: &Reporter, cover: &mut Cover) {
+        while !self.is_gone() {
+            self.report_survivors(report);
+            let next_poll = clock::now() + self.poll_pause();
             loop {
                 tokio::select! {
                     biased;
-                    () = self.alarm.reached(next_look) => break,
-                    // What becomes of the lease changes nothing any more.
+                    () = self.alarm.reached(next_poll) => break,
+                    // The command is killed already, whatever becomes of the lease.
                     _ = cover.next() => {}
                 }
             }
@@ -118,7 +118,7 @@ impl Job {
     }
 
     async fn watch(&mut self, report: &Reporter, cover: &mut Cover) -> anyhow::Result<()> {
-        report.step("running", format_args!("running, pid {}", self.family.group()));
+        report.step("running", format_args!("running, pid {}", self.tree.group()));
         loop {
             if let Some(event) = self.next_event(report, cover).await?
                 && self.handle(event, cover, report)?
@@ -128,40 +128,38 @@ impl Job {
         }
     }
 
-    /// Waits for what happens next. The clock is looked at first: after a time in which nobody ran, what it says
-    /// overrules all other news.
+    /// Waits for the next event. The clock is polled first: after a suspend, its deadline overrules all other events.
     async fn next_event(&mut self, report: &Reporter, cover: &mut Cover) -> anyhow::Result<Option<Event>> {
-        let looks = self.policy.awaits_gone();
+        let polls = self.policy.awaits_gone();
         let wake_at = self.policy.wake_at();
-        let wake_at = if looks { wake_at.min(clock::now() + self.next_look()) } else { wake_at };
+        let wake_at = if polls { wake_at.min(clock::now() + self.poll_pause()) } else { wake_at };
         let wake_at = wake_at.min(self.nested.as_ref().map_or(Instant::NEVER, NestedRuns::overdue_at));
         tokio::select! {
             biased;
             () = self.alarm.reached(wake_at) => {
-                self.complain_of_nested(report);
-                let gone = looks && self.all_are_gone();
+                self.report_overdue_nested(report);
+                let gone = polls && self.is_gone();
                 if !gone {
-                    self.complain_of_survivors(report);
+                    self.report_survivors(report);
                 }
                 Ok(Some(if gone { Event::Gone } else { Event::Tick }))
             }
-            news = cover.next() => Ok(self.changed(news.event(report))),
+            change = cover.next() => Ok(self.changed(change.report(report))),
             caught = self.signals.next() => self.caught(caught, report),
-            // What has changed is seen before the policy is asked.
+            // `handle` admits the runs before the policy gets the tick.
             () = nested_changed(self.nested.as_ref()) => Ok(Some(Event::Tick)),
         }
     }
 
-    /// An eighth of the time that has been waited already.
-    fn next_look(&mut self) -> Duration {
+    fn poll_pause(&mut self) -> Duration {
         let now = clock::now();
-        let begin = *self.looks_since.get_or_insert(now);
+        let begin = *self.polling_since.get_or_insert(now);
         polling::pause(now.since(begin), polling::LONGEST_PAUSE)
     }
 
-    /// In the time of grace the rest is only looked at; once killed, whoever appears is killed too.
-    fn all_are_gone(&mut self) -> bool {
-        if self.killed_at.is_some() { self.family.kill_living().unwrap_or(false) } else { self.family.is_gone() }
+    /// Whether no process of the command can run any more. After the kill, processes that still appear are killed too.
+    fn is_gone(&mut self) -> bool {
+        if self.killed_at.is_some() { self.tree.kill_living().unwrap_or(false) } else { self.tree.is_gone() }
     }
 
     fn changed(&mut self, event: Option<Event>) -> Option<Event> {
@@ -175,16 +173,16 @@ impl Job {
     fn caught(&mut self, caught: CaughtSignal, report: &Reporter) -> anyhow::Result<Option<Event>> {
         if caught.signal != Signal::SIGCHLD {
             if !matches!(caught.signal, Signal::SIGCONT | Signal::SIGWINCH) {
-                report.step("signal", format_args!("{} passed on to the command", caught.signal));
+                report.step("signal", format_args!("{} forwarded to the command", caught.signal));
             }
             return Ok(Some(Event::CaughtSignal(caught)));
         }
         if self.guard.ensure_alive().map_err(|error| unguarded(&error))? {
-            self.family.set_guard(self.guard.pid());
+            self.tree.set_guard(self.guard.pid());
             self.signals.reap_all_but(&[self.guard.pid(), self.leader.group()]);
-            report.step("guard", "the guard was killed or stopped; another is in its place");
+            report.step("guard", "the guard was killed or stopped; it was replaced");
         }
-        let foreground = self.terminal.foreground(self.family.group());
+        let foreground = self.terminal.foreground(self.tree.group());
         Ok(match (self.leader.exit_status(), self.leader.stop_signal()) {
             (Some(ending), _) => Some(Event::Ended(ending, foreground)),
             (None, Some(signal)) => Some(Event::Stopped(signal, foreground)),
@@ -192,18 +190,18 @@ impl Job {
         })
     }
 
-    /// True if nothing more is to be done.
+    /// Passes `event` to the policy and carries out its actions. Returns whether the command is over.
     fn handle(&mut self, event: Event, cover: &Cover, report: &Reporter) -> anyhow::Result<bool> {
         let mut events = vec![event];
-        // The policy hears of each nested run that is admitted, and before it hears of the command's end: then the lock is
-        // kept for that run. None is admitted between two events, when the lock is lost, or once the listener is closed.
+        // The policy must hear of each admitted run before the command's end, so that the lock is kept for it. No run is
+        // admitted between two events, when the lock is lost, or once the listener is closed.
         if !matches!(event, Event::Lost(_)) {
             events.extend(self.admit_nested().map(Event::Nested));
         }
         while let Some(event) = events.pop() {
             let actions = self.policy.on(event, clock::now());
-            self.tell_guard()?;
-            self.tell_nested();
+            self.extend_guard()?;
+            self.send_to_nested();
             for action in actions {
                 match action {
                     Action::Finish => {
@@ -219,21 +217,21 @@ impl Job {
         Ok(false)
     }
 
-    /// Admits nested runs if the policy welcomes any; whether there are any.
+    /// Admits nested runs if the policy welcomes them. Returns whether there are any.
     fn admit_nested(&mut self) -> Option<bool> {
         let welcome = self.policy.terms_of_nested().filter(|_| self.policy.welcomes_nested());
         self.nested.as_mut().map(|nested| nested.admit(welcome))
     }
 
-    /// Tells nested runs what the policy has for them.
-    fn tell_nested(&mut self) {
+    /// Sends the policy's terms to nested runs.
+    fn send_to_nested(&mut self) {
         let terms = self.policy.terms_of_nested();
         if let Some(nested) = &mut self.nested {
             nested.send(terms);
         }
     }
 
-    /// Has the commands of nested runs killed, and returns when they are gone. The lock is kept meanwhile.
+    /// Makes nested runs kill their commands, and waits until they have ended, while the lease is renewed.
     async fn end_nested(&mut self, cover: &mut Cover) {
         while self.nested.as_mut().is_some_and(|nested| nested.admit(None)) {
             if let Some(nested) = &mut self.nested {
@@ -246,7 +244,7 @@ impl Job {
         }
     }
 
-    fn tell_guard(&mut self) -> anyhow::Result<()> {
+    fn extend_guard(&mut self) -> anyhow::Result<()> {
         if self.policy.is_over() {
             return Ok(());
         }
@@ -255,45 +253,45 @@ impl Job {
 
     fn act(&mut self, action: Action, cover: &Cover, report: &Reporter) {
         match action {
-            Action::Send(signal) => self.family.send(signal),
+            Action::Send(signal) => self.tree.send(signal),
             Action::SendAndContinue(signal) => {
-                self.family.send(signal);
-                self.family.send(Signal::SIGCONT);
+                self.tree.send(signal);
+                self.tree.send(Signal::SIGCONT);
             }
-            Action::Continue => self.family.send(Signal::SIGCONT),
+            Action::Continue => self.tree.send(Signal::SIGCONT),
             Action::Kill => {
-                self.family.kill();
+                self.tree.kill();
                 self.killed_at = Some(clock::now());
             }
-            Action::GiveTerminal => self.terminal.give(self.family.group()),
+            Action::GiveTerminal => self.terminal.give(self.tree.group()),
             Action::InterruptJob(signal) => {
-                self.terminal.take_back(self.family.group());
-                // We get it too and pass it on to nobody; we die of it once the lock is released.
+                self.terminal.take_back(self.tree.group());
+                // rlock gets it too and forwards it no more; it re-raises it once the lock is released.
                 let _ = killpg(getpgrp(), signal);
             }
-            Action::SayLost(measure) => report.problem("lost", loss_told(&cover.trouble(self.loss), measure)),
+            Action::SayLost(reaction) => report.problem("lost", lost(&cover.loss_cause(self.loss), reaction)),
             Action::SayTimeIsUp => report.problem("max-run", "--max-run is over; the command is being stopped"),
             Action::SayLingering => {
-                // Its leader is gone; what the terminal sends now is for us.
-                self.terminal.take_back(self.family.group());
+                // The leader has ended, so the terminal's signals are for rlock now.
+                self.terminal.take_back(self.tree.group());
                 report.step(
                     "lingering",
                     "the command has ended; keeping the lock until the nested rlock runs have ended",
                 );
             }
-            // Not for here: `handle` sees to them.
+            // `handle` carries these out.
             Action::Suspend(_) | Action::SuspendJob(_) | Action::Finish => {}
         }
     }
 
-    /// Returns when somebody has continued rlock, or at once if nobody could.
+    /// Stops rlock. Returns after SIGCONT, or at once if the kernel discards the stop.
     fn suspend(&mut self, signal: Signal, whole_job: bool) -> Event {
-        self.terminal.take_back(self.family.group());
+        self.terminal.take_back(self.tree.group());
         let continued = self.signals.suspend(signal, whole_job);
-        Event::Resumed(self.terminal.foreground(self.family.group()), continued)
+        Event::Resumed(self.terminal.foreground(self.tree.group()), continued)
     }
 
-    fn complain_of_nested(&mut self, report: &Reporter) {
+    fn report_overdue_nested(&mut self, report: &Reporter) {
         if self.nested.as_mut().is_some_and(NestedRuns::is_overdue) {
             let text =
                 "a nested rlock run was told to kill its command and has not ended; the lock is kept until it has";
@@ -301,10 +299,10 @@ impl Job {
         }
     }
 
-    fn complain_of_survivors(&mut self, report: &Reporter) {
+    fn report_survivors(&mut self, report: &Reporter) {
         if self.killed_at.is_some_and(|at| clock::now() >= at + PATIENCE) {
             self.killed_at = Some(Instant::NEVER);
-            let group = self.family.group();
+            let group = self.tree.group();
             let text =
                 format_args!("process group {group} was killed and is still there; the lock is kept until it is gone");
             report.problem("unkillable", text);
@@ -313,26 +311,28 @@ impl Job {
 }
 
 fn unguarded(error: &std::io::Error) -> anyhow::Error {
-    let message = format!("the guard has gone and another cannot be started ({error}); the command was killed");
+    let message = format!("the guard has ended and another cannot be started ({error}); the command was killed");
     Failure::new(Outcome::Lost, message).into()
 }
 
 fn unnoticed(how: Revoked) -> String {
     let how = match how {
-        Revoked::Missing => "was gone",
-        Revoked::TakenOver => "was somebody else's",
+        Revoked::Missing => "was missing",
+        Revoked::TakenOver => "belonged to another client",
     };
-    format!("lost the lock unnoticed: it {how} when the command had ended; another may have run beside it")
+    format!(
+        "lost the lock unnoticed: its key {how} when the command had ended; another command may have run at the same time"
+    )
 }
 
-/// What a loss is put down to, and what is being done.
-fn loss_told(why: &str, measure: Reaction) -> String {
-    let done = match measure {
+/// The message of a loss: its cause and the reaction.
+fn lost(cause: &str, reaction: Reaction) -> String {
+    let done = match reaction {
         Reaction::Signalled => "the command is being stopped",
         Reaction::Killed => "the command was killed",
         Reaction::Ignored => "the command goes on (--on-lost warn) and may not be alone",
     };
-    format!("lost the lock: {why}; {done}")
+    format!("lost the lock: {cause}; {done}")
 }
 
 async fn nested_changed(nested: Option<&NestedRuns>) {
