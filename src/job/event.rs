@@ -1,4 +1,4 @@
-//! What is seen of the command, its terminal and the signals: plain values, for `policy` to decide on.
+//! Observations of the command, its terminal and the signals: plain values, for `policy` to decide on.
 
 use clap::ValueEnum;
 use nix::sys::signal::Signal;

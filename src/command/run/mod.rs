@@ -150,7 +150,7 @@ fn cannot_guard(settings: &RunSettings, error: &io::Error) -> Failure {
     Failure::new(Outcome::CannotExecute, message)
 }
 
-/// `lock` tells what became of the lock.
+/// `lock` says whether the lock was released.
 fn cannot_start(settings: &RunSettings, error: &io::Error, lock: &str) -> Failure {
     let command = crate::text::escape::text(&secret::without_userinfo(&settings.argv[0].to_string_lossy()));
     let key = &settings.lock.key;

@@ -293,8 +293,7 @@ impl Job {
 
     fn report_overdue_nested(&mut self, report: &Reporter) {
         if self.nested.as_mut().is_some_and(NestedRuns::is_overdue) {
-            let text =
-                "a nested rlock run was told to kill its command and has not ended; the lock is kept until it has";
+            let text = "a nested rlock run must kill its command and has not ended; the lock is kept until it has";
             report.problem("unkillable", text);
         }
     }

@@ -65,7 +65,7 @@ fn tree_of(group: Pid, state: &WatchdogState, born: Instant) -> ProcessTree {
     ProcessTree::orphaned(group, began, &state.mark().to_string(), state.contains())
 }
 
-/// What the socket shows of rlock.
+/// rlock's state, as the socket shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rlock {
     Alive,

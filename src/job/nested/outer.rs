@@ -32,7 +32,7 @@ pub enum JoinError {
     Busy,
 }
 
-/// What has become of the outer lock.
+/// A change of the outer lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Update {
     /// The command must be signalled and killed at other times than before.

@@ -86,9 +86,8 @@ impl NestedRuns {
                 // A stopped run reads nothing, and its guard obeys the terms that it read last. If the send fails, the next
                 // change is sent again.
                 Some(terms) if run.sent.is_some_and(|sent| sent != terms) => {
-                    if send_message(run.connection.get_ref(), &Message { fence, ttl, terms }).is_ok() {
-                        run.sent = Some(terms);
-                    }
+                    let result = send_message(run.connection.get_ref(), &Message { fence, ttl, terms });
+                    run.sent = result.map_or(run.sent, |_| Some(terms));
                 }
                 None if run.sent.is_some() => {
                     let _ = shutdown(run.connection.as_raw_fd(), Shutdown::Write);

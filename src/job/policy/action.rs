@@ -1,4 +1,4 @@
-//! What the policy asks for: one value for each thing that the supervisor can do.
+//! The actions that the policy returns: one value for each thing that the supervisor can do.
 
 use nix::sys::signal::Signal;
 

@@ -47,7 +47,7 @@ impl Policy {
             return vec![];
         }
         let mut actions = self.interrupted_by_terminal(status, foreground);
-        // If rlock was stopped past the deadline, it hears of the guard's kill before it looks at the clock.
+        // If rlock was stopped past the deadline, the guard's kill is reported before the tick.
         if now >= self.kill_deadline()
             && self.lease == LeaseStatus::Kept
             && status == ExitStatus::Killed(Signal::SIGKILL as i32)

@@ -1,4 +1,4 @@
-//! What the policy is told: one value for each thing that can happen beside a running command.
+//! The events that the policy receives: one value for each thing that can happen beside a running command.
 
 use nix::sys::signal::Signal;
 

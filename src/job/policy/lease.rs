@@ -1,9 +1,9 @@
-//! Renewals and losses: how long the command may run on, and what becomes of it when the lock is lost.
+//! Renewals and losses: how long the command may run on, and how it is stopped when the lock is lost.
 
 use super::{Action, Instant, OnLost, Phase, Policy, Reaction};
 use crate::lock::lease::Loss;
 
-/// What has become of the lease while the command ran.
+/// The fate of the lease while the command ran.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LeaseStatus {
     Kept,

@@ -1,4 +1,4 @@
-//! What rlock does about its command when something happens: event and state in, actions out (docs/design.md §5, §8).
+//! Decides what happens to the command: event and state in, actions out (docs/design.md §5, §8).
 //!
 //! Pure: no clock, no random number, no I/O. The caller passes every instant in, so that the tests can try every short
 //! history. [`lease`] reacts to renewals and losses, [`ending`] to deadlines and the command's end, [`job_control`] to
@@ -57,7 +57,7 @@ enum Phase {
 #[derive(Clone, Debug)]
 pub struct Policy {
     options: PolicyOptions,
-    /// What the lease means for the command, as last heard.
+    /// When the lease requires a signal and a kill, as last heard.
     terms: Terms,
     /// End of `--max-run`.
     run_deadline: Instant,
@@ -121,7 +121,7 @@ impl Policy {
         }
     }
 
-    /// Whether the caller must look for the end of all the command's processes, and send [`Event::Gone`].
+    /// Whether the caller must poll for the end of all the command's processes, and send [`Event::Gone`].
     pub fn awaits_gone(&self) -> bool {
         match self.phase {
             // Background processes that the command left may go on.

@@ -1,4 +1,4 @@
-//! What must hold after any event in any state: every short history, then random long ones.
+//! The promise, checked after every event: in every short history, then in random long ones.
 
 use proptest::prelude::*;
 
