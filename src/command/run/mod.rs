@@ -32,11 +32,12 @@ use supervise::{Job, Started};
 
 /// Runs the command under the lock.
 pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::Result<Outcome> {
+    // Forked while rlock has one thread (a note of the settings starts another), no connection and little memory to copy.
+    let guard = Guard::start();
     let output = args.output.clone();
     let settings = RunSettings::new(args, sources)?;
     process_tree::check_proc().map_err(|error| unusable_proc(&settings, &error))?;
-    // Forked while rlock has one thread, no connection and little memory to copy.
-    let guard = Guard::start().map_err(|error| cannot_guard(&settings, &error))?;
+    let guard = guard.map_err(|error| cannot_guard(&settings, &error))?;
     if let Some(how) = &settings.hand_back {
         guard.set_hand_back(how);
     }
