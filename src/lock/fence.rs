@@ -14,20 +14,21 @@ impl Fence {
     /// One above the largest fence.
     pub const LIMIT: u64 = 1 << 52;
 
-    /// The least there is.
+    /// The least fence.
     pub const FIRST: Self = Self(1);
 
-    /// `None` for zero and for what no counter may reach.
+    /// Returns the fence, or `None` for zero and for numbers that no counter may reach.
     pub fn new(number: u64) -> Option<Self> {
         (1..Self::LIMIT).contains(&number).then_some(Self(number))
     }
 
-    /// The number that the command sees as `RLOCK_FENCE`.
+    /// Returns the number that the command sees as `RLOCK_FENCE`.
     pub fn get(self) -> u64 {
         self.0
     }
 
-    /// The rule of DESIGN.md §6, as the acquire script applies it: above every earlier fence, and not below the hint.
+    /// Returns the next fence, by the rule of the acquire script (docs/design.md §6): above every earlier one, and not below
+    /// the hint.
     pub fn after(previous: u64, hint: u64) -> Option<Self> {
         Self::new(previous.checked_add(1)?.max(hint))
     }
@@ -39,7 +40,7 @@ impl fmt::Display for Fence {
     }
 }
 
-/// Unix time in microseconds: where a counter that was forgotten starts again, above all that it gave out before.
+/// Returns the unix time in microseconds: a lost counter starts again there, above all numbers that it gave out before.
 pub fn hint(now: SystemTime) -> u64 {
     now.duration_since(UNIX_EPOCH).ok().and_then(|span| u64::try_from(span.as_micros()).ok()).unwrap_or(0)
 }

@@ -1,6 +1,6 @@
-//! Which server a node is, as it tells itself: nodes that share one are no independent votes.
+//! The identity of the server behind a node, as it tells it. Nodes that share a server are no independent votes.
 
-/// What INFO tells of a server.
+/// A server's identity, from INFO.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// Seconds since it started, cut to whole ones.
@@ -12,9 +12,9 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// What two nodes share that independent ones don't.
+    /// Returns how two nodes share a server or its data, if they do.
     ///
-    /// Redlock's proof needs votes that fail one by one; a replica has its master's vote a second time, and after a
+    /// Redlock's proof needs votes that fail one by one; a replica has its primary's vote a second time, and after a
     /// failover perhaps without the last writes.
     pub fn shared_with(&self, other: &Self) -> Option<&'static str> {
         let same = |a: &str, b: &str| !a.is_empty() && a == b;

@@ -1,7 +1,7 @@
-//! The lease: how long what the nodes granted lasts, and when it is lost. DESIGN.md §5.
+//! The lease: how long the nodes' grants last, and when the lock is lost (docs/design.md §5).
 //!
 //! A node's *tenure* is the time for which its grant is certainly unbroken. The lease runs until the q-th largest end
-//! of a tenure: until then at least q nodes refuse everybody else.
+//! of a tenure: until then at least q nodes refuse every other client.
 //!
 //! A node may join late, by a healing or a late grant. If its fence counter was above the holder's fence by then, it had
 //! granted the lock to others after the holder. Attempts that failed leave such a counter behind, and so does a complete grant
@@ -23,11 +23,11 @@ enum Tenure {
     Until(Instant),
     /// Unbroken until then, and unproven since the join was heard.
     Unproven(Instant, Instant),
-    /// The node said that it no longer knows us; heard then.
+    /// The node said that it no longer knows our token; heard then.
     Revoked(Revoked, Instant),
 }
 
-/// What a node said when it no longer knew our token.
+/// The state of the key at a node that no longer knows our token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Revoked {
     /// Nothing is stored at the key: it expired, was deleted, or the node forgot it.
@@ -40,28 +40,28 @@ impl fmt::Display for Revoked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Missing => "the key is gone (deleted, or the server came back without it)",
-            Self::TakenOver => "somebody else has the key",
+            Self::TakenOver => "another client has the key",
         })
     }
 }
 
-/// Why a lease is over. Final, even if the nodes should be mended later.
+/// Why a lease is over. Final, even if the nodes are healed later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loss {
-    /// Too many nodes have nothing at the key; nobody is known to hold the lock.
+    /// Too many nodes have nothing at the key; no client is known to hold the lock.
     Absent,
-    /// Somebody broke it (`rlock break`): the key stays and keeps others out until the command is dead.
+    /// It was broken (`rlock break`): the key stays and keeps others out until the command is dead.
     Broken,
-    /// What we would need for a majority is in other hands: the lock has passed on.
+    /// Others have so many nodes that we cannot have a majority: the lock has passed on.
     TakenOver,
 }
 
-/// What is known of all nodes' tenures.
+/// The tenures of all nodes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Lease {
     quorum: Quorum,
     tenures: Vec<Tenure>,
-    /// When each node last struck us, whether or not it has been healed since.
+    /// When each node last lost our key, whether or not it has been healed since.
     revocations: Vec<Option<Instant>>,
     /// The latest request to which each node has said that the key is ours.
     vouched: Vec<Option<Instant>>,
@@ -74,10 +74,10 @@ impl Lease {
         Self { quorum, tenures: vec![Tenure::None; quorum.total()], revocations: none.clone(), vouched: none }
     }
 
-    /// Node `node`, asked at `asked`, granted, renewed or was healed: its tenure is unbroken until `end`.
+    /// Enters that node `node`, asked at `asked`, granted, renewed or was healed: its tenure is unbroken until `end`.
     ///
-    /// An earlier end never shortens a tenure: replies may come in any order, and each proves its own span. One to a
-    /// question from before the node struck us proves nothing any more: whatever it saw has been lost since.
+    /// An earlier end never shortens a tenure: replies come in any order, and each proves its own span. A reply to a request
+    /// from before the node lost our key proves nothing: the tenure that it saw is over.
     pub fn extend(&mut self, node: usize, asked: Instant, end: Instant) {
         self.tenures[node] = match self.tenures[node] {
             Tenure::Revoked(_, heard) if asked < heard => return,
@@ -89,16 +89,16 @@ impl Lease {
         self.prove();
     }
 
-    /// Node `node`, asked at `asked`, has our key until `end`, we hear `now`; its counter is above our fence. A node that had
-    /// no tenure joins with an unproven one.
+    /// Enters that node `node`, asked at `asked` and heard `now`, has our key until `end`, with a counter above our fence. A
+    /// node without a tenure joins with an unproven one.
     pub fn admit(&mut self, node: usize, asked: Instant, end: Instant, now: Instant) {
-        if self.wants_healing(node) && self.struck_at(node).is_none_or(|heard| asked >= heard) {
+        if self.wants_healing(node) && self.revoked_at(node).is_none_or(|heard| asked >= heard) {
             self.tenures[node] = Tenure::Unproven(end, now);
         }
         self.extend(node, asked, end);
     }
 
-    /// Lets those unproven tenures count for which enough proven ones vouch.
+    /// Counts the unproven tenures for which q proven ones vouch.
     fn prove(&mut self) {
         let proven = |lease: &Self, since| {
             let vouches =
@@ -120,40 +120,38 @@ impl Lease {
         matches!(self.tenures[node], Tenure::Until(_)) && self.tenures.iter().any(is_newer)
     }
 
-    fn struck_at(&self, node: usize) -> Option<Instant> {
+    fn revoked_at(&self, node: usize) -> Option<Instant> {
         if let Tenure::Revoked(_, heard) = self.tenures[node] { Some(heard) } else { None }
     }
 
-    /// Node `node` no longer knows our token, we hear `now`: its tenure ends in this moment.
+    /// Ends the tenure of node `node`, which no longer knows our token, as we hear `now`.
     pub fn revoke(&mut self, node: usize, how: Revoked, now: Instant) {
         self.tenures[node] = Tenure::Revoked(how, now);
         self.revocations[node] = Some(now);
     }
 
-    /// How node `node` struck us, if it did and nothing has mended it since.
+    /// Returns how node `node` lost our key, if it did and has not been healed since.
     pub fn revoked(&self, node: usize) -> Option<Revoked> {
         if let Tenure::Revoked(how, _) = self.tenures[node] { Some(how) } else { None }
     }
 
-    /// Whether node `node` is to have the key set again: it has none of ours, for all that is known.
+    /// Whether the key must be set again at node `node`, which has none of ours for all that is known.
     pub fn wants_healing(&self, node: usize) -> bool {
         matches!(self.tenures[node], Tenure::None | Tenure::Revoked(..))
     }
 
-    /// D, the q-th largest end of a proven tenure; `None` if fewer than q nodes have one.
+    /// Returns D, the q-th largest end of a proven tenure; `None` if fewer than q nodes have one.
     pub fn deadline(&self) -> Option<Instant> {
-        let mut ends: Vec<Instant> = self
-            .tenures
-            .iter()
-            .filter_map(|tenure| if let Tenure::Until(end) = tenure { Some(*end) } else { None })
-            .collect();
-        ends.sort_unstable_by(|a, b| b.cmp(a));
-        ends.get(self.quorum.needed() - 1).copied()
+        let end = |tenure: &Tenure| if let Tenure::Until(end) = tenure { Some(*end) } else { None };
+        self.quorum.reached_by(self.tenures.iter().filter_map(end))
     }
 
-    /// The loss, once fewer than q nodes have a tenure, or so many struck us since `round` began that the rest is no
-    /// majority, healed or not: what befell them at once may have let somebody in. What others hold includes nodes that
-    /// never granted.
+    /// Returns the loss, if there is one:
+    /// 1. Fewer than q nodes have a tenure.
+    /// 2. More than N − q nodes lost our key since `round` began, healed or not. In between another client may have had a
+    ///    majority.
+    ///
+    /// Nodes that never granted count among those that others hold.
     pub fn loss(&self, round: Instant) -> Option<Loss> {
         let at_once = self.revocations.iter().flatten().filter(|at| **at >= round).count();
         if self.deadline().is_some() && at_once <= self.quorum.tolerated() {
@@ -163,7 +161,7 @@ impl Lease {
         Some(if others > self.quorum.tolerated() { Loss::TakenOver } else { Loss::Absent })
     }
 
-    /// Whether so many nodes struck us that those left are no majority: the verdict on a shield.
+    /// Whether the nodes that kept our key are no majority: then a shield has failed.
     pub fn majority_revoked(&self) -> bool {
         let revoked = self.tenures.iter().filter(|t| matches!(t, Tenure::Revoked(..))).count();
         revoked > self.quorum.tolerated()

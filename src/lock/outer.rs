@@ -1,5 +1,5 @@
-//! The locks that rlocks above this process hold, as the environment tells them: `RLOCK_HELD=TOKEN:FENCE[,TOKEN:FENCE…]`,
-//! outermost first.
+//! The locks of outer rlocks, which run this process, as the environment tells them:
+//! `RLOCK_HELD=TOKEN:FENCE[,TOKEN:FENCE…]`, outermost first.
 //!
 //! It is a claim and no proof: a token counts only where the nodes say that it holds the lock in question.
 
@@ -11,7 +11,7 @@ use super::token::Token;
 /// The variable's name.
 pub const VARIABLE: &str = "RLOCK_HELD";
 
-/// The locks that are held above us.
+/// The locks of outer rlocks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OuterLocks {
     held: Vec<(Token, Fence)>,
@@ -34,12 +34,12 @@ impl OuterLocks {
         self.named == Some(token) || self.is_run(token)
     }
 
-    /// Whether the environment says that a live `rlock run` above us holds the lock of `token`.
+    /// Whether the environment says that a live, outer `rlock run` holds the lock of `token`.
     pub fn is_run(&self, token: Token) -> bool {
         self.held.iter().any(|(held, _)| *held == token)
     }
 
-    /// What a command finds that runs under the lock of `token` too.
+    /// Returns the locks of a command that runs under the lock of `token` too.
     #[must_use]
     pub fn with(mut self, token: Token, fence: Fence) -> Self {
         if !self.is_run(token) {

@@ -1,4 +1,4 @@
-//! How many nodes must agree.
+//! The number of nodes that must agree.
 
 /// A majority of `total` nodes: ⌊N/2⌋ + 1, even N included.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -7,28 +7,26 @@ pub struct Quorum {
 }
 
 impl Quorum {
-    /// The majority of `total` nodes; `total` is at least one.
+    /// Returns the majority of `total` nodes; `total` is at least one.
     pub fn of(total: usize) -> Self {
         Self { total: total.max(1) }
     }
 
-    /// N.
+    /// Returns N, the number of nodes.
     pub fn total(self) -> usize {
         self.total
     }
 
-    /// q, the number of nodes that must have granted.
+    /// Returns q, the number of nodes that must have granted.
     pub fn needed(self) -> usize {
         self.total / 2 + 1
     }
 
-    /// N − q: so many votes may be missing.
+    /// Returns N − q, the number of votes that may be missing.
     pub fn tolerated(self) -> usize {
         self.total - self.needed()
     }
-}
 
-impl Quorum {
     /// Returns the q-th largest of `values`: what a majority reaches. `None` if there are fewer than q.
     pub fn reached_by<T: Ord>(self, values: impl IntoIterator<Item = T>) -> Option<T> {
         let mut values: Vec<T> = values.into_iter().collect();

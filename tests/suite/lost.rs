@@ -44,7 +44,7 @@ fn a_key_that_was_replaced_leaves_no_grace_and_the_new_owner_its_key() {
     let job = stubborn(&server, &["--ttl", "3s"]);
     let begin = Instant::now();
     server.cli(&["SET", "job", "somebody else", "PX", "60000"]);
-    job.lost().said(&["rlock: job: lost the lock", "redis+unix://", "somebody else has the key", "killed"]);
+    job.lost().said(&["rlock: job: lost the lock", "redis+unix://", "another client has the key", "killed"]);
     assert!(
         begin.elapsed() < TTL / 3 + Duration::from_millis(900),
         "noticed at the next renewal: {:?}",
@@ -114,7 +114,7 @@ fn a_lock_that_passed_on_while_the_server_was_away_is_not_taken_back() {
     server.come_back();
     server.cli(&["SET", "job", "new owner"]);
     job.rlock.signal(Signal::SIGCONT);
-    job.lost().mentions(&["somebody else has the key"]);
+    job.lost().mentions(&["another client has the key"]);
     assert_eq!(server.cli(&["GET", "job"]), "new owner");
 }
 
@@ -139,7 +139,7 @@ fn warn_lets_the_command_go_on_and_says_so() {
     server.cli(&["SET", "job", "somebody else"]);
     job.wait_until_told("goes on");
     drop(job.stdin.take());
-    let finished = job.finish().code(79).said(&["somebody else has the key", "goes on", "may not be alone"]);
+    let finished = job.finish().code(79).said(&["another client has the key", "goes on", "may not be alone"]);
     assert!(!finished.stdout.contains(&"terminated".to_owned()));
     assert_eq!(server.cli(&["GET", "job"]), "somebody else");
 }

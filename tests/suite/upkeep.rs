@@ -326,7 +326,7 @@ fn a_majority_in_other_hands_leaves_no_grace_and_their_keys_alone() {
     at_once(&holder, &nodes[1..], &["SET", "job", "theirs", "PX", "60000"]);
     let names: Vec<String> = nodes[1..].iter().map(Server::url).collect();
     let finished = holder.finish().code(79).printed(&["ready"]);
-    finished.said(&["lost the lock", &names[0], &names[1], "somebody else has the key", "killed"]);
+    finished.said(&["lost the lock", &names[0], &names[1], "another client has the key", "killed"]);
     assert!(begin.elapsed() < Duration::from_millis(1900), "at the next renewal: {:?}", begin.elapsed());
     assert_eq!(nodes.job(), ["", "theirs", "theirs"]);
 }
