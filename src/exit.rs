@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How rlock ended. The codes are DESIGN.md §8: sysexits(3) where it has one, flock(1) and timeout(1) where they do.
+/// How rlock ended. The codes are docs/design.md §8: sysexits(3) where it has one, flock(1) and timeout(1) where they do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// All is well (the subcommands that run no command).

@@ -84,7 +84,7 @@ async fn extend(settings: &TokenSettings, wanted: &Wanted) -> anyhow::Result<Out
 /// The TTL that was asked for, else the one that the lock was taken with.
 ///
 /// Others go by the one that stands in its value: it tells how long a server that restarted may have forgotten a lock
-/// (DESIGN.md §6), so with several nodes no renewal may make it longer.
+/// (docs/design.md §6), so with several nodes no renewal may make it longer.
 fn ttl(settings: &TokenSettings, looks: &Observations, asked: Option<Duration>) -> Result<Duration, Failure> {
     let taken = looks.census().leading().and_then(|(occupant, _)| occupant.lease_length());
     match (asked, taken) {

@@ -1,4 +1,4 @@
-//! What is stored beside the token: who holds the lock. DESIGN.md §4.
+//! What is stored beside the token: who holds the lock. docs/design.md §4.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! `inspect --json`: the schema of DESIGN.md §2, stable from 1.0 on. Fields may be added.
+//! `inspect --json`: the schema of docs/json.md, stable from 1.0 on. Fields may be added.
 
 use std::time::Duration;
 
