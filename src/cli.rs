@@ -284,7 +284,7 @@ pub struct RunArgs {
     pub argv: Vec<OsString>,
 }
 
-/// Environment variables that have no flag, in the words of `--help`, the man page and README.
+/// Environment variables that have no flag, in the words of `--help`, the man page and `docs/reference/`.
 pub const VARIABLES: &[(&str, &str)] = &[
     ("RLOCK_PASSWORD", "password for the node, unless its URL or --password-file has one"),
     ("REDISCLI_AUTH", "the same, as redis-cli reads it; RLOCK_PASSWORD comes first"),

@@ -71,7 +71,7 @@ impl Outcome {
     }
 }
 
-/// The table of `--help`, the man page and README, in the same words.
+/// The table of `--help`, the man page and `docs/reference/`, in the same words.
 pub const TABLE: &[(&str, &str)] = &[
     ("the command's", "it ran; 128+n if signal n ended it"),
     (

@@ -1,7 +1,7 @@
 //! `rlock run` beside the programs and libraries that people use in its place. `benches/run` installs them and runs this.
 //!
 //! Who takes part does so by turns, so that a machine that gets slower meanwhile slows all of them. With no argument all is
-//! measured, and what README and `benches/` show is written; with the names of measures only these are, and nothing is written.
+//! measured, and what `docs/comparison.md` and `benches/` show is written; with the names of measures only these are, and nothing is written.
 //! `benches/README.md` says how to read it.
 
 #![expect(clippy::print_stdout, reason = "the report is what a bench is for")]

@@ -1,4 +1,4 @@
-//! What is written: `benches/results.md`, `benches/results.svg`, and the table in README.
+//! What is written: `benches/results.md`, `benches/results.svg`, and the table in `docs/comparison.md`.
 
 use std::path::Path;
 
@@ -11,12 +11,15 @@ use crate::support::machine;
 use crate::waiting::{FEW, HAND_OVER, HAND_OVER_LOCAL, MANY_LOCAL};
 use crate::who::{ON_SERVERS, ON_THIS_MACHINE, OccupantKind};
 
-/// Between these lines of README.
+/// Path of the page that shows the medians.
+const PAGE: &str = "docs/comparison.md";
+
+/// Lines between which the table stands there.
 const BEGIN: &str = "<!-- benches/run writes this -->\n";
 const END: &str = "<!-- to here -->\n";
 
-/// The columns of README's table: the head, and the tables one of which has the first figure.
-const IN_README: [(&str, [&str; 2]); 6] = [
+/// The columns of that table: the head, and the tables one of which has the first figure.
+const IN_PAGE: [(&str, [&str; 2]); 6] = [
     ("start to end", [START, START_LOCAL]),
     ("hand-over", [HAND_OVER, HAND_OVER_LOCAL]),
     ("five servers", [FIVE, ""]),
@@ -72,10 +75,10 @@ pub(crate) fn write(head: &str, sections: &[Section]) -> Result<()> {
     let put = |name: &str, text: &str| std::fs::write(root.join(name), text).with_context(|| name.to_owned());
     put("benches/results.md", &results(head, sections))?;
     put("benches/results.svg", &plot::drawn(&panels(sections)))?;
-    let readme = std::fs::read_to_string(root.join("README.md"))?;
-    let parts = readme.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let (before, after) = parts.context("README.md has no place for the table")?;
-    put("README.md", &format!("{before}{BEGIN}{}{END}{after}", summary(sections)))
+    let page = std::fs::read_to_string(root.join(PAGE))?;
+    let parts = page.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let (before, after) = parts.with_context(|| format!("{PAGE} has no place for the table"))?;
+    put(PAGE, &format!("{before}{BEGIN}{}{END}{after}", summary(sections)))
 }
 
 fn results(head: &str, sections: &[Section]) -> String {
@@ -108,7 +111,7 @@ fn summary(sections: &[Section]) -> String {
         let of = |section: &Section| Some(cell(section.row(who.name())?.figures[0], section.columns[0].1));
         found.find_map(of).unwrap_or_else(|| cell(None, crate::figures::Unit::Count))
     };
-    let heads = IN_README.map(|(head, _)| head.to_owned());
-    let row = |who: &OccupantKind| (who.name(), IN_README.map(|(_, titles)| figure(who, titles)).to_vec());
+    let heads = IN_PAGE.map(|(head, _)| head.to_owned());
+    let row = |who: &OccupantKind| (who.name(), IN_PAGE.map(|(_, titles)| figure(who, titles)).to_vec());
     table(&heads, "---:", ON_SERVERS.iter().chain(&ON_THIS_MACHINE).map(row))
 }

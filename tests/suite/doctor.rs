@@ -215,8 +215,9 @@ fn a_user_with_the_rights_of_the_line_can_do_everything() {
 }
 
 #[test]
-fn readme_has_the_line_that_doctor_prints() {
-    let line = include_str!("../../README.md").lines().find(|line| line.starts_with("ACL SETUSER ")).expect("the line");
+fn the_documentation_has_the_line_that_doctor_prints() {
+    let line =
+        include_str!("../../docs/nodes.md").lines().find(|line| line.starts_with("ACL SETUSER ")).expect("the line");
     let told = doctor("redis://127.0.0.1:1").args(["-k", "backup"]).finish();
     told.tells(&[&format!("rights that rlock needs: {line}")]);
 }
@@ -245,8 +246,8 @@ fn the_line_opens_neither_the_servers_passwords_nor_other_locks() {
     let server = Server::tcp(&["--appendonly", "yes"]);
     let line = granted(&server.url());
     assert_eq!(server.cli(&line.iter().map(String::as_str).collect::<Vec<_>>()), "OK");
-    let readme = include_str!("../../README.md");
-    let (_, patterns) = readme.split_once("with a pattern each: `").expect("the patterns");
+    let page = include_str!("../../docs/nodes.md");
+    let (_, patterns) = page.split_once("with a pattern each: `").expect("the patterns");
     let patterns: Vec<&str> = patterns.split_once('`').expect("their end").0.split_whitespace().collect();
     server.cli(
         &[&["ACL", "SETUSER", "deployer", "on", ">pw", "resetchannels", "&rlock:wake:*", "+@all"], &patterns[..]]

@@ -665,10 +665,10 @@ fn a_stranger_in_the_queue_is_cut_to_what_a_reply_has_room_for() {
 }
 
 #[test]
-fn the_rights_that_readme_names_are_enough_to_wait_in_line() {
+fn the_rights_that_the_documentation_names_are_enough_to_wait_in_line() {
     let server = Server::tcp(&[]);
-    let readme = include_str!("../../README.md");
-    let line = readme.lines().find(|line| line.starts_with("ACL SETUSER rlock ")).expect("the line");
+    let page = include_str!("../../docs/nodes.md");
+    let line = page.lines().find(|line| line.starts_with("ACL SETUSER rlock ")).expect("the line");
     let words: Vec<String> =
         line.split(' ').map(|word| word.replace("PASSWORD", "pw").replace("backup", "job")).collect();
     assert_eq!(server.cli(&words.iter().map(String::as_str).collect::<Vec<_>>()), "OK");
