@@ -14,6 +14,7 @@ mod breaking;
 mod busy;
 mod child;
 mod doctor;
+mod documentation;
 mod failover;
 mod fences;
 mod fuzzed;

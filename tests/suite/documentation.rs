@@ -1,0 +1,292 @@
+//! README and `docs/`: their links lead somewhere, their command lines are understood, and those that can be run are run.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::support::{Finished, Server, rlock, rlock_words};
+
+/// Number of lines that README may have.
+const LONGEST_README: usize = 200;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The pages, by their paths in the repository, and their texts.
+fn pages() -> Vec<(PathBuf, String)> {
+    let mut pages: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(PathBuf::from).to_vec();
+    for folder in ["docs", "docs/recipes", "docs/reference"] {
+        let entries = std::fs::read_dir(root().join(folder)).expect(folder);
+        let names = entries.map(|entry| Path::new(folder).join(entry.expect("an entry").file_name()));
+        pages.extend(names.filter(|name| name.extension().is_some_and(|end| end == "md")));
+    }
+    pages.into_iter().map(|page| (page.clone(), read(&page))).collect()
+}
+
+fn read(page: &Path) -> String {
+    std::fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{}: {error}", page.display()))
+}
+
+/// The anchors of a page's headings, as GitHub makes them.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let anchor = |line: &str| {
+        let words = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        words.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+/// The targets of a page's links: `](TARGET)`.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0))
+}
+
+/// Fenced blocks: the language, and the lines.
+fn blocks(text: &str) -> Vec<(&str, Vec<&str>)> {
+    let mut blocks = Vec::new();
+    let mut open = false;
+    for line in text.lines() {
+        match line.trim_start().strip_prefix("```") {
+            Some(language) => {
+                open = !open;
+                if open {
+                    blocks.push((language, Vec::new()));
+                }
+            }
+            None if open => blocks.last_mut().into_iter().for_each(|(_, lines)| lines.push(line)),
+            None => {}
+        }
+    }
+    blocks
+}
+
+/// The block of `page` that has `words` in it, as a script.
+fn script(page: &str, words: &str) -> String {
+    let text = read(Path::new(page));
+    let found = blocks(&text).into_iter().map(|(_, lines)| lines.join("\n")).find(|block| block.contains(words));
+    found.unwrap_or_else(|| panic!("{page} has no block with {words}"))
+}
+
+#[test]
+fn readme_is_short() {
+    let lines = read(Path::new("README.md")).lines().count();
+    assert!(lines <= LONGEST_README, "{lines} lines");
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading() {
+    for (page, text) in pages() {
+        for link in links(&text).filter(|link| !link.contains("://")) {
+            let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
+            let target = if path.is_empty() { page.clone() } else { page.parent().expect("a folder").join(path) };
+            assert!(root().join(&target).exists(), "{}: {link}", page.display());
+            if let Some(anchor) = anchor {
+                assert!(anchors(&read(&target)).iter().any(|there| there == anchor), "{}: {link}", page.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_page_is_in_the_list_of_readme() {
+    let readme = read(Path::new("README.md"));
+    let listed: Vec<&str> = links(&readme).collect();
+    for (page, _) in pages().into_iter().skip(1).filter(|(page, _)| !page.starts_with("docs/reference")) {
+        let name = page.display().to_string();
+        assert!(listed.contains(&name.as_str()), "README does not lead to {name}");
+    }
+}
+
+#[test]
+fn every_citation_of_the_contract_names_a_section() {
+    let sections: Vec<String> = read(Path::new("docs/design.md"))
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("## ")?.split_once(". ")?.0.to_owned()))
+        .collect();
+    let mut folders = ["src", "tests", "benches", "fuzz/fuzz_targets"].map(|name| root().join(name)).to_vec();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry")) {
+            let path = entry.path();
+            if path.is_dir() && !entry.file_name().to_string_lossy().starts_with(['.', 't']) {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs" || end == "lua") {
+                let text = std::fs::read_to_string(&path).expect("a file");
+                for cited in text.split("design.md §").skip(1) {
+                    let number: String = cited.chars().take_while(char::is_ascii_digit).collect();
+                    assert!(number.is_empty() || sections.contains(&number), "{}: §{number}", path.display());
+                }
+            }
+        }
+    }
+}
+
+/// Splits a line as a shell does, as far as the pages need it.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for c in line.chars() {
+        match (c, quote) {
+            (c, Some(open)) if c == open => quote = None,
+            ('\'' | '"', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (' ', None) => words.extend(word.take()),
+            ('#', None) if word.is_none() => break,
+            (';' | '&' | '|' | ')' | '>', None) => break,
+            _ => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+/// What stands before a command in a line: a prompt, a crontab's path, another command.
+const BEFORE: [&str; 9] = ["", "'", "$(", "$", "&&", "||", "exec", "-", "run:"];
+
+/// The command lines of rlock in a line of a block.
+fn command_lines(line: &str) -> Vec<Vec<String>> {
+    let lines = line.match_indices("rlock ").filter_map(|(at, _)| {
+        let before = line[..at].trim_end_matches("/usr/local/bin/");
+        let is_scheduled = before.trim_end().ends_with('*');
+        let is_command =
+            BEFORE.contains(&before.trim()) || BEFORE[1..].iter().any(|word| before.trim_end().ends_with(word));
+        // A command in quotes ends with them.
+        let rest = if before.ends_with('\'') { line[at..].split('\'').next()? } else { &line[at..] };
+        (is_scheduled || is_command).then(|| words(rest))
+    });
+    lines.collect()
+}
+
+/// A flag that was renamed, or that never was, is found here. Words that a shell would replace are taken as they are.
+#[test]
+fn every_command_line_is_understood() {
+    let mut understood = 0;
+    for (page, text) in pages() {
+        if page.starts_with("docs/reference") {
+            continue;
+        }
+        for (_, lines) in
+            blocks(&text).into_iter().filter(|(language, _)| !matches!(*language, "json" | "dockerfile" | ""))
+        {
+            for mut command in lines.into_iter().flat_map(command_lines) {
+                // What a holder needs to know is in the environment there.
+                if matches!(command[1].as_str(), "renew" | "release" | "check") {
+                    command.extend(["-k", "job", "--token", "2e21bcac-3b25-4678-9f07-0d7696bb22a5"].map(String::from));
+                }
+                let parsed = rlock::cli::parse(command.iter().map(OsString::from).collect());
+                assert!(parsed.is_ok(), "{}: {command:?}: {:#}", page.display(), parsed.err().expect("an error"));
+                understood += 1;
+            }
+        }
+    }
+    assert!(understood > 40, "{understood}");
+}
+
+/// The troubleshooting page finds a message by its words.
+#[test]
+fn every_message_that_is_explained_exists() {
+    let mut source = String::new();
+    let mut folders = vec![root().join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry")) {
+            if entry.path().is_dir() {
+                folders.push(entry.path());
+            } else {
+                source += &std::fs::read_to_string(entry.path()).expect("a file");
+            }
+        }
+    }
+    // A message over two lines of source is one line.
+    let joined: Vec<&str> = source.split("\\\n").map(str::trim_start).collect();
+    let source = joined.concat();
+    let page = read(Path::new("docs/troubleshooting.md"));
+    let explained: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    assert!(explained.len() > 40, "{}", explained.len());
+    let missing: Vec<_> = explained.iter().filter(|words| !source.contains(**words)).collect();
+    assert!(missing.is_empty(), "in docs/troubleshooting.md, but in no message: {missing:#?}");
+}
+
+/// Programs that a page's script calls, and rlock.
+fn programs(names: &[&str]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_rlock"), folder.path().join("rlock")).expect("a link");
+    for name in names {
+        std::fs::write(folder.path().join(name), format!("#!/bin/sh\necho {name} \"$@\"\n")).expect("a file");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.path().join(name), mode).expect("its mode");
+    }
+    folder
+}
+
+/// Runs `script` with sh where `folder` is first in the PATH.
+fn sh(script: &str, folder: &Path, node: &str) -> (Option<i32>, String) {
+    let mut command = Command::new("sh");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"RLOCK_")) {
+        command.env_remove(name);
+    }
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("a PATH"));
+    command.args(["-c", script]).current_dir(folder).env("PATH", path).env("RLOCK_NODE", node).stdin(Stdio::null());
+    let output = command.output().expect("sh");
+    let told = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&told).into_owned())
+}
+
+#[test]
+fn the_several_steps_of_readme_and_of_the_recipe_hold_one_lock() {
+    let server = Server::start();
+    let folder = programs(&["make", "switch-over.sh"]);
+    for (page, key) in [("README.md", "deploy"), ("docs/recipes/scripts.md", "deploy")] {
+        let (code, told) = sh(&script(page, "acquire"), folder.path(), &server.url());
+        assert_eq!((code, told.as_str()), (Some(0), "make build\nswitch-over.sh\n"), "{page}");
+        assert_eq!(server.cli(&["EXISTS", key]), "0", "{page}");
+    }
+}
+
+#[test]
+fn the_script_that_locks_itself_runs_once_at_a_time() {
+    let server = Server::start();
+    for (page, words) in [
+        ("README.md", "nightly ] || exec"),
+        ("docs/recipes/scripts.md", "nightly ] || exec"),
+        ("docs/recipes/scripts.md", "check -q"),
+    ] {
+        let folder = programs(&[]);
+        std::fs::write(folder.path().join("nightly.sh"), script(page, words)).expect("the script");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.path().join("nightly.sh"), mode).expect("its mode");
+        let (code, told) = sh("./nightly.sh", folder.path(), &server.url());
+        assert_eq!((code, told.as_str()), (Some(0), "one of these at a time\n"), "{page}: {words}");
+        let holder = rlock("nightly").on(&server).hold("echo ready; read line; true");
+        let (code, told) = sh("./nightly.sh", folder.path(), &server.url());
+        assert!(code == Some(75) && told.contains("busy"), "{page}: {told}");
+        holder.finish().code(0);
+    }
+}
+
+#[test]
+fn the_first_command_of_readme_runs_without_a_server() {
+    let line = script("README.md", "cargo run --release -- run");
+    let words = words(line.split_once("cargo run --release -- ").expect("the command").1);
+    let folder = tempfile::tempdir().expect("a folder");
+    let node = format!("local:{}", folder.path().display());
+    let words: Vec<String> = words.into_iter().map(|word| if word == "local" { node.clone() } else { word }).collect();
+    let finished: Finished = rlock_words(&words).finish();
+    finished.code(0).silent().printed(&["this ran under a lock"]);
+}
+
+/// The crontab's line, with a job in the place of its job.
+#[test]
+fn the_cron_line_skips_a_busy_lock_in_silence() {
+    let server = Server::start();
+    let line = script("README.md", "30 3 * * *");
+    let line = line.lines().last().expect("the line").split_once("/usr/local/bin/").expect("rlock").1.to_owned();
+    let line = line.replace("/usr/local/sbin/backup.sh", "backup.sh");
+    let folder = programs(&["backup.sh"]);
+    let run = || sh(&line, folder.path(), &server.url());
+    assert_eq!(run(), (Some(0), "backup.sh\n".to_owned()));
+    let holder = rlock("backup").on(&server).hold("echo ready; read line; true");
+    assert_eq!(run(), (Some(0), String::new()));
+    holder.finish().code(0);
+}
