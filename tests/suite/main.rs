@@ -33,6 +33,7 @@ mod namespaces;
 mod nested;
 mod network;
 mod places;
+mod prose;
 mod queue;
 mod redlock;
 mod restarts;
