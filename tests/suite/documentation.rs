@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::support::{Finished, Server, rlock, rlock_words};
+use serde_json::Value;
+
+use crate::support::{Finished, Server, rlock, rlock_words, skipped};
 
 /// Number of lines that README may have.
 const LONGEST_README: usize = 200;
@@ -208,14 +210,62 @@ fn every_message_that_is_explained_exists() {
     assert!(missing.is_empty(), "in docs/troubleshooting.md, but in no message: {missing:#?}");
 }
 
-/// Programs that a page's script calls, and rlock.
+/// Adds the names of all fields.
+fn fields(value: &Value, names: &mut Vec<String>) {
+    match value {
+        Value::Object(object) => object.iter().for_each(|(name, value)| {
+            names.push(name.clone());
+            fields(value, names);
+        }),
+        Value::Array(all) => all.iter().for_each(|value| fields(value, names)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_field_of_json_is_documented() {
+    let server = Server::start();
+    let holder = rlock("backup").on(&server).args(["--note", "why"]).hold("echo ready; read line; true");
+    let printed = |words: &[&str]| rlock_words(words).on(&server).finish().stdout.join("");
+    let outputs = [
+        printed(&["inspect", "--json", "backup"]),
+        printed(&["doctor", "--json"]),
+        printed(&["acquire", "-k", "deploy", "--format", "json"]),
+        rlock("report")
+            .on(&server)
+            .args(["--log", "json"])
+            .command(["true"])
+            .code(0)
+            .stderr
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
+    ];
+    holder.finish().code(0);
+    let page = read(Path::new("docs/json.md"));
+    for output in outputs {
+        let mut names = Vec::new();
+        fields(&serde_json::from_str(&output).expect("JSON"), &mut names);
+        assert!(names.len() > 3, "{output}");
+        let missing: Vec<_> = names.iter().filter(|name| !page.contains(&format!("\"{name}\""))).collect();
+        assert!(missing.is_empty(), "docs/json.md lacks {missing:?} of {output}");
+    }
+}
+
+/// A program of a page, in `folder`.
+fn install(folder: &Path, name: &str, text: &str) {
+    std::fs::write(folder.join(name), text).expect("a file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.join(name), mode).expect("its mode");
+}
+
+/// A folder with rlock, and programs that print how they were called.
 fn programs(names: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_rlock"), folder.path().join("rlock")).expect("a link");
     for name in names {
-        std::fs::write(folder.path().join(name), format!("#!/bin/sh\necho {name} \"$@\"\n")).expect("a file");
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(folder.path().join(name), mode).expect("its mode");
+        install(folder.path(), name, &format!("#!/bin/sh\necho {name} \"$@\"\n"));
     }
     folder
 }
@@ -253,9 +303,7 @@ fn the_script_that_locks_itself_runs_once_at_a_time() {
         ("docs/recipes/scripts.md", "check -q"),
     ] {
         let folder = programs(&[]);
-        std::fs::write(folder.path().join("nightly.sh"), script(page, words)).expect("the script");
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(folder.path().join("nightly.sh"), mode).expect("its mode");
+        install(folder.path(), "nightly.sh", &script(page, words));
         let (code, told) = sh("./nightly.sh", folder.path(), &server.url());
         assert_eq!((code, told.as_str()), (Some(0), "one of these at a time\n"), "{page}: {words}");
         let holder = rlock("nightly").on(&server).hold("echo ready; read line; true");
@@ -289,4 +337,50 @@ fn the_cron_line_skips_a_busy_lock_in_silence() {
     let holder = rlock("backup").on(&server).hold("echo ready; read line; true");
     assert_eq!(run(), (Some(0), String::new()));
     holder.finish().code(0);
+}
+
+/// aws stands for a store whose object was written with fence 17.
+#[test]
+fn the_script_for_s3_refuses_a_fence_below_the_last() {
+    let folder = programs(&[]);
+    let aws = "#!/bin/sh\ncase $2 in head-object) printf '\"tag\"\\t17\\n' ;; *) echo \"$@\" ;; esac\n";
+    install(folder.path(), "aws", aws);
+    install(folder.path(), "put.sh", &script("docs/fencing.md", "# put.sh"));
+    let put = |fence: u32| sh(&format!("RLOCK_FENCE={fence} sh ./put.sh report.csv"), folder.path(), "local");
+    assert_eq!(put(16), (Some(1), "fence 16 is below 17: too late\n".to_owned()));
+    for fence in [17, 18] {
+        let (code, told) = put(fence);
+        assert_eq!(code, Some(0), "{told}");
+        let words = format!("--body report.csv --if-match \"tag\" --metadata fence={fence}\n");
+        assert!(told.ends_with(&words), "{told}");
+    }
+}
+
+#[test]
+fn the_hook_for_git_refuses_a_fence_below_the_last() {
+    if Command::new("git").arg("--version").output().is_err() {
+        return skipped("git is not installed");
+    }
+    let folder = programs(&[]);
+    let git = "export HOME=$PWD GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b\n";
+    let run = |script: &str| sh(&format!("{git}{script}"), folder.path(), "local");
+    let made =
+        run("git init -q --bare site && git -C site config receive.advertisePushOptions true && git init -q work");
+    assert_eq!(made, (Some(0), String::new()));
+    install(&folder.path().join("site/hooks"), "pre-receive", &script("docs/fencing.md", "# hooks/pre-receive"));
+    let push = |options: &str| {
+        run(&format!(
+            "cd work && git commit -q --allow-empty -m x && git push -q {options} ../site HEAD:refs/heads/main"
+        ))
+    };
+    let refused = |options: &str, why: &str| {
+        let (code, told) = push(options);
+        assert!(code == Some(1) && told.contains(why), "{options}: {code:?}: {told}");
+    };
+    assert_eq!(push("-o fence=17"), (Some(0), String::new()));
+    assert_eq!(push("-o fence=17"), (Some(0), String::new()));
+    refused("-o fence=16", "fence 16 is below 17");
+    refused("-o fence=x", "under rlock");
+    refused("", "under rlock");
+    assert_eq!(push("-o fence=18"), (Some(0), String::new()));
 }
