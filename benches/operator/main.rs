@@ -6,17 +6,18 @@
 
 #![expect(clippy::print_stdout, reason = "the report is what a bench is for")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 
-use support::contender::{Contender, Times};
-use support::program::clean;
-use support::server::Server;
+use testkit::Server;
+use testkit::measure::contender::{Contender, Times, measure};
+use testkit::measure::count;
+use testkit::measure::machine::megabytes;
+use testkit::measure::table::millis;
+use testkit::processes::memory;
+use testkit::program::clean;
 
 /// The release build: `cargo bench` builds it in the bench profile, which inherits release.
 const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
@@ -42,34 +43,25 @@ const LOCK: &str = r#"for i = 1, tonumber(ARGV[1]) do
 end"#;
 
 fn main() -> Result<()> {
-    let rounds = rounds()?;
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
-    let server = Server::start(dir.path())?;
+    let rounds = count(ROUNDS)?;
+    let server = Server::tcp(&[]);
     let port = server.port().to_string();
     let cli = |words: &[&str]| [&["redis-cli", "-p", &port], words].concat().into_iter().map(str::to_owned).collect();
 
     let token = acquired(&server)?;
-    let check = words(&["check", "--key", "bench", "--token", &token, "--node", &server.url()]);
+    let check = words(&["check", "--key", "bench", "--token", &token, "--node", &server.tcp_url()]);
     let pair = [Contender::new("rlock check", check), Contender::new("redis-cli GET", cli(&["GET", "bench"]))];
     println!("{rounds} rounds, wall time from spawn to exit:\n");
-    print(&measure(&pair, rounds)?);
+    print(&measure(&pair, WARM_UP, rounds, |_, _| Ok(()))?);
 
     fill(&server)?;
-    let inspect = words(&["inspect", "--json", "--node", &server.url()]);
+    let inspect = words(&["inspect", "--json", "--node", &server.tcp_url()]);
     let pair = [Contender::new("rlock inspect", inspect), Contender::new("redis-cli --scan", cli(&["--scan"]))];
-    println!("\n{FOREIGN} keys of others and {LOCKS} locks, {} rounds:\n", rounds.div_ceil(20));
-    print(&measure(&pair, rounds.div_ceil(20))?);
+    let few = rounds.div_ceil(20);
+    println!("\n{FOREIGN} keys of others and {LOCKS} locks, {few} rounds:\n");
+    print(&measure(&pair, WARM_UP.min(few), few, |_, _| Ok(()))?);
     println!("\nrlock inspect: peak memory {:.2} MB", megabytes(peak(&server)?));
     Ok(())
-}
-
-/// The first argument that is not cargo's own `--bench`.
-fn rounds() -> Result<usize> {
-    let given = std::env::args().skip(1).find(|arg| arg != "--bench");
-    let rounds =
-        given.map_or(Ok(ROUNDS), |arg| arg.parse().with_context(|| format!("{arg}: not a number of rounds")))?;
-    ensure!(rounds > 0, "at least one round is needed");
-    Ok(rounds)
 }
 
 fn words(of_rlock: &[&str]) -> Vec<String> {
@@ -78,7 +70,8 @@ fn words(of_rlock: &[&str]) -> Vec<String> {
 
 /// A lock that is held for an hour; its token.
 fn acquired(server: &Server) -> Result<String> {
-    let output = clean(RLOCK).args(["acquire", "--key", "bench", "--ttl", "1h", "--node", &server.url()]).output()?;
+    let output =
+        clean(RLOCK).args(["acquire", "--key", "bench", "--ttl", "1h", "--node", &server.tcp_url()]).output()?;
     ensure!(output.status.success(), "rlock acquire: {}", output.status);
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
@@ -98,25 +91,10 @@ fn fill(server: &Server) -> Result<()> {
     run(LOCK, &[LOCKS.to_string()])
 }
 
-/// Everybody once a round.
-fn measure(contenders: &[Contender], rounds: usize) -> Result<Vec<Times>> {
-    let mut times = vec![Vec::with_capacity(rounds); contenders.len()];
-    for round in 0..WARM_UP.min(rounds) + rounds {
-        for (contender, times) in contenders.iter().zip(&mut times) {
-            let time = contender.run()?;
-            if round >= WARM_UP.min(rounds) {
-                times.push(time);
-            }
-        }
-    }
-    Ok(contenders.iter().zip(times).map(|(contender, times)| Times::new(contender.name(), times)).collect())
-}
-
 /// The first against the second.
 fn print(times: &[Times]) {
     for own in times {
-        let ms = |time: std::time::Duration| format!("{:.3} ms", time.as_secs_f64() * 1e3);
-        let (median, low, high) = (ms(own.median()), ms(own.percentile(10)), ms(own.percentile(90)));
+        let [low, median, high] = [10, 50, 90].map(|percent| millis(own.percentile(percent)));
         println!("{:18} median {median:>12}, p10 {low:>12}, p90 {high:>12}", own.name);
     }
     let ratio = times[0].median().as_secs_f64() / times[1].median().as_secs_f64();
@@ -126,24 +104,16 @@ fn print(times: &[Times]) {
 /// `VmHWM` of an `inspect` that has printed all locks and waits to do so again.
 fn peak(server: &Server) -> Result<u64> {
     let mut child = clean(RLOCK)
-        .args(["inspect", "--json", "--watch=1h", "--node", &server.url()])
+        .args(["inspect", "--json", "--watch=1h", "--node", &server.tcp_url()])
         .stdout(Stdio::piped())
         .spawn()?;
     let mut line = String::new();
     BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line)?;
-    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()));
+    let peak = memory(child.id().cast_signed(), "VmHWM");
     child.kill()?;
     child.wait()?;
     let found = line.matches(r#""state":"held""#).count() as u64;
     // Each lock at one node, and the one that was acquired.
     ensure!(found == 2 * (LOCKS + 1), "inspect found {} locks", found / 2);
-    let status = status?;
-    let field = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
-    Ok(field.context("no VmHWM")?.trim().parse::<u64>()? * 1024)
-}
-
-/// In 10⁶ bytes.
-#[expect(clippy::cast_precision_loss, reason = "nothing here is near 2^52 bytes")]
-fn megabytes(bytes: u64) -> f64 {
-    bytes as f64 / 1e6
+    peak
 }

@@ -4,13 +4,13 @@
 use anyhow::Result;
 
 use crate::figures::{Row, Section, Unit};
-use crate::process;
-use crate::support::batch::{Batch, Place};
-use crate::support::contender::{Contender, Times, measure};
-use crate::support::locker::Locker;
-use crate::support::machine::megabytes;
-use crate::support::server::Server;
-use crate::who::{ON_SERVERS, ON_THIS_MACHINE, OccupantKind, World};
+use crate::peer::{ON_SERVERS, ON_THIS_MACHINE, Peer, World};
+use testkit::Server;
+use testkit::measure::batch::{Batch, Place};
+use testkit::measure::contender::{Contender, Times, measure};
+use testkit::measure::locker::Locker;
+use testkit::measure::machine::megabytes;
+use testkit::processes::memory_of_tree;
 
 const WARM_UP: usize = 5;
 const ROUNDS: usize = 50;
@@ -23,15 +23,13 @@ pub(crate) const MEMORY: &str = "Memory of one that holds";
 
 /// `true` under a lock, on one server and on this machine.
 pub(crate) fn start(world: &World) -> Result<Vec<Section>> {
-    let lockers = |all: &[OccupantKind]| world.present(all).map(|who| who.locker(world)).collect::<Result<Vec<_>>>();
+    let lockers = |all: &[Peer]| world.present(all).map(|peer| peer.locker(world)).collect::<Result<Vec<_>>>();
     let (on_servers, on_this_machine) = (lockers(&ON_SERVERS)?, lockers(&ON_THIS_MACHINE)?);
     let run = |lockers: &[Box<dyn Locker>]| -> Vec<Contender> {
         lockers.iter().map(|locker| Contender::running(locker.name(), &locker.command(), &["true"])).collect()
     };
     let mut contenders = run(&on_servers);
-    contenders.extend(
-        world.present(&ON_SERVERS).filter_map(OccupantKind::idle).map(|(name, argv)| Contender::new(name, argv)),
-    );
+    contenders.extend(world.present(&ON_SERVERS).filter_map(Peer::idle).map(|(name, argv)| Contender::new(name, argv)));
     let split = contenders.len();
     contenders.extend(run(&on_this_machine));
 
@@ -41,34 +39,36 @@ pub(crate) fn start(world: &World) -> Result<Vec<Section>> {
          {WARM_UP} to warm up."
     );
     Ok(vec![
-        Section::of_times(START, about.clone(), &times[..split], OccupantKind::Rlock.name()),
-        Section::of_times(START_LOCAL, about, &times[split..], OccupantKind::RlockLocal.name()),
+        Section::of_times(START, about.clone(), &times[..split], Peer::Rlock.name()),
+        Section::of_times(START_LOCAL, about, &times[split..], Peer::RlockLocal.name()),
     ])
 }
 
 /// The same on five servers, of which at last one hangs, another one each round.
 pub(crate) fn five(world: &World) -> Result<Vec<Section>> {
-    let present: Vec<OccupantKind> = world.present(&[OccupantKind::Rlock, OccupantKind::NodeRedlock]).collect();
+    let present: Vec<Peer> = world.present(&[Peer::Rlock, Peer::NodeRedlock]).collect();
     // A key each: what one has released need not have reached every server when the next begins.
-    let contender = |who: &OccupantKind, key: &str| {
-        let argv = who.on(&world.servers, &format!("{key}-{}", who.name()));
-        Contender::new(who.name(), [argv, vec!["true".to_owned()]].concat())
+    let contender = |peer: &Peer, key: &str| {
+        let argv = peer.on(&world.servers, &format!("{key}-{}", peer.name()));
+        Contender::new(peer.name(), [argv, vec!["true".to_owned()]].concat())
     };
-    let healthy = present.iter().map(|who| contender(who, "five"));
-    let contenders: Vec<Contender> = healthy.chain(present.iter().map(|who| contender(who, "hung"))).collect();
-    let mut servers = world.servers.iter().map(Server::connect).collect::<Result<Vec<_>>>()?;
+    let healthy = present.iter().map(|peer| contender(peer, "five"));
+    let contenders: Vec<Contender> = healthy.chain(present.iter().map(|peer| contender(peer, "hung"))).collect();
+    let mut servers = world.servers.iter().map(Server::connect).collect::<Vec<_>>();
     let times = measure(&contenders, WARM_UP, ROUNDS, |round, turn| {
-        world.servers.iter().try_for_each(Server::wake)?;
+        world.servers.iter().for_each(Server::wake);
         // What the server that hung has of the run before would be in the way for 30 s.
         servers.iter_mut().try_for_each(|server| redis::cmd("FLUSHALL").exec(server))?;
-        if turn < present.len() { Ok(()) } else { world.servers[round % world.servers.len()].hang() }
+        if turn >= present.len() {
+            world.servers[round % world.servers.len()].freeze();
+        }
+        Ok(())
     });
-    world.servers.iter().try_for_each(Server::wake)?;
+    world.servers.iter().for_each(Server::wake);
     let times = times?;
     let about =
         |what: &str| format!("As above, on five servers{what}; {ROUNDS} times by turns after {WARM_UP} to warm up.");
-    let section =
-        |title, what, times: &[Times]| Section::of_times(title, about(what), times, OccupantKind::Rlock.name());
+    let section = |title, what, times: &[Times]| Section::of_times(title, about(what), times, Peer::Rlock.name());
     Ok(vec![
         section(FIVE, "", &times[..present.len()]),
         section(HUNG, " of which one is stopped (SIGSTOP), another one each round", &times[present.len()..]),
@@ -79,20 +79,20 @@ pub(crate) fn five(world: &World) -> Result<Vec<Section>> {
 pub(crate) fn memory(world: &World) -> Result<Vec<Section>> {
     let place = Place { dir: &world.dir, witness: &world.witness };
     let mut rows = Vec::new();
-    for who in world.present(&[&ON_SERVERS[..], &ON_THIS_MACHINE[..]].concat()) {
-        if who == OccupantKind::EtcdctlInMemory {
+    for peer in world.present(&[&ON_SERVERS[..], &ON_THIS_MACHINE[..]].concat()) {
+        if peer == Peer::EtcdctlInMemory {
             continue;
         }
-        let mut locker = who.locker(world)?;
+        let mut locker = peer.locker(world)?;
         let batch = Batch::form(&mut *locker, place, 0, "0")?;
-        let taken = megabytes(process::memory(batch.holder(), "witness"));
+        let taken = megabytes(memory_of_tree(batch.holder(), "witness"));
         batch.run()?;
-        rows.push(Row { name: who.name(), figures: vec![Some(taken)] });
+        rows.push(Row { name: peer.name(), figures: vec![Some(taken)] });
     }
     let about =
         "All processes of one that holds a lock, without its command: each page divided by the number of processes \
                  that have it (PSS). chpst becomes the command."
             .to_owned();
     let columns = vec![("memory", Unit::Megabytes)];
-    Ok(vec![Section { title: MEMORY, about, columns, rows }.against(OccupantKind::Rlock.name())])
+    Ok(vec![Section { title: MEMORY, about, columns, rows }.against(Peer::Rlock.name())])
 }

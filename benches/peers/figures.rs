@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::support::contender::Times;
+use testkit::measure::contender::Times;
 
 /// A table of its own.
 pub(crate) struct Section {

@@ -8,21 +8,21 @@
 
 mod alone;
 mod figures;
+mod peer;
 mod plot;
-mod process;
 mod report;
-#[path = "../support/mod.rs"]
-mod support;
 mod waiting;
-mod who;
 
 use anyhow::{Result, ensure};
 
 use figures::Section;
-use support::program::compile;
-use support::server::Server;
-use support::witness;
-use who::World;
+use peer::World;
+use testkit::Server;
+use testkit::program::compile;
+use testkit::witness;
+
+/// The binary to be measured: `cargo bench` builds it in the bench profile, which inherits release.
+pub(crate) const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
 
 const SERVERS: usize = 5;
 
@@ -46,8 +46,8 @@ fn main() -> Result<()> {
     let mut world = World {
         dir: dir.path().to_owned(),
         witness: witness::build(dir.path())?,
-        floor: compile("floor", &[], dir.path())?,
-        servers: (0..SERVERS).map(|_| Server::start(dir.path())).collect::<Result<_>>()?,
+        floor: compile(&testkit::repository().join("benches/floor.c"), &[], dir.path())?,
+        servers: (0..SERVERS).map(|_| Server::tcp(&[])).collect(),
         absent: Vec::new(),
     };
     let head = report::head(&mut world.absent)?;

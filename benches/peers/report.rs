@@ -6,10 +6,10 @@ use anyhow::{Context, Result};
 
 use crate::alone::{FIVE, HUNG, MEMORY, START, START_LOCAL};
 use crate::figures::{Section, cell, table};
+use crate::peer::{ON_SERVERS, ON_THIS_MACHINE, Peer};
 use crate::plot::{self, Panel};
-use crate::support::machine;
 use crate::waiting::{FEW, HAND_OVER, HAND_OVER_LOCAL, MANY_LOCAL};
-use crate::who::{ON_SERVERS, ON_THIS_MACHINE, OccupantKind};
+use testkit::measure::machine;
 
 /// Path of the page that shows the medians.
 const PAGE: &str = "docs/comparison.md";
@@ -43,13 +43,13 @@ const PLOTTED: [(&str, &str); 10] = [
 ];
 
 /// Above all figures: the machine, all versions, and who is not there and so `absent`.
-pub(crate) fn head(absent: &mut Vec<OccupantKind>) -> Result<String> {
+pub(crate) fn head(absent: &mut Vec<Peer>) -> Result<String> {
     let mut lines = machine()?;
-    for who in [&ON_SERVERS[..], &ON_THIS_MACHINE[..]].concat() {
-        let line = who.version().unwrap_or_else(|error| {
-            absent.push(who);
+    for peer in [&ON_SERVERS[..], &ON_THIS_MACHINE[..]].concat() {
+        let line = peer.version().unwrap_or_else(|error| {
+            absent.push(peer);
             // Not its causes: they have paths of this machine.
-            format!("**{} is skipped**: {error}", who.name())
+            format!("**{} is skipped**: {error}", peer.name())
         });
         // Some are one program.
         if !lines.contains(&line) {
@@ -83,8 +83,8 @@ pub(crate) fn write(head: &str, sections: &[Section]) -> Result<()> {
 
 fn results(head: &str, sections: &[Section]) -> String {
     let heads = ["waits", "renews", "a command whose lock is lost", "fence"].map(str::to_owned);
-    let all = ON_SERVERS.iter().chain(&ON_THIS_MACHINE).filter(|who| **who != OccupantKind::EtcdctlInMemory);
-    let does = table(&heads, "---", all.map(|who| (who.name(), who.does().map(str::to_owned).to_vec())));
+    let all = ON_SERVERS.iter().chain(&ON_THIS_MACHINE).filter(|peer| **peer != Peer::EtcdctlInMemory);
+    let does = table(&heads, "---", all.map(|peer| (peer.name(), peer.does().map(str::to_owned).to_vec())));
     let tables: Vec<String> = sections.iter().map(Section::markdown).collect();
     format!(
         "# rlock and its peers\n\n`benches/run` has written this; `README.md` beside it says how to read it.\n\n\
@@ -106,12 +106,12 @@ fn panels(sections: &[Section]) -> Vec<Panel> {
 }
 
 fn summary(sections: &[Section]) -> String {
-    let figure = |who: &OccupantKind, titles: [&str; 2]| {
+    let figure = |peer: &Peer, titles: [&str; 2]| {
         let mut found = sections.iter().filter(|section| titles.contains(&section.title));
-        let of = |section: &Section| Some(cell(section.row(who.name())?.figures[0], section.columns[0].1));
+        let of = |section: &Section| Some(cell(section.row(peer.name())?.figures[0], section.columns[0].1));
         found.find_map(of).unwrap_or_else(|| cell(None, crate::figures::Unit::Count))
     };
     let heads = IN_PAGE.map(|(head, _)| head.to_owned());
-    let row = |who: &OccupantKind| (who.name(), IN_PAGE.map(|(_, titles)| figure(who, titles)).to_vec());
+    let row = |peer: &Peer| (peer.name(), IN_PAGE.map(|(_, titles)| figure(peer, titles)).to_vec());
     table(&heads, "---:", ON_SERVERS.iter().chain(&ON_THIS_MACHINE).map(row))
 }

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::figures::{Row, Section, Unit, millis};
-use crate::process;
-use crate::support::batch::{Batch, Place};
-use crate::support::commands;
-use crate::support::contender::Times;
-use crate::support::locker::Locker;
-use crate::support::machine::megabytes;
-use crate::who::{ON_SERVERS, ON_THIS_MACHINE, OccupantKind, World};
+use crate::peer::{ON_SERVERS, ON_THIS_MACHINE, Peer, World};
+use testkit::measure::batch::{Batch, Place};
+use testkit::measure::commands;
+use testkit::measure::contender::Times;
+use testkit::measure::locker::Locker;
+use testkit::measure::machine::megabytes;
+use testkit::processes::memory_of_tree;
 
 pub(crate) const HAND_OVER: &str = "Hand-over to one who waits, one server";
 pub(crate) const HAND_OVER_LOCAL: &str = "Hand-over to one who waits, this machine";
@@ -52,14 +52,14 @@ pub(crate) fn hand_over(world: &World) -> Result<Vec<Section>> {
          any point of its pause."
     );
     Ok(vec![
-        Section::of_times(HAND_OVER, about.clone(), &times[..split], OccupantKind::Rlock.name()),
-        Section::of_times(HAND_OVER_LOCAL, about, &times[split..], OccupantKind::RlockLocal.name()),
+        Section::of_times(HAND_OVER, about.clone(), &times[..split], Peer::Rlock.name()),
+        Section::of_times(HAND_OVER_LOCAL, about, &times[split..], Peer::RlockLocal.name()),
     ])
 }
 
 /// Many who wait, one kind after the other: 20 of all, and 200 of those that two processors can start and keep asleep.
 pub(crate) fn crowd(world: &World) -> Result<Vec<Section>> {
-    let section = |title, waiters, all: &[OccupantKind], about: &str| -> Result<Section> {
+    let section = |title, waiters, all: &[Peer], about: &str| -> Result<Section> {
         let rows =
             world.waiting(all)?.into_iter().map(|locker| of_one(world, locker, waiters)).collect::<Result<_>>()?;
         let about = format!(
@@ -77,7 +77,7 @@ pub(crate) fn crowd(world: &World) -> Result<Vec<Section>> {
         Ok(Section { title, about, columns, rows }.without_empty_columns())
     };
     // In memory etcd waits as on disk.
-    let few: Vec<OccupantKind> = ON_SERVERS.into_iter().filter(|who| *who != OccupantKind::EtcdctlInMemory).collect();
+    let few: Vec<Peer> = ON_SERVERS.into_iter().filter(|peer| *peer != Peer::EtcdctlInMemory).collect();
     let commands = format!(
         " Commands are those that the server gets from all of them together, idle for {} s, rlock for {} s.",
         IDLE.as_secs(),
@@ -85,10 +85,9 @@ pub(crate) fn crowd(world: &World) -> Result<Vec<Section>> {
     );
     let left_out = format!("{commands} The other peers would be 200 interpreters, or 2000 redis-cli a second.");
     Ok(vec![
-        section(FEW, 20, &few, &commands)?.against(OccupantKind::Rlock.name()),
-        section(MANY, 200, &[OccupantKind::Rlock, OccupantKind::Etcdctl], &left_out)?
-            .against(OccupantKind::Rlock.name()),
-        section(MANY_LOCAL, 200, &ON_THIS_MACHINE, "")?.against(OccupantKind::RlockLocal.name()),
+        section(FEW, 20, &few, &commands)?.against(Peer::Rlock.name()),
+        section(MANY, 200, &[Peer::Rlock, Peer::Etcdctl], &left_out)?.against(Peer::Rlock.name()),
+        section(MANY_LOCAL, 200, &ON_THIS_MACHINE, "")?.against(Peer::RlockLocal.name()),
     ])
 }
 
@@ -96,13 +95,13 @@ pub(crate) fn crowd(world: &World) -> Result<Vec<Section>> {
 fn of_one(world: &World, mut locker: Box<dyn Locker>, waiters: usize) -> Result<Row> {
     let name = locker.name();
     let place = Place { dir: &world.dir, witness: &world.witness };
-    let mut server = world.servers[0].connect()?;
+    let mut server = world.servers[0].connect();
     let batch = Batch::form(&mut *locker, place, waiters, STAY).context(name)?;
     let also = extra(name);
     let (stood, begin) = (commands::sent(&mut server, also)?, Instant::now());
-    std::thread::sleep(if name == OccupantKind::Rlock.name() { IDLE_RLOCK } else { IDLE });
+    std::thread::sleep(if name == Peer::Rlock.name() { IDLE_RLOCK } else { IDLE });
     let (idle, span) = (commands::sent(&mut server, also)?, begin.elapsed());
-    let memory: u64 = batch.waiters().map(|waiter| process::memory(waiter, "witness")).sum();
+    let memory: u64 = batch.waiters().map(|waiter| memory_of_tree(waiter, "witness")).sum();
     // Looking at them takes its time, in which they go on asking.
     let before = commands::sent(&mut server, also)?;
     let log = batch.run().context(name)?;
@@ -125,5 +124,5 @@ fn of_one(world: &World, mut locker: Box<dyn Locker>, waiters: usize) -> Result<
 
 /// What only clients send, if they are of this name.
 fn extra(name: &str) -> &'static [&'static str] {
-    if [OccupantKind::Shell, OccupantKind::RedisPy].map(OccupantKind::name).contains(&name) { &["set"] } else { &[] }
+    if [Peer::Shell, Peer::RedisPy].map(Peer::name).contains(&name) { &["set"] } else { &[] }
 }

@@ -4,13 +4,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::support::batch::{Batch, Place};
-use crate::support::commands;
-use crate::support::contender::Times;
-use crate::support::locker::Rlock;
-use crate::support::machine::{megabytes, memory};
-use crate::support::server::Server;
-use crate::support::table::{aligned, millis};
+use testkit::Server;
+use testkit::measure::batch::{Batch, Place};
+use testkit::measure::commands;
+use testkit::measure::contender::Times;
+use testkit::measure::locker::RlockRun;
+use testkit::measure::machine::megabytes;
+use testkit::measure::table::{aligned, millis};
+use testkit::processes::memory;
+
+use crate::RLOCK;
 
 const WAITERS: usize = 200;
 
@@ -24,10 +27,10 @@ const STAY: &str = "1000";
 #[expect(clippy::cast_precision_loss, reason = "nothing here is near 2^52")]
 pub(crate) fn report(place: Place) -> Result<()> {
     println!("\n{WAITERS} who wait on one node, and {} s in which nothing happens:\n", IDLE.as_secs());
-    let server = Server::start(place.dir)?;
-    let mut info = server.connect()?;
+    let server = Server::tcp(&[]);
+    let mut info = server.connect();
     let before = commands::sent(&mut info, &[])?;
-    let batch = Batch::form(&mut Rlock::on(std::slice::from_ref(&server))?, place, WAITERS, STAY)?;
+    let batch = Batch::form(&mut RlockRun::on(RLOCK, std::slice::from_ref(&server))?, place, WAITERS, STAY)?;
 
     let (stood, begin) = (commands::sent(&mut info, &[])?, Instant::now());
     std::thread::sleep(IDLE);

@@ -5,21 +5,21 @@
 #![expect(clippy::print_stdout, reason = "the report is what a bench is for")]
 
 mod crowd;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use support::batch::{Batch, Place};
-use support::contender::Times;
-use support::locker::{self, Etcdctl, Locker, Rlock};
-use support::machine;
-use support::program::RLOCK;
-use support::server::Server;
-use support::table::{aligned, millis};
-use support::witness;
+use testkit::Server;
+use testkit::measure::batch::{Batch, Place};
+use testkit::measure::contender::Times;
+use testkit::measure::locker::{self, Etcdctl, Locker, RlockRun};
+use testkit::measure::machine;
+use testkit::measure::table::{aligned, millis};
+use testkit::witness;
+
+/// The binary to be measured: `cargo bench` builds it in the bench profile, which inherits release.
+pub(crate) const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
 
 /// Hand-overs that are timed, unless another number is given.
 const HAND_OVERS: usize = 1000;
@@ -31,7 +31,7 @@ const WAITERS: usize = 20;
 const STAY: &str = "5000";
 
 fn main() -> Result<()> {
-    let wanted = support::count(HAND_OVERS)?;
+    let wanted = testkit::measure::count(HAND_OVERS)?;
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let witness = witness::build(dir.path())?;
     let place = Place { dir: dir.path(), witness: &witness };
@@ -50,10 +50,10 @@ fn main() -> Result<()> {
 /// From the end of one command to the start of the next, beside etcdctl's.
 fn hand_overs(place: Place, batches: usize, etcd: bool) -> Result<()> {
     println!("Hand-over, {batches} times {WAITERS} who wait, end of a command to start of the next:\n");
-    let server = Server::start(place.dir)?;
-    let mut lockers: Vec<Box<dyn Locker>> = vec![Box::new(Rlock::on(std::slice::from_ref(&server))?)];
+    let server = Server::tcp(&[]);
+    let mut lockers: Vec<Box<dyn Locker>> = vec![Box::new(RlockRun::on(RLOCK, std::slice::from_ref(&server))?)];
     if etcd {
-        lockers.push(Box::new(Etcdctl::on_disk()?));
+        lockers.push(Box::new(Etcdctl::on_disk(place.dir)?));
         lockers.push(Box::new(Etcdctl::in_memory()?));
     }
     let mut gaps: Vec<Vec<Duration>> = vec![Vec::new(); lockers.len()];
@@ -83,8 +83,8 @@ fn hand_overs(place: Place, batches: usize, etcd: bool) -> Result<()> {
 /// Hand-overs per second on one node and on five, by turns.
 fn several_nodes(place: Place, batches: usize) -> Result<()> {
     println!("\nHand-overs per second, {batches} times {WAITERS} who wait for a command that takes no time:\n");
-    let servers: Vec<Server> = (0..5).map(|_| Server::start(place.dir)).collect::<Result<_>>()?;
-    let mut lockers = [Rlock::on(&servers[..1])?, Rlock::on(&servers)?];
+    let servers: Vec<Server> = (0..5).map(|_| Server::tcp(&[])).collect();
+    let mut lockers = [RlockRun::on(RLOCK, &servers[..1])?, RlockRun::on(RLOCK, &servers)?];
     let mut rates: [Vec<f64>; 2] = Default::default();
     let mut gaps: [Vec<Duration>; 2] = Default::default();
     for _ in 0..batches {

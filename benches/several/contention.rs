@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::on;
-use crate::support::contender::Times;
-use crate::support::program::{RLOCK, clean};
-use crate::support::server::Server;
-use crate::support::table::millis;
-use crate::support::witness::Log;
+use crate::{RLOCK, on};
+use testkit::Server;
+use testkit::measure::contender::Times;
+use testkit::measure::table::millis;
+use testkit::program::clean;
+use testkit::witness::Log;
 
 /// How many want it at any time.
 pub(crate) const PROCESSES: usize = 8;

@@ -6,19 +6,19 @@
 #![expect(clippy::print_stdout, reason = "the report is what a bench is for")]
 
 mod contention;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use support::contender::{Contender, Times, measure};
-use support::machine;
-use support::program::RLOCK;
-use support::server::Server;
-use support::table::{aligned, millis};
-use support::witness;
+use testkit::Server;
+use testkit::measure::contender::{Contender, Times, measure};
+use testkit::measure::machine;
+use testkit::measure::table::{aligned, millis};
+use testkit::witness;
+
+/// The binary to be measured: `cargo bench` builds it in the bench profile, which inherits release.
+pub(crate) const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
 
 const NODES: usize = 5;
 const WARM_UP: usize = 10;
@@ -28,9 +28,9 @@ const ROUNDS: usize = 200;
 const GRANTS: usize = 1000;
 
 fn main() -> Result<()> {
-    let grants = support::count(GRANTS)?;
+    let grants = testkit::measure::count(GRANTS)?;
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
-    let servers: Vec<Server> = (0..NODES).map(|_| Server::start(dir.path())).collect::<Result<_>>()?;
+    let servers: Vec<Server> = (0..NODES).map(|_| Server::tcp(&[])).collect();
     println!("{}", machine::described(&[RLOCK, "redis-server"])?);
 
     println!("{ROUNDS} rounds after {WARM_UP} to warm up, wall time from spawn to exit:\n");
@@ -49,7 +49,7 @@ fn main() -> Result<()> {
 
 /// `--node`, and the options that a lock on freshly started servers needs.
 fn on(servers: &[Server]) -> [String; 4] {
-    let urls: Vec<String> = servers.iter().map(Server::url).collect();
+    let urls: Vec<String> = servers.iter().map(Server::tcp_url).collect();
     ["--node".to_owned(), urls.join(","), "--restart-guard".to_owned(), "off".to_owned()]
 }
 
@@ -70,9 +70,14 @@ fn alone(servers: &[Server]) -> Result<Vec<Times>> {
     let hung = contenders.len() - 1;
     let times = measure(&contenders, WARM_UP, ROUNDS, |round, turn| {
         let victim = &servers[round % servers.len()];
-        if turn == hung { victim.hang() } else { servers.iter().try_for_each(Server::wake) }
+        if turn == hung {
+            victim.freeze();
+        } else {
+            servers.iter().for_each(Server::wake);
+        }
+        Ok(())
     });
-    servers.iter().try_for_each(Server::wake)?;
+    servers.iter().for_each(Server::wake);
     times
 }
 

@@ -6,8 +6,11 @@ use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::support::machine::{megabytes, memory};
-use crate::support::program::{RLOCK, clean};
+use testkit::measure::machine::megabytes;
+use testkit::processes::memory;
+use testkit::program::clean;
+
+use crate::RLOCK;
 
 /// Says "ready" after two renewals of a lease of two seconds, and ends when its stdin does.
 const COMMAND: &str = "sleep 1.6; echo ready; read line || true";
@@ -53,10 +56,11 @@ fn once_ready(child: &mut Child, node: &str) -> Result<Footprint> {
     let mut line = String::new();
     BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line)?;
     ensure!(line == "ready\n", "the command under rlock said {line:?}");
+    let pid = child.id().cast_signed();
     Ok(Footprint {
         node: node.to_owned(),
-        peak: memory(child.id(), "VmHWM")?,
-        own: memory(child.id(), "RssAnon")?,
-        threads: std::fs::read_dir(format!("/proc/{}/task", child.id()))?.count(),
+        peak: memory(pid, "VmHWM")?,
+        own: memory(pid, "RssAnon")?,
+        threads: std::fs::read_dir(format!("/proc/{pid}/task"))?.count(),
     })
 }

@@ -7,8 +7,6 @@
 #![expect(clippy::print_stdout, reason = "the report is what a bench is for")]
 
 mod footprint;
-#[path = "../support/mod.rs"]
-mod support;
 mod table;
 
 use std::path::Path;
@@ -16,11 +14,14 @@ use std::path::Path;
 use anyhow::Result;
 
 use rlock::job::guard::{Guard, Task};
-use support::contender::{Contender, measure};
-use support::machine::{self, megabytes};
-use support::program::{RLOCK, compile, installed};
-use support::server::Server;
-use support::table::millis;
+use testkit::Server;
+use testkit::measure::contender::{Contender, measure};
+use testkit::measure::machine::{self, megabytes};
+use testkit::measure::table::millis;
+use testkit::program::{compile, installed};
+
+/// The binary to be measured: `cargo bench` builds it in the bench profile, which inherits release.
+pub(crate) const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
 
 /// The lock that all contenders on Redis take.
 const KEY: &str = "bench";
@@ -29,22 +30,22 @@ const WARM_UP: usize = 20;
 const ROUNDS: usize = 300;
 
 fn main() -> Result<()> {
-    let rounds = support::count(ROUNDS)?;
+    let rounds = testkit::measure::count(ROUNDS)?;
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
-    let server = Server::start(dir.path())?;
-    let floor = compile("floor", &[], dir.path())?;
+    let server = Server::tcp(&[]);
+    let floor = compile(&testkit::repository().join("benches/floor.c"), &[], dir.path())?;
     let local = dir.path().join("local");
     std::fs::create_dir(&local)?;
 
     println!("{}", machine::described(&[RLOCK, "redis-server", "flock"])?);
-    let contenders = contenders(&installed(dir.path())?, &server, &floor, &local);
+    let contenders = contenders(&installed(RLOCK, dir.path())?, &server, &floor, &local);
     println!("{rounds} rounds after {WARM_UP} to warm up, wall time from spawn to exit:\n");
     print!("{}", table::of_times(&measure(&contenders, WARM_UP, rounds, |_, _| Ok(()))?));
 
     println!("\nGuard, from before its fork until it has ended: {}", guard_cost(rounds)?);
 
     println!("\nWhile holding, two renewals done:\n");
-    for node in [server.url(), format!("local:{}", local.display())] {
+    for node in [server.tcp_url(), format!("local:{}", local.display())] {
         println!("{}", footprint::while_holding(&node)?);
     }
     let size = std::fs::metadata(RLOCK)?.len();
@@ -60,7 +61,7 @@ fn contenders(program: &str, server: &Server, floor: &Path, local: &Path) -> [Co
     let floor = [&floor.to_string_lossy(), "127.0.0.1", &port, KEY, "true"].map(str::to_owned).to_vec();
     let flock = ["flock", &local.join("flock.lock").to_string_lossy(), "true"].map(str::to_owned).to_vec();
     [
-        Contender::new("rlock run, redis", rlock(server.url())),
+        Contender::new("rlock run, redis", rlock(server.tcp_url())),
         Contender::new("floor.c, redis", floor),
         Contender::new("flock", flock),
         Contender::new("rlock run, local", rlock(format!("local:{}", local.display()))),

@@ -1,7 +1,7 @@
 //! The times as a table.
 
-use crate::support::contender::Times;
-use crate::support::table::{aligned, millis};
+use testkit::measure::contender::Times;
+use testkit::measure::table::{aligned, millis};
 
 const HEAD: [&str; 6] = ["contender", "median", "p10", "p90", "vs floor.c", "vs flock"];
 

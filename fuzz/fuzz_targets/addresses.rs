@@ -1,8 +1,5 @@
+//! Fuzzes [`testkit::properties::addresses::hold`].
+
 #![no_main]
-//! See `hold`, which is what is fuzzed.
 
-#[path = "../../tests/properties/mod.rs"]
-#[allow(dead_code)]
-mod properties;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| properties::addresses::hold(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| testkit::properties::addresses::hold(input));

@@ -1,8 +1,5 @@
+//! Fuzzes [`testkit::properties::replies::hold`].
+
 #![no_main]
-//! See `hold`, which is what is fuzzed.
 
-#[path = "../../tests/properties/mod.rs"]
-#[allow(dead_code)]
-mod properties;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| properties::replies::hold(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| testkit::properties::replies::hold(input));

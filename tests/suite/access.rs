@@ -106,7 +106,8 @@ fn a_password_file_of_another_user_is_refused() {
 #[test]
 fn tls_works_with_the_issuer_that_was_named() {
     let certificates = Certificates::for_name("127.0.0.1");
-    let Some((_server, port)) = Server::tls(&certificates) else { return };
+    let Some(server) = Server::tls(&certificates) else { return };
+    let port = server.port();
     let url = format!("rediss://127.0.0.1:{port}");
     let ca = certificates.file("ca.pem");
     let ca = ca.to_str().expect("a name");
@@ -126,7 +127,8 @@ fn a_certificate_that_proves_nothing_is_refused_before_the_password_is_sent() {
         (&misnamed, &misnamed, "not valid for name"),
         (&expired, &expired, "expired"),
     ] {
-        let Some((server, port)) = Server::tls(certificates) else { return };
+        let Some(server) = Server::tls(certificates) else { return };
+        let port = server.port();
         let url = format!("rediss://127.0.0.1:{port}");
         let ca = trusted.file("ca.pem");
         let finished =

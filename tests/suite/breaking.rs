@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Rlock, Server, Session, alive, eventually, rlock, rlock_words};
+use crate::support::{RLOCK, Rlock, Server, Session, alive, eventually, rlock, rlock_words};
 
 /// `rlock break job`
 fn breaking(node: &str) -> Rlock {
@@ -186,7 +186,7 @@ fn whoever_is_at_a_terminal_is_asked() {
     let server = Server::start();
     let token = acquired(&server.url());
     rlock_words(["break", "job"]).on(&server).finish().code(64).said(&["held by", "--yes"]);
-    let mut shell = Session::bash_on(&server);
+    let mut shell = Session::bash_on(RLOCK, &server);
     for (answer, code) in [("n", 1), ("", 1)] {
         shell.line("rlock break -k job");
         shell.sees("taken with acquire");

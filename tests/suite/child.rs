@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Server, alive, eventually, rlock, rlock_words};
+use crate::support::{RLOCK, Server, alive, eventually, rlock, rlock_words};
 
 #[test]
 fn words_reach_the_command_as_they_were_typed() {
@@ -126,7 +126,7 @@ fn a_password_on_the_command_line_is_not_passed_on() {
 
 /// What `sh -c SCRIPT` prints with rlock before it, and without.
 fn with_and_without(node: &str, script: &str, redirection: &str) -> [String; 2] {
-    let rlock = format!("{} run --key job --node {node} --", env!("CARGO_BIN_EXE_rlock"));
+    let rlock = format!("{RLOCK} run --key job --node {node} --");
     [rlock.as_str(), ""].map(|before| {
         let line = format!("exec {before} sh -c '{script}' {redirection}");
         let output = Command::new("sh").args(["-c", &line]).env_remove("RLOCK_NODE").output().expect("sh");
@@ -246,11 +246,7 @@ fn verbose_tells_each_step_and_json_the_same_for_programs() {
 fn a_full_disk_and_a_closed_stderr_change_nothing_for_the_command() {
     let server = Server::start();
     for redirection in ["2>/dev/full", "2>&-", ">&- 2>&-"] {
-        let script = format!(
-            "exec {} run -v --key job --node {} -- sh -c 'exit 5' {redirection}",
-            env!("CARGO_BIN_EXE_rlock"),
-            server.url()
-        );
+        let script = format!("exec {} run -v --key job --node {} -- sh -c 'exit 5' {redirection}", RLOCK, server.url());
         let status = Command::new("sh").args(["-c", &script]).status().expect("sh");
         assert_eq!(status.code(), Some(5), "{redirection}");
         assert_eq!(server.cli(&["EXISTS", "job"]), "0");
@@ -265,7 +261,7 @@ fn a_limit_of_file_sizes_is_an_error_for_rlock_and_what_it_was_for_the_command()
     let run = |node: &str| {
         let script = format!(
             "ulimit -f 0; {} run -v --key job --node {node} -- sh -c 'grep SigIgn /proc/self/status; exit 5' 2>{}",
-            env!("CARGO_BIN_EXE_rlock"),
+            RLOCK,
             log.display()
         );
         Command::new("sh").args(["-c", &script]).output().expect("sh")
@@ -290,7 +286,7 @@ words = [{:?}, 'run', '--key', 'job', '--node', {:?}, '--', 'cat', '/proc/self/e
 entries = [b'PATH=' + os.environ['PATH'].encode(), b'alone', b'=odd', b'A=1', b'A=2']
 strings = lambda all: (ctypes.c_char_p * (len(all) + 1))(*all, None)
 ctypes.CDLL(None).execve(words[0].encode(), strings([word.encode() for word in words]), strings(entries))",
-        env!("CARGO_BIN_EXE_rlock"),
+        RLOCK,
         server.url()
     );
     let output = Command::new("python3").args(["-c", &script]).output().expect("python3");
@@ -304,11 +300,8 @@ fn memory_that_is_short_for_the_command_leaves_no_lock() {
     let server = Server::start();
     // From where rlock cannot even start to where there is plenty: somewhere between, it wins the lock and has no more.
     for limit in (4000..24_000).step_by(100) {
-        let script = format!(
-            "ulimit -v {limit}; exec {} run --ttl 1m --key job --node {} -- true",
-            env!("CARGO_BIN_EXE_rlock"),
-            server.url()
-        );
+        let script =
+            format!("ulimit -v {limit}; exec {} run --ttl 1m --key job --node {} -- true", RLOCK, server.url());
         let status = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status().expect("sh");
         // Where rlock dies of it, the guard gives the lock back.
         eventually(&format!("{limit} KiB: {status:?}: the lock is free"), || server.cli(&["EXISTS", "job"]) == "0");
@@ -319,7 +312,7 @@ fn memory_that_is_short_for_the_command_leaves_no_lock() {
 fn a_nested_run_of_the_same_lock_runs_at_once_under_the_outer_one() {
     let server = Server::start();
     for node in [server.url(), "local:/tmp/rlock-suite-nested".to_owned()] {
-        let inner = format!("{} run --key job -- sh -c 'echo $RLOCK_TOKEN; exit 3'", env!("CARGO_BIN_EXE_rlock"));
+        let inner = format!("{RLOCK} run --key job -- sh -c 'echo $RLOCK_TOKEN; exit 3'");
         let script = format!("echo $RLOCK_TOKEN; {inner}; echo $?; {inner}");
         let finished = rlock("job").node(&node).args(["-c", &script]).finish().code(3).silent();
         let [outer, first, code, second] = finished.stdout.as_slice() else { panic!("{:?}", finished.stdout) };
@@ -327,10 +320,9 @@ fn a_nested_run_of_the_same_lock_runs_at_once_under_the_outer_one() {
 
         // Of another key, with another prefix, or with variables that lie, it is a run like any other.
         let tried = format!(
-            "R='{} run -n -q'
+            "R='{RLOCK} run -n -q'
              $R -k other -- echo other; $R -k job --prefix p: -- echo prefix
-             RLOCK_TOKEN=5ae7c1be-3e1a-4a44-8c5a-0d3b6b3cbb4f; RLOCK_HELD=$RLOCK_TOKEN:7; $R -k job -- echo lie; echo $?",
-            env!("CARGO_BIN_EXE_rlock")
+             RLOCK_TOKEN=5ae7c1be-3e1a-4a44-8c5a-0d3b6b3cbb4f; RLOCK_HELD=$RLOCK_TOKEN:7; $R -k job -- echo lie; echo $?"
         );
         rlock("job").node(&node).args(["-c", &tried]).finish().code(0).printed(&["other", "prefix", "75"]);
     }

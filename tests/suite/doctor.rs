@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Finished, Rlock, Server, eventually, rlock, rlock_words};
+use crate::support::{Finished, RLOCK, Rlock, Server, eventually, rlock, rlock_words};
 
 fn doctor(node: &str) -> Rlock {
     rlock_words(["doctor"]).node(node)
@@ -166,7 +166,7 @@ fn a_user_with_the_rights_of_the_line_can_do_everything() {
     assert_eq!(server.cli(&line.iter().map(String::as_str).collect::<Vec<_>>()), "OK");
     let node = server.tcp_url().replace("://", "://rlock@");
     let verb = |words: &[&str]| rlock_words([words[0]]).node(&node).env("RLOCK_PASSWORD", "pw").args(&words[1..]);
-    let in_run = format!("{0} check && {0} run -k job -- echo nested", env!("CARGO_BIN_EXE_rlock"));
+    let in_run = format!("{RLOCK} check && {RLOCK} run -k job -- echo nested");
     rlock("job").node(&node).env("RLOCK_PASSWORD", "pw").sh(&in_run).code(0).silent().printed(&["nested"]);
     // With a restart guard the server is asked what it is.
     verb(&["run", "-k", "job", "--restart-guard", "1ms", "--ttl", "900ms", "-q", "--", "sleep", "0.5"])

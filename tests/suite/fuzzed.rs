@@ -1,15 +1,13 @@
 //! What the fuzzers of `fuzz/` look for, tried on what they begin with, and on that with some bytes changed.
 
-use std::path::Path;
-
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use crate::properties::{addresses, config, durations, replies, values};
+use testkit::properties::{addresses, config, durations, replies, values};
 
 /// All that a fuzzer of this name begins with.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
+    let corpus = testkit::repository().join("fuzz/corpus").join(target);
     let files = std::fs::read_dir(&corpus).expect("its corpus").map(|file| file.expect("a file of it").path());
     let mut files: Vec<_> = files.collect();
     files.sort();

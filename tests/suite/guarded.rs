@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
-use crate::support::{Running, Server, alive, children, eventually, guard_of, rlock, signal};
+use crate::support::{RLOCK, Running, Server, alive, children, eventually, guard_of, rlock, signal};
 
 /// Milliseconds, on a machine whose cores are all busy with other tests. `benches/` measures it on an idle one.
 const MOMENT: Duration = Duration::from_millis(400);
@@ -242,8 +242,7 @@ fn a_command_under_a_nested_rlock_dies_with_the_outer_lock() {
     let server = Server::start();
     for by in ["loss", "death"] {
         let script = format!(
-            "{} run --key inner --ttl 20s -- sh -c 'trap \"\" TERM; echo inner $$; sleep 60 & wait; sleep 60' & wait; sleep 60",
-            env!("CARGO_BIN_EXE_rlock")
+            "{RLOCK} run --key inner --ttl 20s -- sh -c 'trap \"\" TERM; echo inner $$; sleep 60 & wait; sleep 60' & wait; sleep 60"
         );
         let mut job = rlock("outer").on(&server).args(["--ttl", "3s", "--kill-after", "100ms", "-c", &script]).spawn();
         let inner = job.wait_for_pid("inner");
@@ -402,7 +401,7 @@ fn contain_leaves_children_alone_that_were_there_before() {
     let server = Server::start();
     let script = format!(
         "sleep 60 >/dev/null 2>&1 & echo $!; exec {} run --key job --node {} --contain -- true",
-        env!("CARGO_BIN_EXE_rlock"),
+        RLOCK,
         server.url()
     );
     let output = std::process::Command::new("sh").args(["-c", &script]).output().expect("sh");
@@ -416,8 +415,7 @@ fn contain_leaves_children_alone_that_were_there_before() {
 fn a_signal_comes_once_to_a_contained_command_of_a_nested_rlock() {
     let server = Server::start();
     let script = format!(
-        "exec {} run --key inner -- sh -c 'trap \"echo got\" USR1; trap \"echo end; exit 0\" USR2; echo ready; while :; do sleep 0.01; done'",
-        env!("CARGO_BIN_EXE_rlock")
+        "exec {RLOCK} run --key inner -- sh -c 'trap \"echo got\" USR1; trap \"echo end; exit 0\" USR2; echo ready; while :; do sleep 0.01; done'"
     );
     let mut job = rlock("job").on(&server).args(["--contain", "-c", &script]).spawn();
     job.wait_for("ready");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Rlock, Running, Server, Session, eventually, rlock, rlock_words};
+use crate::support::{RLOCK, Rlock, Running, Server, Session, eventually, rlock, rlock_words};
 
 fn inspect(node: &str) -> Rlock {
     rlock_words(["inspect"]).node(node)
@@ -160,7 +160,7 @@ fn the_table_fits_the_terminal() {
         .on(&server)
         .args(["--note", &"long ".repeat(40)])
         .hold("echo ready; read line; true");
-    let mut shell = Session::bash_on(&server);
+    let mut shell = Session::bash_on(RLOCK, &server);
     for columns in [120, 60, 30] {
         shell.resize(24, columns);
         let shown = shell.answer("rlock inspect");
@@ -184,7 +184,7 @@ fn watching_survives_the_death_of_the_node_and_ends_at_a_signal() {
     watching.signal(nix::sys::signal::Signal::SIGTERM);
     eventually("it has ended", || !watching.is_running());
 
-    let mut shell = Session::bash_on(&server);
+    let mut shell = Session::bash_on(RLOCK, &server);
     shell.line("rlock inspect --watch=0.1 job");
     shell.sees("\x1b[H");
     shell.sees("(free)");

@@ -5,8 +5,6 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
-#[path = "../properties/mod.rs"]
-mod properties;
 mod support;
 
 mod access;

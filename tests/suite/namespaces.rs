@@ -5,26 +5,16 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::Signal;
+use testkit::namespaces::unshare;
 
-use crate::support::{NOBODY, Rooted, Server, alive, children, eventually, guard_of, parent, rlock, signal, skipped};
-
-/// `unshare OPTIONS`, if that is possible here.
-fn unshare(options: &[&str]) -> Option<Command> {
-    let tried = Command::new("unshare").args(options).arg("true").stderr(Stdio::null()).status();
-    if !tried.is_ok_and(|status| status.success()) {
-        skipped(&format!("unshare {} is not possible here", options.join(" ")));
-        return None;
-    }
-    // However the test ends, what it started does, too.
-    let mut command = Command::new("timeout");
-    command.args(["60", "unshare"]).args(options).stdin(Stdio::null());
-    Some(command)
-}
+use crate::support::{
+    NOBODY, RLOCK, Rooted, Server, alive, children, eventually, guard_of, parent, rlock, signal, skipped,
+};
 
 /// `rlock run --key job --node NODE`.
 fn run(server: &Server) -> Vec<String> {
     let url = server.url();
-    [env!("CARGO_BIN_EXE_rlock"), "run", "--key", "job", "--node", &url].map(str::to_owned).to_vec()
+    [RLOCK, "run", "--key", "job", "--node", &url].map(str::to_owned).to_vec()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -131,7 +121,7 @@ const REUSE: &str = r#"
 
 #[test]
 fn an_orphaned_guard_leaves_a_process_alone_that_got_a_number_of_its_command() {
-    let Some(rooted) = Rooted::make() else { return };
+    let Some(rooted) = Rooted::make(RLOCK) else { return };
     let Some(mut inside) = unshare(&["-pf", "--kill-child", "--mount-proc"]) else { return };
     if !std::path::Path::new("/proc/sys/kernel/ns_last_pid").exists() {
         return skipped("the next number of a process cannot be chosen here");
@@ -151,7 +141,7 @@ fn an_orphaned_guard_leaves_a_process_alone_that_got_a_number_of_its_command() {
 /// What only root can kill is the witness: the lock must not pass on while it runs.
 #[test]
 fn the_lock_is_kept_while_a_nested_command_lives_whose_rlock_died_with_ours() {
-    let Some(rooted) = Rooted::make() else { return };
+    let Some(rooted) = Rooted::make(RLOCK) else { return };
     let server = Server::tcp(&[]);
     let inner = "echo nested $$; exec sleep 300";
     let words = [rooted.rlock().display().to_string(), "run".to_owned(), "--key".to_owned(), "inner".to_owned()];
@@ -178,7 +168,7 @@ fn the_lock_is_kept_while_a_nested_command_lives_whose_rlock_died_with_ours() {
 
 #[test]
 fn a_lease_is_renewed_while_an_unkillable_command_is_waited_for_without_a_guard() {
-    let Some(rooted) = Rooted::make() else { return };
+    let Some(rooted) = Rooted::make(RLOCK) else { return };
     let server = Server::tcp(&[]);
     let job = rooted.run("job", &server).args(["--ttl", "1500ms", "--"]).args([rooted.program()]);
     let mut job = job.args(["sh", "-c", "echo self $$; exec sleep 300"]).spawn();

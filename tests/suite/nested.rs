@@ -10,9 +10,7 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use tempfile::TempDir;
 
-use crate::support::{Nodes, Running, Server, alive, eventually, parent, rlock, rlock_words, signal};
-
-const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
+use crate::support::{Nodes, RLOCK, Running, Server, alive, eventually, parent, rlock, rlock_words, signal};
 
 /// Milliseconds, on a machine whose cores are all busy with other tests.
 const MOMENT: Duration = Duration::from_millis(400);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{Backlog, listen};
 
-use crate::support::{Server, eventually, rlock};
+use crate::support::{RLOCK, Server, eventually, rlock};
 
 #[test]
 fn connections_that_are_killed_do_not_disturb_the_command() {
@@ -77,7 +77,7 @@ fn a_name_whose_first_address_leads_nowhere_costs_a_moment() {
     let script = format!(
         "mount --bind {} /etc/hosts && getent ahosts two.test >&2 && exec {} run -n --key job --node redis://two.test:{} -- echo ran",
         hosts.display(),
-        env!("CARGO_BIN_EXE_rlock"),
+        RLOCK,
         server.port(),
     );
     let output = std::process::Command::new("unshare").args(["-rm", "sh", "-c", &script]).output().expect("unshare");
@@ -90,7 +90,7 @@ fn a_name_whose_first_address_leads_nowhere_costs_a_moment() {
 #[test]
 fn the_default_node_names_the_alternative() {
     // In a network of its own nothing can be listening at the default address.
-    let script = format!("{} run -n --key job -- true", env!("CARGO_BIN_EXE_rlock"));
+    let script = format!("{RLOCK} run -n --key job -- true");
     let output = std::process::Command::new("unshare")
         .args(["-rn", "sh", "-c", &format!("ip link set lo up; {script}")])
         .env_remove("RLOCK_NODE")

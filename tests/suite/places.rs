@@ -11,7 +11,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Uid, mkfifo};
 
 use crate::local::Place;
-use crate::support::{Finished, rlock, skipped};
+use crate::support::{Finished, RLOCK, rlock, skipped};
 
 /// A user that is not root.
 const NOBODY: u32 = 65534;
@@ -29,7 +29,7 @@ fn with_own_mounts(script: &str) -> Output {
     let which = if Uid::effective().is_root() { "-m" } else { "-rm" };
     Command::new("unshare")
         .args([which, "sh", "-c", script])
-        .env("RLOCK", env!("CARGO_BIN_EXE_rlock"))
+        .env("RLOCK", RLOCK)
         .env_remove("RLOCK_NODE")
         .output()
         .expect("unshare")

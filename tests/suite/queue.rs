@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Rlock, Running, Server, Session, eventually, far, rlock, rlock_words, skipped, slow};
+use crate::support::{RLOCK, Rlock, Running, Server, Session, eventually, far, rlock, rlock_words, skipped, slow};
 
 const QUEUE: &str = "rlock:queue:{job}:job";
 
@@ -687,7 +687,7 @@ fn the_rights_that_the_documentation_names_are_enough_to_wait_in_line() {
 fn a_terminal_shows_whom_one_waits_for_in_one_line_that_goes_away() {
     let server = Server::start();
     let holder = rlock("job").on(&server).args(["--note", "why"]).hold("echo ready; read line; true");
-    let mut bash = Session::bash_on(&server);
+    let mut bash = Session::bash_on(RLOCK, &server);
     bash.line("rlock run -k job -- echo let in");
     let line = bash.sees("(why)");
     assert!(line.contains("\rrlock: job: waiting 1s: held by tester@"), "{line:?}");
@@ -701,7 +701,7 @@ fn a_terminal_shows_whom_one_waits_for_in_one_line_that_goes_away() {
 fn the_line_stays_while_a_foreign_holder_is_looked_at() {
     let server = Server::start();
     server.cli(&["SET", "job", "foreign", "PX", "60000"]);
-    let mut bash = Session::bash_on(&server);
+    let mut bash = Session::bash_on(RLOCK, &server);
     bash.line("rlock run -k job --wait 3 -- true");
     bash.sees("\rrlock: job: waiting 1s: held by a client that is not rlock");
     let until_next = bash.sees("\rrlock: job: waiting 2s");
@@ -713,7 +713,7 @@ fn the_line_stays_while_a_foreign_holder_is_looked_at() {
 fn a_waiter_sent_to_the_background_leaves_the_line_of_others_alone() {
     let server = Server::start();
     let holder = rlock("job").on(&server).hold("echo ready; read line; true");
-    let mut bash = Session::bash_on(&server);
+    let mut bash = Session::bash_on(RLOCK, &server);
     bash.line("rlock run -k job -- echo let in");
     bash.sees("\rrlock: job: waiting 1s");
     bash.press("\x1a");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{LOADS_SLOWLY, Nodes, Running, Server, eventually, far, rlock, slow};
+use crate::support::{LOADS_SLOWLY, Nodes, RLOCK, Running, Server, eventually, far, rlock, slow};
 
 /// The nodes as two sorts of clients see them: to each, the half that is near to the other is far.
 fn both_views(nodes: &Nodes) -> [String; 2] {
@@ -326,8 +326,7 @@ fn the_command_inherits_all_nodes_without_their_passwords_and_an_rlock_in_it_nee
     let urls = nodes.iter().map(with_password).collect::<Vec<_>>().join(",");
     let plain = nodes.iter().map(Server::tcp_url).collect::<Vec<_>>().join(",");
     let script = format!(
-        "echo $RLOCK_NODE; env | grep -c hunter2; RLOCK_PASSWORD=hunter2 {} run -k job -n -- sh -c 'echo inner $RLOCK_FENCE'; echo outer $RLOCK_FENCE",
-        env!("CARGO_BIN_EXE_rlock")
+        "echo $RLOCK_NODE; env | grep -c hunter2; RLOCK_PASSWORD=hunter2 {RLOCK} run -k job -n -- sh -c 'echo inner $RLOCK_FENCE'; echo outer $RLOCK_FENCE"
     );
     let run = rlock("job").node(&urls).args(["--restart-guard", "off"]).sh(&script).code(0).silent();
     let [node, leaks, inner, outer] = run.stdout.as_slice() else { panic!("{:?}", run.stdout) };

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Server, eventually, rlock};
+use crate::support::{RLOCK, Server, eventually, rlock};
 
 #[test]
 fn each_signal_reaches_the_whole_group_each_time() {
@@ -39,7 +39,7 @@ fn an_alarm_that_was_set_before_rlock_ends_the_command_and_the_lock() {
     let alarmed = |words: &str| {
         let script = format!("alarm 1; exec @ARGV or die; # {words}");
         let mut perl = std::process::Command::new("perl");
-        perl.args(["-e", &script, env!("CARGO_BIN_EXE_rlock"), "run", "-k", "job", "--node", &holder, "--"]);
+        perl.args(["-e", &script, RLOCK, "run", "-k", "job", "--node", &holder, "--"]);
         perl.args(["sh", "-c", words]).output().expect("perl")
     };
     let output = alarmed("echo ran; exec sleep 60");
@@ -77,7 +77,7 @@ fn nohup_stays_in_force() {
     let server = Server::start();
     let script = format!(
         "trap '' HUP; exec {} run --key job --node {} -- sh -c 'echo ready; read x; echo alive'",
-        env!("CARGO_BIN_EXE_rlock"),
+        RLOCK,
         server.url()
     );
     let mut shell = std::process::Command::new("sh")

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Finished, Rlock, Server, eventually, rlock, rlock_words};
+use crate::support::{Finished, RLOCK, Rlock, Server, eventually, rlock, rlock_words};
 
 /// `rlock VERB -k job`
 fn step(verb: &str, node: &str) -> Rlock {
@@ -45,9 +45,8 @@ fn a_lock_that_was_acquired_keeps_others_out_until_it_is_released() {
 fn what_acquire_prints_is_fit_for_a_shell_and_for_a_program() {
     let server = Server::start();
     let script = format!(
-        "set -ea; taken=$({0} acquire -k job --format env); eval \"$taken\"
-         {0} check; {0} check --for 20s; {0} renew; echo \"$RLOCK_KEY $RLOCK_FENCE\"; {0} release",
-        env!("CARGO_BIN_EXE_rlock")
+        "set -ea; taken=$({RLOCK} acquire -k job --format env); eval \"$taken\"
+         {RLOCK} check; {RLOCK} check --for 20s; {RLOCK} renew; echo \"$RLOCK_KEY $RLOCK_FENCE\"; {RLOCK} release"
     );
     let shell =
         std::process::Command::new("sh").args(["-c", &script]).env("RLOCK_NODE", server.url()).output().expect("sh");
@@ -117,7 +116,7 @@ fn a_renewal_carries_the_fence_and_no_other_one() {
 #[test]
 fn check_needs_no_flags_inside_run_and_none_of_its_variables_choose_what_run_locks() {
     let server = Server::start();
-    let rlock_bin = env!("CARGO_BIN_EXE_rlock");
+    let rlock_bin = RLOCK;
     let script = format!("{rlock_bin} check --for 20s && {rlock_bin} check -k job && echo $RLOCK_KEY");
     rlock("job").on(&server).args(["--prefix", "p:"]).sh(&script).code(0).silent().printed(&["job"]);
     // The token of one run is nothing to another.
@@ -139,7 +138,7 @@ fn run_refuses_a_lock_of_acquires_that_nobody_would_keep() {
 fn check_works_inside_a_local_lock() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = format!("local:{}", dir.path().display());
-    let rlock_bin = env!("CARGO_BIN_EXE_rlock");
+    let rlock_bin = RLOCK;
     let script = format!("{rlock_bin} check && {rlock_bin} check --for 1h && echo yes");
     rlock("job").node(&node).sh(&script).code(0).silent().printed(&["yes"]);
     with(NOBODY, "check", &node).finish().code(1).said(&["nobody holds"]);
@@ -277,7 +276,7 @@ fn a_signal_ends_the_wait_and_leaves_no_lock() {
 fn a_token_that_cannot_be_told_is_a_lock_that_is_not_kept() {
     let server = Server::start();
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
-    let finished = std::process::Command::new(env!("CARGO_BIN_EXE_rlock"))
+    let finished = std::process::Command::new(RLOCK)
         .args(["acquire", "-k", "job", "--node", &server.url()])
         .stdout(full)
         .output()
@@ -291,7 +290,7 @@ fn a_token_that_is_told_to_a_closed_stdout_is_a_lock_that_is_not_kept() {
     let server = Server::start();
     let node = server.url();
     for redirection in [">&-", "<&- >&-", ">&- 2>&-", "1</dev/null"] {
-        let script = format!("exec {} acquire -k job --node {node} {redirection}", env!("CARGO_BIN_EXE_rlock"));
+        let script = format!("exec {RLOCK} acquire -k job --node {node} {redirection}");
         let output = std::process::Command::new("sh").args(["-c", &script]).output().expect("sh");
         assert_eq!(output.status.code(), Some(78), "{redirection}: {output:?}");
         assert_eq!(server.cli(&["EXISTS", "job"]), "0", "{redirection}");
@@ -302,7 +301,7 @@ fn a_token_that_is_told_to_a_closed_stdout_is_a_lock_that_is_not_kept() {
 fn what_was_asked_for_and_cannot_be_printed_is_78_and_no_bug() {
     let server = Server::start();
     for redirection in [">&-", ">/dev/full"] {
-        let script = format!("exec {} inspect --node {} {redirection}", env!("CARGO_BIN_EXE_rlock"), server.url());
+        let script = format!("exec {} inspect --node {} {redirection}", RLOCK, server.url());
         let output = std::process::Command::new("sh").args(["-c", &script]).output().expect("sh");
         assert_eq!(output.status.code(), Some(78), "{redirection}: {output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("cannot print"), "{redirection}: {output:?}");

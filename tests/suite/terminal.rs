@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::support::{Server, Session, alive, eventually, parent, skipped, state};
+use crate::support::{RLOCK, Server, Session, alive, eventually, parent, skipped, state};
 
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -49,7 +49,7 @@ fn shell_has_the_terminal(shell: &mut Session) {
 
 #[test]
 fn ctrl_c_reaches_the_command_exactly_once_whether_it_has_the_terminal_or_not() {
-    let mut shell = Session::bash();
+    let mut shell = Session::bash(RLOCK);
     let script = format!(
         "trap \"n=\\$((n+1)); echo hit \\$n.\" INT; trap \"echo \\$n in all; exit 0\" QUIT
         n=0; echo begins; {UNTIL_ON}; read x; echo read $x; {FOR_EVER}"
@@ -79,7 +79,7 @@ fn ctrl_c_that_kills_the_command_stops_the_loop_around_rlock() {
     let sleep = "sh -c \"echo runs; exec sleep 60\"";
     for script in [sleep, &format!("read x; {sleep}"), &format!("stty sane -echo; exec {sleep}")] {
         for interactive in [true, false] {
-            let mut shell = Session::bash();
+            let mut shell = Session::bash(RLOCK);
             let job = run(script);
             let text = format!("for host in a b c; do echo on $host; {job}; done; echo after the loop");
             if interactive {
@@ -107,7 +107,7 @@ fn ctrl_c_that_kills_the_command_stops_the_loop_around_rlock() {
 #[test]
 fn ctrl_c_stops_the_loop_around_nested_rlocks_too() {
     for key in ["outer", "job"] {
-        let mut shell = Session::bash();
+        let mut shell = Session::bash(RLOCK);
         let job = format!("rlock run -k {key} -- {}", run("echo runs; exec sleep 60"));
         shell.line(&format!("for host in a b c; do echo on $host; {job}; done"));
         shell.sees("runs");
@@ -120,7 +120,7 @@ fn ctrl_c_stops_the_loop_around_nested_rlocks_too() {
 
 #[test]
 fn ctrl_c_ends_a_run_of_the_same_lock_that_the_command_left_and_the_loop_around_it() {
-    let mut shell = Session::bash();
+    let mut shell = Session::bash(RLOCK);
     let left = "rlock run -k job -- sh -c \"echo runs; exec sleep 60\" & read x; true";
     shell.line(&format!("for host in a b c; do echo on $host; {}; done", run(left).replace("run -k", "run -v -k")));
     shell.sees("runs");
@@ -135,7 +135,7 @@ fn ctrl_c_ends_a_run_of_the_same_lock_that_the_command_left_and_the_loop_around_
 
 #[test]
 fn ctrl_c_while_rlock_waits_stops_the_loop_too() {
-    let mut shell = Session::bash();
+    let mut shell = Session::bash(RLOCK);
     shell.line(&format!("{} &", run("echo holds; exec sleep 60")));
     shell.sees("holds");
     shell.line("for host in a b c; do echo on $host; rlock run -v -k job -- echo ran; done");
@@ -149,7 +149,7 @@ fn ctrl_c_while_rlock_waits_stops_the_loop_too() {
 
 #[test]
 fn a_command_can_read_the_terminal() {
-    let mut shell = Session::bash();
+    let mut shell = Session::bash(RLOCK);
     shell.line(&run("read x; echo got $x; read y; echo and $y"));
     shell.line("one");
     shell.sees("got one");
@@ -162,7 +162,7 @@ fn a_command_can_read_the_terminal() {
 
 #[test]
 fn a_password_is_read_without_an_echo() {
-    let mut shell = Session::bash();
+    let mut shell = Session::bash(RLOCK);
     shell.line("stty echo");
     shell.prompt();
     shell.line("rlock run -k job -- bash -c 'read -rsp \"Password\"\": \" x; echo; echo \"got ${#x}\"\" characters\"'");
@@ -175,7 +175,7 @@ fn a_password_is_read_without_an_echo() {
 
 #[test]
 fn pipes_work_on_both_sides() {
-    let mut shell = Session::bash();
+    let mut shell = Session::bash(RLOCK);
     assert_eq!(shell.answer("rlock run -k job -- echo through | cat"), "through\n");
     assert_eq!(shell.answer("printf 'x\\n' | rlock run -k job -- cat"), "x\n");
     assert_eq!(shell.answer("printf 'x\\n' | rlock run -k job -- cat | cat"), "x\n");
@@ -184,7 +184,7 @@ fn pipes_work_on_both_sides() {
 
 #[test]
 fn the_reader_of_a_commands_output_keeps_the_terminal() {
-    let mut shell = Session::bash();
+    let mut shell = Session::bash(RLOCK);
     let job = run(&format!("{UNTIL_GO}; seq 3"));
     shell.line(&format!("{job} | sh -c 'read x < /dev/tty; echo asked $x; echo > go; cat'"));
     shell.line("more");
@@ -196,7 +196,7 @@ fn the_reader_of_a_commands_output_keeps_the_terminal() {
 #[test]
 fn ctrl_z_stops_both_with_the_lock_held_and_fg_brings_both_back() {
     for with_terminal in [false, true] {
-        let mut shell = Session::bash();
+        let mut shell = Session::bash(RLOCK);
         let (command, rlock) = start(&mut shell, with_terminal);
         for _ in 0..3 {
             shell.press(CTRL_Z);
@@ -223,7 +223,7 @@ fn ctrl_z_stops_both_with_the_lock_held_and_fg_brings_both_back() {
 
 #[test]
 fn a_command_that_had_the_terminal_reads_on_after_fg() {
-    let mut shell = Session::bash();
+    let mut shell = Session::bash(RLOCK);
     shell.line(&run("read x; echo got $x; read y; echo and $y"));
     shell.line("one");
     shell.sees("got one");
@@ -239,7 +239,7 @@ fn a_command_that_had_the_terminal_reads_on_after_fg() {
 #[test]
 fn ctrl_z_of_a_pipeline_or_a_script_stops_all_of_it() {
     for read in [false, true] {
-        let mut shell = Session::bash();
+        let mut shell = Session::bash(RLOCK);
         let terminal = if read { "read x < /dev/tty; " } else { "" };
         let job = run(&format!("{terminal}echo pid $$ >&2; {UNTIL_GO}; echo went on"));
         std::fs::write(shell.dir().join("script"), format!("{job} | cat; echo and after")).expect("a script");
@@ -263,7 +263,7 @@ fn ctrl_z_of_a_pipeline_or_a_script_stops_all_of_it() {
 #[test]
 fn bg_lets_both_go_on_and_leaves_the_terminal_with_the_shell() {
     for with_terminal in [false, true] {
-        let mut shell = Session::bash();
+        let mut shell = Session::bash(RLOCK);
         let (command, rlock) = start(&mut shell, with_terminal);
         shell.press(CTRL_Z);
         shell.prompt();
@@ -283,7 +283,7 @@ fn bg_lets_both_go_on_and_leaves_the_terminal_with_the_shell() {
 fn a_program_that_stops_itself_gives_the_terminal_up() {
     // nano does so; a shell's `suspend` too.
     for signal in ["STOP", "TSTP", "TTIN", "TTOU"] {
-        let mut shell = Session::bash();
+        let mut shell = Session::bash(RLOCK);
         shell.line(&run(&format!("read x; echo stops; kill -{signal} 0; echo goes on; read y; echo got $y")));
         shell.line("x");
         shell.sees("stops");
@@ -317,7 +317,7 @@ fn ctrl_z_held_past_the_lease_means_the_same_in_the_background() {
 
 fn hold_past_the_lease(with_terminal: bool, back: &str) {
     let server = Server::start();
-    let mut shell = Session::bash_on(&server);
+    let mut shell = Session::bash_on(RLOCK, &server);
     // The guard has a twentieth of it to get a turn on a busy machine.
     shell.answer("export RLOCK_TTL=5s");
     let (command, rlock) = start(&mut shell, with_terminal);
@@ -343,7 +343,7 @@ fn hold_past_the_lease(with_terminal: bool, back: &str) {
 #[test]
 fn after_fg_within_the_lease_it_is_renewed_again() {
     let server = Server::start();
-    let mut shell = Session::bash_on(&server);
+    let mut shell = Session::bash_on(RLOCK, &server);
     let (command, _) = start(&mut shell, true);
     shell.press(CTRL_Z);
     shell.prompt();
@@ -360,7 +360,7 @@ fn after_fg_within_the_lease_it_is_renewed_again() {
 
 #[test]
 fn in_the_background_a_command_that_reads_stops_until_fg() {
-    let mut shell = Session::bash();
+    let mut shell = Session::bash(RLOCK);
     shell.answer(&format!("{} &", run("echo $$ > pid; read x; echo got $x")));
     job_is(&mut shell, "Stopped (tty input)");
     let command = std::fs::read_to_string(shell.dir().join("pid")).expect("its pid").trim().parse().expect("a pid");
@@ -390,7 +390,7 @@ fn the_terminal_is_back_with_the_rest_of_the_job_however_the_command_ends() {
         (&"rlock run -k job -- no-such-command".to_owned(), false, 127),
         (&"rlock run -k job -- /".to_owned(), false, 126),
     ] {
-        let mut shell = Session::bash();
+        let mut shell = Session::bash(RLOCK);
         // In a script there is no shell that takes it by itself.
         let script = format!("{job}\necho code $?.\nread word; echo the word: $word");
         std::fs::write(shell.dir().join("script"), script).expect("a script");
@@ -415,7 +415,7 @@ fn the_terminal_is_back_with_the_rest_of_the_job_however_the_command_ends() {
 #[test]
 fn a_pager_and_an_editor_work() {
     let installed = |name: &str| Command::new(name).arg("--version").output().is_ok();
-    let mut shell = Session::bash();
+    let mut shell = Session::bash(RLOCK);
     let lines: Vec<String> = (1..=100).map(|n| format!("line {n}.\n")).collect();
     let lines = lines.concat();
     std::fs::write(shell.dir().join("text"), &lines).expect("a text");
@@ -453,7 +453,7 @@ fn a_pager_and_an_editor_work() {
 
 #[test]
 fn an_interactive_shell_under_rlock_has_job_control_of_its_own() {
-    let mut shell = Session::bash();
+    let mut shell = Session::bash(RLOCK);
     shell.line("PS1='inner> ' rlock run -k job -- bash --norc --noprofile --noediting -i");
     shell.sees("inner> ");
     shell.line("sh -c 'echo runs; exec sleep 60'");
@@ -474,7 +474,7 @@ fn an_interactive_shell_under_rlock_has_job_control_of_its_own() {
 
 #[test]
 fn a_new_size_of_the_terminal_reaches_the_command_once() {
-    let mut shell = Session::bash();
+    let mut shell = Session::bash(RLOCK);
     let trap = "trap \"n=\\$((n+1)); echo \\$n: \\$(stty size)\" WINCH";
     shell.line(&run(&format!("{trap}; n=0; echo ready; {UNTIL_ON}; read x; echo got $x; {FOR_EVER}")));
     shell.sees("ready");
@@ -496,7 +496,7 @@ fn a_new_size_of_the_terminal_reaches_the_command_once() {
 
 #[test]
 fn a_terminal_that_stops_background_writers_does_not_stop_rlock() {
-    let mut shell = Session::bash();
+    let mut shell = Session::bash(RLOCK);
     shell.answer("stty tostop");
     shell.line("rlock run -v -k job -- true & wait $!; echo code $?");
     shell.sees("rlock: job: released");
@@ -514,7 +514,7 @@ fn a_terminal_that_stops_background_writers_does_not_stop_rlock() {
 #[test]
 fn rlocks_within_rlocks_share_the_terminal() {
     for key in ["outer", "job"] {
-        let mut shell = Session::bash();
+        let mut shell = Session::bash(RLOCK);
         let nested = |script: &str| format!("rlock run -k {key} -- {}", run(script));
         shell.line(&nested(&format!("echo pid $$; {UNTIL_GO}; read x; echo got $x; read y; echo and $y; read z")));
         let command = shell.number("pid ");
@@ -545,7 +545,7 @@ fn ctrl_z_without_a_shell_that_could_say_fg_changes_nothing() {
     // As `ssh -t host rlock run …`: nobody could continue it, so the kernel does not stop it.
     for read in ["", "read w; "] {
         let script = format!("{read}echo ready; {UNTIL_GO}; read x; echo got $x");
-        let mut session = Session::of(&["rlock", "run", "-k", "job", "--", "sh", "-c", &script]);
+        let mut session = Session::of(RLOCK, &["rlock", "run", "-k", "job", "--", "sh", "-c", &script]);
         if !read.is_empty() {
             session.line("word");
         }
@@ -564,7 +564,7 @@ fn ctrl_z_without_a_shell_that_could_say_fg_changes_nothing() {
 #[test]
 fn a_terminal_that_goes_away_ends_the_command_and_rlock() {
     for read in ["", "read w; "] {
-        let mut shell = Session::bash();
+        let mut shell = Session::bash(RLOCK);
         shell.line(&run(&format!("{read}echo pid $$; {UNTIL_GO}")));
         if !read.is_empty() {
             shell.line("word");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::Signal;
 
-use crate::support::{Running, Server, Session, eventually, rlock, signal};
+use crate::support::{RLOCK, Running, Server, Session, eventually, rlock, signal};
 
 const CTRL_S: &str = "\x13";
 
@@ -30,7 +30,7 @@ fn a_terminal_that_is_not_read_stops_no_renewal() {
     let server = Server::start();
     let key = wordy();
     let words = [&["rlock", "run", "-v"], &SOON[..], &["-k", &key, "--", "sh", "-c", "read line < go"]].concat();
-    let mut session = Session::of_on(&words, &server);
+    let mut session = Session::of_on(RLOCK, &words, &server);
     wait_for_renewals(&server);
     session.go();
     assert_eq!(session.ends(), Some(0));
@@ -64,7 +64,7 @@ fn a_pipe_that_is_not_read_stops_no_renewal_and_its_reader_learns_what_was_dropp
 fn waiter_at_a_frozen_terminal(server: &Server) -> (Session, Running) {
     let holder = rlock("job").on(server).hold("echo ready; read line; true");
     let words = ["rlock", "run", "-k", "job", "--", "sh", "-c", "echo > started; read line < go; exit 5"];
-    let mut session = Session::of_on(&words, server);
+    let mut session = Session::of_on(RLOCK, &words, server);
     session.sees("waiting");
     session.press(CTRL_S);
     eventually("the terminal has stopped", || session.is_stopped());
@@ -101,7 +101,7 @@ fn the_line_of_a_waiter_is_gone_before_its_command_prints() {
     let server = Server::start();
     let holder = rlock("job").on(&server).hold("echo ready; read line; true");
     let words = ["rlock", "run", "-k", "job", "--", "echo", "the command"];
-    let mut session = Session::of_on(&words, &server);
+    let mut session = Session::of_on(RLOCK, &words, &server);
     session.sees("waiting");
     holder.finish().code(0);
     let before = session.sees("the command");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Nodes, Running, Server, eventually, far_at_first, rlock, slow};
+use crate::support::{Nodes, RLOCK, Running, Server, eventually, far_at_first, rlock, slow};
 
 /// Holds `job` on all of `nodes` until its stdin is closed.
 fn held(nodes: &Nodes, options: &[&str]) -> Running {
@@ -292,7 +292,7 @@ fn a_healed_node_and_another_one_name_the_same_holder() {
 fn a_holder_that_checks_its_fence_is_told_its_own_after_a_mending() {
     let mut nodes = Nodes::start(3);
     nodes[2].crash();
-    let script = format!("echo ready; read line; {} check && echo mine", env!("CARGO_BIN_EXE_rlock"));
+    let script = format!("echo ready; read line; {RLOCK} check && echo mine");
     let holder = rlock("job").on_all(&nodes).args(["--ttl", "3s"]).hold(&script);
     nodes[2].come_back();
     let all_have_it = || eventually("all have it", || !nodes.job().iter().any(String::is_empty));

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::support::{Finished, Server, rlock, rlock_words};
+use crate::support::{Finished, RLOCK, Server, rlock, rlock_words};
 
 #[test]
 fn bad_input_is_64_or_78_with_one_line_and_no_connection() {
@@ -167,10 +167,8 @@ fn help_names_every_flag_variable_and_exit_code_and_shows_no_value() {
 
 #[test]
 fn without_proc_nothing_is_run() {
-    let script = format!(
-        "mount -t tmpfs none /proc && {} run --key job --node local:/tmp/rlock-suite-proc -- echo ran",
-        env!("CARGO_BIN_EXE_rlock")
-    );
+    let script =
+        format!("mount -t tmpfs none /proc && {RLOCK} run --key job --node local:/tmp/rlock-suite-proc -- echo ran");
     let output = std::process::Command::new("unshare").args(["-rm", "sh", "-c", &script]).output().expect("unshare");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(78), "{said}");
@@ -180,7 +178,7 @@ fn without_proc_nothing_is_run() {
 /// What sudo, cron and ssh do not pass on is missed at once, not when two hosts have had a lock of their own for a year.
 #[test]
 fn where_no_node_is_named_one_line_says_which_is_used() {
-    let bin = env!("CARGO_BIN_EXE_rlock");
+    let bin = RLOCK;
     let dir = tempfile::tempdir().expect("a directory");
     // In a network of its own nothing listens on the port.
     let said = |words: &str, named: &[(&str, &str)]| {

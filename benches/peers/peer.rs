@@ -1,0 +1,258 @@
+//! Who takes part, and how each is told to run a command under a lock.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use testkit::measure::locker::{Etcdctl, KEY, Locker, RlockRun};
+use testkit::program::{clean, first_line};
+use testkit::{Server, processes};
+
+use crate::RLOCK;
+
+/// Where `tests/interop/install` puts the libraries.
+const INSTALLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/.installed");
+
+/// Where the wrappers are.
+const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers");
+
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Peer {
+    Floor,
+    Rlock,
+    Shell,
+    RedisPy,
+    NodeRedlock,
+    Etcdctl,
+    EtcdctlInMemory,
+    Flock,
+    Chpst,
+    RlockLocal,
+}
+
+/// Those whose lock others can see from another machine.
+pub(crate) const ON_SERVERS: [Peer; 7] =
+    [Peer::Floor, Peer::Rlock, Peer::Shell, Peer::RedisPy, Peer::NodeRedlock, Peer::Etcdctl, Peer::EtcdctlInMemory];
+
+/// Those whose lock is one of this machine's kernel.
+pub(crate) const ON_THIS_MACHINE: [Peer; 3] = [Peer::Flock, Peer::Chpst, Peer::RlockLocal];
+
+/// What those need who take part.
+pub(crate) struct World {
+    pub(crate) dir: PathBuf,
+    pub(crate) witness: PathBuf,
+    pub(crate) floor: PathBuf,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) absent: Vec<Peer>,
+}
+
+impl World {
+    /// Those of `all` that are there.
+    pub(crate) fn present(&self, all: &[Peer]) -> impl Iterator<Item = Peer> {
+        all.iter().copied().filter(|peer| !self.absent.contains(peer))
+    }
+
+    /// Those of `all` that are there and can wait, ready to run something.
+    pub(crate) fn waiting(&self, all: &[Peer]) -> Result<Vec<Box<dyn Locker>>> {
+        self.present(all).filter(|peer| *peer != Peer::Floor).map(|peer| peer.locker(self)).collect()
+    }
+}
+
+impl Peer {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Floor => "floor.c",
+            Self::Rlock => "rlock run",
+            Self::Shell => "sh and redis-cli",
+            Self::RedisPy => "redis-py Lock",
+            Self::NodeRedlock => "node-redlock",
+            Self::Etcdctl => "etcdctl lock",
+            Self::EtcdctlInMemory => "etcdctl lock, in /dev/shm",
+            Self::Flock => "flock",
+            Self::Chpst => "chpst -l",
+            Self::RlockLocal => "rlock run, local",
+        }
+    }
+
+    /// What it does beside running a command: how it waits, whether it renews, what becomes of a command whose lock is
+    /// lost, and whether it counts its holders.
+    pub(crate) fn does(self) -> [&'static str; 4] {
+        match self {
+            Self::Floor => ["does not", "no", "goes on", "no"],
+            Self::Rlock => {
+                ["queue, told by the release", "every 10 s", "killed before the lease ends", "`RLOCK_FENCE`"]
+            }
+            Self::Shell => ["asks every 0.1 s", "no: lease of 10 min", "goes on", "no"],
+            Self::RedisPy => ["asks every 0.1 s (its default)", "no: no lease (its default)", "goes on", "no"],
+            Self::NodeRedlock => [
+                "asks every 0.1 to 0.3 s (its default), without its limit of 10 tries",
+                "0.5 s before the end (its default)",
+                "gets TERM after the lease",
+                "no",
+            ],
+            Self::Etcdctl | Self::EtcdctlInMemory => {
+                ["queue, told by the release", "yes", "goes on", "`ETCD_LOCK_REV`"]
+            }
+            Self::Flock | Self::Chpst => ["in the kernel", "needs none", "–", "no"],
+            Self::RlockLocal => ["told by the kernel", "looks after its file", "killed", "`RLOCK_FENCE`"],
+        }
+    }
+
+    /// Its version, and that of all it needs beside rlock and redis-server. An error: it is not there.
+    pub(crate) fn version(self) -> Result<String> {
+        match self {
+            Self::Floor => first_line("cc", &["--version"]),
+            Self::Rlock | Self::RlockLocal => first_line(RLOCK, &["--version"]),
+            Self::Shell => Ok(format!("{}, sh: {}", first_line("redis-cli", &["--version"])?, package("dash"))),
+            Self::RedisPy => {
+                let versions = "import platform, redis; \
+                                print(f'redis-py {redis.__version__}, Python {platform.python_version()}')";
+                first_line(&python(), &["-c", versions]).context("tests/interop/install python gets it")
+            }
+            Self::NodeRedlock => {
+                let of = |name: &str| {
+                    format!("{name} ${{require('{INSTALLED}/node/node_modules/{name}/package.json').version}}")
+                };
+                let versions = format!("`node-{}, {}, node ${{process.version}}`", of("redlock"), of("ioredis"));
+                first_line("node", &["-p", &versions]).context("tests/interop/install node gets it")
+            }
+            Self::Etcdctl | Self::EtcdctlInMemory => {
+                Ok(format!("{}, {}", first_line("etcd", &["--version"])?, first_line("etcdctl", &["version"])?))
+            }
+            Self::Flock => first_line("flock", &["--version"]),
+            // It has no way to tell its version.
+            Self::Chpst => first_line("chpst", &["echo", "chpst"]).map(|name| format!("{name}: {}", package("runit"))),
+        }
+    }
+
+    /// Ready to run something, on one server where it needs any.
+    pub(crate) fn locker(self, world: &World) -> Result<Box<dyn Locker>> {
+        let one = &world.servers[..1];
+        let port = one[0].port().to_string();
+        let file = world.dir.join(format!("{}.lock", self.name())).to_string_lossy().into_owned();
+        let (argv, line) = match self {
+            Self::Rlock => return Ok(Box::new(RlockRun::on(RLOCK, one)?)),
+            Self::Etcdctl => return Ok(Box::new(Etcdctl::on_disk(&world.dir)?)),
+            Self::EtcdctlInMemory => return Ok(Box::new(Etcdctl::in_memory()?)),
+            Self::Floor => (
+                vec![world.floor.to_string_lossy().into_owned(), "127.0.0.1".to_owned(), port, KEY.to_owned()],
+                Line::None,
+            ),
+            Self::Shell => (self.on(one, KEY), Line::Sleeps),
+            Self::RedisPy | Self::NodeRedlock => (self.on(one, KEY), Line::Asks(one[0].connect())),
+            Self::Flock => (vec!["flock".to_owned(), file.clone()], Line::Blocks(file.into())),
+            Self::Chpst => (["chpst", "-l", &file].map(str::to_owned).to_vec(), Line::Blocks(file.into())),
+            Self::RlockLocal => {
+                let node = format!("local:{}", world.dir.join("local").display());
+                let argv = [RLOCK, "run", "--key", KEY, "--node", &node, "--"].map(str::to_owned).to_vec();
+                (argv, Line::Says(world.dir.join("said"), Cell::default()))
+            }
+        };
+        Ok(Box::new(Program { name: self.name(), argv, line }))
+    }
+
+    /// What runs a command, which is to follow, under `key` on some servers: the way of those who can have several.
+    pub(crate) fn on(self, servers: &[Server], key: &str) -> Vec<String> {
+        let urls = servers.iter().map(Server::tcp_url).collect::<Vec<_>>().join(",");
+        let wrapper = |name: &str| format!("{HERE}/{name}");
+        match self {
+            Self::Shell => vec![wrapper("shell.sh"), urls, key.to_owned()],
+            Self::RedisPy => vec![python(), wrapper("redis_py.py"), urls, key.to_owned()],
+            Self::NodeRedlock => vec!["node".to_owned(), wrapper("node_redlock.mjs"), urls, key.to_owned()],
+            _ => [RLOCK, "run", "--key", key, "--restart-guard", "off", "--node", &urls, "--"]
+                .map(str::to_owned)
+                .to_vec(),
+        }
+    }
+
+    /// Its interpreter with its libraries and nothing else, if it has one.
+    pub(crate) fn idle(self) -> Option<(&'static str, Vec<String>)> {
+        let require = format!(
+            "require('{INSTALLED}/node/node_modules/ioredis'); require('{INSTALLED}/node/node_modules/redlock')"
+        );
+        match self {
+            Self::RedisPy => {
+                Some(("of it Python and redis-py", vec![python(), "-c".to_owned(), "import redis".to_owned()]))
+            }
+            Self::NodeRedlock => {
+                Some(("of it node and its libraries", vec!["node".to_owned(), "-e".to_owned(), require]))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// One that is started as a program, and how to see that it waits.
+struct Program {
+    name: &'static str,
+    argv: Vec<String>,
+    line: Line,
+}
+
+enum Line {
+    /// It does not wait.
+    None,
+    /// It has asked this server.
+    Asks(redis::Connection),
+    /// It runs sleep(1).
+    Sleeps,
+    /// The kernel has it wait for this file.
+    Blocks(PathBuf),
+    /// It says so on stderr, for which each has a file beside this one, numbered.
+    Says(PathBuf, Cell<usize>),
+}
+
+impl Locker for Program {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn command(&self) -> Command {
+        let mut command = clean(&self.argv[0]);
+        command.args(&self.argv[1..]);
+        if let Line::Says(file, started) = &self.line {
+            started.update(|number| number + 1);
+            if let Ok(file) = File::create(file.with_extension(started.get().to_string())) {
+                command.env("RLOCK_VERBOSE", "1").stderr(file);
+            }
+        }
+        command
+    }
+
+    fn is_enqueued(&mut self, number: usize, pid: i32) -> Result<bool> {
+        let lines = |text: &str, has: &dyn Fn(&str) -> bool| text.lines().filter(|line| has(line)).count();
+        Ok(match &mut self.line {
+            Line::None => false,
+            Line::Asks(server) => {
+                let clients: String = redis::cmd("CLIENT").arg("LIST").query(server)?;
+                let asked =
+                    |line: &str| ["set", "eval", "evalsha"].iter().any(|name| line.contains(&format!(" cmd={name} ")));
+                // The holder has asked too.
+                lines(&clients, &asked) > number
+            }
+            Line::Sleeps => processes::child_named(pid, "sleep").is_some(),
+            Line::Blocks(file) => {
+                let inode = format!(":{} ", std::fs::metadata(file)?.ino());
+                lines(&std::fs::read_to_string("/proc/locks")?, &|line| line.contains("->") && line.contains(&inode))
+                    >= number
+            }
+            Line::Says(file, started) => {
+                std::fs::read_to_string(file.with_extension(started.get().to_string()))?.contains(": waiting: ")
+            }
+        })
+    }
+}
+
+fn python() -> String {
+    format!("{INSTALLED}/python/bin/python")
+}
+
+/// A Debian package's name and version.
+fn package(name: &str) -> String {
+    first_line("dpkg-query", &["-W", "-f", "${Package} ${Version}", name])
+        .unwrap_or_else(|_| "of unknown version".to_owned())
+}

@@ -1,0 +1,64 @@
+//! Certificates of an issuer that is made for the test.
+
+use std::path::{Path, PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+use tempfile::TempDir;
+
+/// PEM files of a server and of its issuer.
+pub struct Certificates {
+    dir: TempDir,
+}
+
+impl Certificates {
+    /// Makes valid certificates for `name`.
+    pub fn for_name(name: &str) -> Self {
+        Self::make(name, 2100)
+    }
+
+    /// Makes certificates for 127.0.0.1 that expired years ago.
+    pub fn expired() -> Self {
+        Self::make("127.0.0.1", 2020)
+    }
+
+    fn make(name: &str, until: i32) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let write = |file: &str, text: String| std::fs::write(dir.path().join(file), text).expect("a file");
+
+        let mut ca = CertificateParams::new(Vec::new()).expect("parameters");
+        // Issuers are looked up by name: of two with one name, the second would count as one with a bad signature.
+        ca.distinguished_name.push(DnType::CommonName, format!("issuer in {}", dir.path().display()));
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca_key = KeyPair::generate().expect("a key");
+        write("ca.pem", ca.self_signed(&ca_key).expect("a certificate").pem());
+        let issuer = Issuer::new(ca, ca_key);
+
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+        params.not_before = date_time_ymd(2019, 1, 1);
+        params.not_after = date_time_ymd(until, 1, 1);
+        let key = KeyPair::generate().expect("a key");
+        write("server.pem", params.signed_by(&key, &issuer).expect("a certificate").pem());
+        write("server.key", key.serialize_pem());
+        Self { dir }
+    }
+
+    /// Returns the path of a file: `ca.pem`, `server.pem` or `server.key`.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Returns redis-server's options for TLS on `port`, without plain TCP.
+    pub fn options(&self, port: u16) -> Vec<String> {
+        let show = |path: &Path| path.display().to_string();
+        [
+            ("--tls-port", port.to_string()),
+            ("--tls-cert-file", show(&self.file("server.pem"))),
+            ("--tls-key-file", show(&self.file("server.key"))),
+            ("--tls-ca-cert-file", show(&self.file("ca.pem"))),
+            ("--tls-auth-clients", "no".to_owned()),
+        ]
+        .into_iter()
+        .flat_map(|(name, value)| [name.to_owned(), value])
+        .collect()
+    }
+}

@@ -1,0 +1,160 @@
+//! Programs that hold a lock around a command, and the queues in which they wait for it.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use rlock::lock::key::Key;
+
+use crate::program::{clean, first_line};
+use crate::{Port, Server, until};
+
+/// Key of the lock.
+pub const KEY: &str = "queue";
+
+/// A program that takes part.
+pub trait Locker {
+    /// Returns its name in the table.
+    fn name(&self) -> &'static str;
+
+    /// Returns its command line up to the command that it is to run.
+    fn command(&self) -> Command;
+
+    /// Whether the process that was started last is enqueued: it is the `number`th waiter, and has this pid.
+    fn is_enqueued(&mut self, number: usize, pid: i32) -> Result<bool>;
+}
+
+/// `rlock run` on some nodes.
+pub struct RlockRun {
+    program: String,
+    urls: String,
+    connections: Vec<redis::Connection>,
+    queue: String,
+}
+
+impl RlockRun {
+    /// Makes one of the binary `program`, with its lock on `servers`.
+    pub fn on(program: &str, servers: &[Server]) -> Result<Self> {
+        let urls: Vec<String> = servers.iter().map(Server::tcp_url).collect();
+        let queue = Key::new("", KEY).map_err(anyhow::Error::msg)?.derived("queue");
+        let connections = servers.iter().map(Server::connect).collect();
+        Ok(Self { program: program.to_owned(), urls: urls.join(","), connections, queue })
+    }
+}
+
+impl Locker for RlockRun {
+    fn name(&self) -> &'static str {
+        "rlock run"
+    }
+
+    fn command(&self) -> Command {
+        let mut command = clean(&self.program);
+        command.args(["run", "--key", KEY, "--restart-guard", "off", "--node", &self.urls, "--"]);
+        command
+    }
+
+    fn is_enqueued(&mut self, number: usize, _: i32) -> Result<bool> {
+        let cards = self.connections.iter_mut().map(|node| redis::cmd("ZCARD").arg(&self.queue).query::<usize>(node));
+        let cards: Vec<usize> = cards.collect::<Result<_, _>>()?;
+        Ok(cards.into_iter().min().context("no node")? >= number)
+    }
+}
+
+/// `etcdctl lock` on an etcd that is killed on drop.
+pub struct Etcdctl {
+    name: &'static str,
+    etcd: Child,
+    /// The port for clients, and that for other members.
+    ports: [Port; 2],
+    _data: tempfile::TempDir,
+}
+
+/// Whether etcd and etcdctl are installed.
+pub fn etcd_is_there() -> bool {
+    first_line("etcd", &["--version"]).is_ok() && first_line("etcdctl", &["version"]).is_ok()
+}
+
+impl Etcdctl {
+    /// Starts one member with its data in `dir`, on disk: each change waits for an fsync.
+    pub fn on_disk(dir: &Path) -> Result<Self> {
+        Self::start("etcdctl lock", dir)
+    }
+
+    /// Starts one member with its data in memory, where an fsync costs nothing.
+    pub fn in_memory() -> Result<Self> {
+        Self::start("etcdctl lock, in /dev/shm", Path::new("/dev/shm"))
+    }
+
+    fn start(name: &'static str, dir: &Path) -> Result<Self> {
+        for (client, peer) in Port::choices().zip(Port::choices()) {
+            let mut etcd = Self::launch(name, dir, [client?, peer?])?;
+            if until("etcd serves", || etcd.is_up())? {
+                return Ok(etcd);
+            }
+        }
+        bail!("etcd did not start on any port")
+    }
+
+    fn launch(name: &'static str, dir: &Path, ports: [Port; 2]) -> Result<Self> {
+        let data = tempfile::tempdir_in(dir)?;
+        let [endpoint, peer] = ports.each_ref().map(url);
+        let mut etcd = clean("etcd");
+        etcd.arg("--data-dir").arg(data.path()).args(["--listen-client-urls", &endpoint]);
+        etcd.args(["--advertise-client-urls", &endpoint, "--listen-peer-urls", &peer]);
+        etcd.args(["--initial-advertise-peer-urls", &peer, "--initial-cluster", &format!("default={peer}")]);
+        let etcd = etcd.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        Ok(Self { name, etcd, ports, _data: data })
+    }
+
+    /// Whether it serves, once that is known. False if it ended, most likely because a port was taken.
+    fn is_up(&mut self) -> Result<Option<bool>> {
+        if self.etcd.try_wait()?.is_some() {
+            return Ok(Some(false));
+        }
+        // Another etcd on the port has members of its own.
+        let members = self.etcdctl().args(["member", "list"]).stderr(Stdio::null()).output()?;
+        let is_ours = String::from_utf8_lossy(&members.stdout).contains(&url(&self.ports[1]));
+        Ok((members.status.success() && is_ours).then_some(true))
+    }
+
+    fn etcdctl(&self) -> Command {
+        let mut command = clean("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &url(&self.ports[0])]);
+        command
+    }
+
+    /// Returns the number of keys: one for the holder, and one for each waiter.
+    fn keys(&self) -> Result<usize> {
+        let output = self.etcdctl().args(["get", "--prefix", KEY, "--keys-only"]).stderr(Stdio::null()).output()?;
+        ensure!(output.status.success(), "etcdctl get: {}", output.status);
+        Ok(String::from_utf8_lossy(&output.stdout).lines().filter(|line| !line.is_empty()).count())
+    }
+}
+
+impl Locker for Etcdctl {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn command(&self) -> Command {
+        let mut command = self.etcdctl();
+        command.args(["lock", KEY]);
+        command
+    }
+
+    fn is_enqueued(&mut self, number: usize, _: i32) -> Result<bool> {
+        Ok(self.keys()? > number)
+    }
+}
+
+impl Drop for Etcdctl {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.etcd.kill();
+        let _ = self.etcd.wait();
+    }
+}
+
+fn url(port: &Port) -> String {
+    format!("http://127.0.0.1:{}", port.number())
+}

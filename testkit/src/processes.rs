@@ -1,0 +1,89 @@
+//! Processes as the kernel shows them in `/proc`, and signals to them.
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::wait::until;
+
+/// Whether `pid` can still run; a zombie cannot.
+pub fn alive(pid: i32) -> bool {
+    state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
+/// Returns the letter for the state of `pid`, as in proc(5): T for stopped.
+pub fn state(pid: i32) -> Option<char> {
+    stat(pid).first().and_then(|field| field.chars().next())
+}
+
+/// Returns the parent of `pid`.
+pub fn parent(pid: i32) -> i32 {
+    stat(pid).get(1).and_then(|field| field.parse().ok()).unwrap_or_else(|| panic!("{pid} has ended"))
+}
+
+/// Returns the fields of `/proc/PID/stat` from the third on: state, parent, group, session. Empty if there is no such process.
+pub fn stat(pid: i32) -> Vec<String> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    text.rsplit_once(") ").map(|(_, rest)| rest.split(' ').map(str::to_owned).collect()).unwrap_or_default()
+}
+
+/// Returns the children of `pid`, of all its threads and zombies included.
+pub fn children(pid: i32) -> Vec<i32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let of = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+    threads.flat_map(|thread| of(thread).split_whitespace().flat_map(str::parse).collect::<Vec<_>>()).collect()
+}
+
+/// Returns the name of `pid`, empty if it has ended.
+pub fn name(pid: i32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
+}
+
+/// Returns the first child of `pid` whose name begins with `prefix`.
+pub fn child_named(pid: i32, prefix: &str) -> Option<i32> {
+    children(pid).into_iter().find(|child| name(*child).starts_with(prefix))
+}
+
+/// Waits for the guard of the rlock `pid`, and returns it.
+pub fn guard_of(rlock: i32) -> i32 {
+    next_guard(rlock, 0).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Waits for a guard of the rlock `pid` other than `old`, and returns it.
+pub fn next_guard(rlock: i32, old: i32) -> Result<i32> {
+    let is_guard = |pid: &i32| *pid != old && name(*pid) == "rlock-guard";
+    until("there is a guard", || Ok(children(rlock).into_iter().find(is_guard)))
+}
+
+/// Sends `which` to `pid`.
+#[track_caller]
+pub fn signal(pid: i32, which: Signal) {
+    try_signal(pid, which).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Sends `which` to `pid`; an error if there is no such process.
+pub fn try_signal(pid: i32, which: Signal) -> Result<()> {
+    kill(Pid::from_raw(pid), which).with_context(|| format!("{which} to {pid}"))
+}
+
+/// Returns a field of `/proc/PID/status` that is in kB (which there means KiB), in bytes.
+pub fn memory(pid: i32, field: &str) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    kilobytes(&status, field).with_context(|| format!("no {field} of {pid}"))
+}
+
+/// Returns the memory in bytes of `pid` and all processes below it, except those named `except`. Each page is divided by the
+/// number of processes that map it (PSS). A process that has ended takes nothing.
+pub fn memory_of_tree(pid: i32, except: &str) -> u64 {
+    let proportional = || {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+        kilobytes(&text, "Pss")
+    };
+    let own = if name(pid) == except { 0 } else { proportional().unwrap_or_default() };
+    own + children(pid).into_iter().map(|child| memory_of_tree(child, except)).sum::<u64>()
+}
+
+fn kilobytes(text: &str, field: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    Some(value.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}

@@ -1,0 +1,135 @@
+//! The configuration: the words of the command line, which variables can hold too, and the files that they name.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::stat::{Mode, fchmod};
+use rlock::cli::subcommands::HeldArgs;
+use rlock::cli::{self, Command, NodeArgs, OutputArgs, RunArgs, Sources};
+use rlock::exit::{Failure, Outcome, outcome_of};
+use rlock::lock::schedule::ScheduleOptions;
+use rlock::node::address::{Address, Secret, Server};
+use rlock::settings::token::{NodeSettings, TokenSettings};
+use rlock::settings::{LockSettings, RunSettings, StoreConfig};
+use rlock::text::duration;
+
+use super::is_fit_to_be_shown;
+
+/// The input has one word a line up to an empty line. The rest is the file that `--password-file @` and `--ca @` name.
+pub fn hold(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    let (words, contents) = text.split_once("\n\n").unwrap_or((text, ""));
+    let words: Vec<&str> = words.lines().collect();
+    if words.iter().any(|word| word.contains('\0') || asks_for_help(word)) {
+        return;
+    }
+    let Some(file) = File::new(contents) else { return };
+    let Some(words) = words.iter().map(|word| file.named_in(word)).collect::<Option<Vec<_>>>() else { return };
+    let parsed = match cli::parse(std::iter::once("rlock".into()).chain(words).collect()) {
+        Ok(Some(parsed)) => parsed,
+        Ok(None) => return,
+        Err(error) => {
+            assert_eq!(outcome_of(&error), Outcome::Usage);
+            return is_fit_to_be_shown(&format!("{error:#}"), 20 * input.len() + 2000);
+        }
+    };
+    let sources = &parsed.sources;
+    let checked = match parsed.cli.command {
+        Command::Run(args) => run(*args, contents, sources),
+        Command::Acquire(args) => {
+            let lock = args.lock;
+            let wishes = ScheduleOptions {
+                ttl: lock.ttl,
+                drift: lock.drift,
+                node_timeout: lock.nodes.node_timeout,
+                kill_after: None,
+            };
+            LockSettings::new(lock, wishes, &args.output, sources).map(|lock| place(&lock.place))
+        }
+        Command::Renew(args) => held(&args.held, &args.output, sources),
+        Command::Release(args) => held(&args.held, &args.output, sources),
+        Command::Check(args) => held(&args.held, &args.output, sources),
+        Command::Inspect(args) => reach(&args.nodes, sources),
+        Command::Break(args) => reach(&args.nodes, sources),
+        Command::Doctor(args) => reach(&args.nodes, sources),
+        Command::Completions { .. } | Command::Man { .. } => Ok(()),
+    };
+    if let Err(failure) = checked {
+        assert!(matches!(failure.outcome, Outcome::Usage | Outcome::Config), "{:?}: {failure}", failure.outcome);
+        is_fit_to_be_shown(&failure.to_string(), 20 * input.len() + 2000);
+    }
+}
+
+/// Whether the word asks for help, which ends the parsing.
+fn asks_for_help(word: &str) -> bool {
+    let short = word.starts_with('-') && !word.starts_with("--") && word.contains(['h', 'V']);
+    short || ["--help", "--version", "help"].contains(&word)
+}
+
+fn run(args: RunArgs, contents: &str, sources: &Sources) -> Result<(), Failure> {
+    let (ttl, has_file) = (args.lock.ttl, args.lock.nodes.password_file.is_some());
+    let settings = RunSettings::new(args, sources)?;
+    assert!(!settings.argv.is_empty() && !settings.argv[0].is_empty());
+    assert_eq!(settings.lock.schedule.ttl(), ttl);
+    place(&settings.lock.place);
+    let variable = |name| settings.environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
+    let text = |name| variable(name).map(|value| value.into_string().expect("text in, text out"));
+    assert_eq!(text("RLOCK_TTL").map(|shown| duration::parse(&shown)), Some(Ok(ttl)));
+    let StoreConfig::Servers(servers) = &settings.lock.place else { return Ok(()) };
+    for access in servers.iter().filter(|access| has_file && access.server.password.is_none()) {
+        let password = access.password.as_ref().map(Secret::reveal);
+        assert_eq!(password, contents.lines().next(), "the password is the file's first line");
+    }
+    // An rlock inside the command finds the same servers, as the same user, without a password.
+    if let Some(nodes) = text("RLOCK_NODE") {
+        let meant =
+            servers.iter().map(|access| Server { password: None, ..access.server.clone() }).map(Address::Server);
+        let found: Result<Vec<_>, _> = nodes.split(',').map(Address::parse).collect();
+        assert_eq!(found, Ok(meant.collect()), "{nodes}");
+    }
+    Ok(())
+}
+
+fn held(args: &HeldArgs, output: &OutputArgs, sources: &Sources) -> Result<(), Failure> {
+    TokenSettings::new(args, output, sources).map(|settings| place(&settings.reach.place))
+}
+
+fn reach(args: &NodeArgs, sources: &Sources) -> Result<(), Failure> {
+    NodeSettings::new(args, sources).map(|reach| place(&reach.place))
+}
+
+fn place(place: &StoreConfig) {
+    let StoreConfig::Servers(servers) = place else { return };
+    assert!((1..=9).contains(&servers.len()));
+    for (index, one) in servers.iter().enumerate() {
+        assert!(
+            servers[..index].iter().all(|other| other.server.endpoint != one.server.endpoint),
+            "a node has two votes"
+        );
+    }
+}
+
+/// A file in memory that only this process can read.
+struct File(OwnedFd);
+
+impl File {
+    fn new(contents: &str) -> Option<Self> {
+        let file = memfd_create("fuzzed", MFdFlags::MFD_CLOEXEC).ok()?;
+        fchmod(&file, Mode::S_IRUSR).ok()?;
+        std::fs::File::from(file.try_clone().ok()?).write_all(contents.as_bytes()).ok()?;
+        Some(Self(file))
+    }
+
+    /// Returns the word with this file in the place of `@`; none if it would name a file on this machine.
+    fn named_in(&self, word: &str) -> Option<OsString> {
+        for option in ["--ca", "--password-file"] {
+            if let Some(value) = word.strip_prefix(option) {
+                let path = format!("/proc/self/fd/{}", self.0.as_raw_fd());
+                return (value == "=@").then(|| format!("{option}={path}").into());
+            }
+        }
+        Some(word.into())
+    }
+}

@@ -1,0 +1,76 @@
+//! Stored values of any client: the value at a lock's key, a member of its queue, the name of a counter.
+
+use std::time::Duration;
+
+use rlock::lock::blocker::Reservation;
+use rlock::lock::details::LARGEST_VALUE;
+use rlock::lock::key::Key;
+use rlock::lock::occupant::{Occupant, RawValue};
+use rlock::lock::queue::Waiter;
+use rlock::lock::schedule::LONGEST_TTL;
+use rlock::lock::token::Token;
+use rlock::text::duration;
+use rlock::text::glob::Glob;
+
+use super::{is_fit_to_be_shown, shown};
+
+pub fn hold(input: &[u8]) {
+    let head = &input[..input.len().min(LARGEST_VALUE)];
+    for kind in ["string", "hash", "\x1b[2J"] {
+        for (longer, ttl) in [(0, None), (9, Some(Duration::MAX))] {
+            let length = head.len() as u64 + longer;
+            a_value(&RawValue { kind: kind.to_owned(), length, head: head.to_vec(), ttl });
+        }
+    }
+    let Ok(text) = std::str::from_utf8(head) else { return };
+    if let Ok(waiter) = text.parse::<Waiter>() {
+        let again: Waiter = waiter.to_string().parse().expect("a waiter is read back");
+        assert_eq!((again.id, again.pid, again.since), (waiter.id, waiter.pid, waiter.since));
+        is_fit_to_be_shown(&waiter.channel(), 100);
+        let reservation = Reservation { waiter: Some(waiter), left: Duration::ZERO };
+        is_fit_to_be_shown(&reservation.to_string(), shown(200));
+    }
+    if let Ok(token) = text.parse::<Token>() {
+        assert_eq!(token.to_string(), text);
+    }
+    for prefix in ["", "p:"] {
+        if let Some(key) = Key::of_derived("fence", text, prefix) {
+            assert_eq!(key.derived("fence"), text);
+            assert_eq!(Key::new(prefix, key.typed()), Ok(key.clone()));
+            is_fit_to_be_shown(&key.to_string(), shown(text.len()));
+        }
+    }
+    let (pattern, name) = text.split_once('\n').unwrap_or((text, text));
+    // The match ends in time, whatever its result.
+    let _ = Glob::new(pattern).matches(name);
+    assert!(Glob::new(&literal(name)).matches(name), "{name:?} does not match itself");
+}
+
+fn a_value(seen: &RawValue) {
+    let occupant = Occupant::from(seen.clone());
+    is_fit_to_be_shown(&occupant.to_string(), shown(seen.head.len()));
+    assert!(occupant.lease_length().is_none_or(|length| length <= LONGEST_TTL));
+    let Some((token, details)) = occupant.holder() else { return };
+    assert_eq!((seen.kind.as_str(), seen.length), ("string", seen.head.len() as u64), "only a whole string is a lock");
+    let written = |value: String| {
+        assert!(value.len() <= LARGEST_VALUE, "{} bytes", value.len());
+        let head = value.into_bytes();
+        Occupant::from(RawValue { kind: "string".to_owned(), length: head.len() as u64, head, ttl: None })
+    };
+    // Written again it is read as the same lock, and its tombstone as the same lock, broken.
+    let own = rlock::lock::details::Details { broken: None, ..details.clone() }.fitted();
+    assert_eq!(own.clone().fitted(), own);
+    assert_eq!(written(own.value(token)).holder(), Some((token, &own)));
+    let entombed = written(details.tombstone(token, "me@here".to_owned()));
+    let (whose, buried) = entombed.holder().expect("a tombstone of a lock is one");
+    assert_eq!(
+        (whose, buried.broken.as_deref(), buried.ttl, buried.n),
+        (token, Some("me@here"), details.ttl, details.n)
+    );
+    let _ = duration::show_rounded(Duration::from_millis(details.ttl));
+}
+
+/// Returns a pattern that matches `name` only.
+fn literal(name: &str) -> String {
+    name.chars().flat_map(|c| "*?[]\\".contains(c).then_some('\\').into_iter().chain([c])).collect()
+}

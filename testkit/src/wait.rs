@@ -1,0 +1,39 @@
+//! Waiting for events: a condition is polled until it holds, with a limit that only a failure reaches.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use nix::time::{ClockId, clock_gettime};
+
+/// Limit of every wait. No wait of a test that passes takes this long, however busy the machine.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// Pause between two polls: short beside what is timed, long enough to leave the processor to what is waited for.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// Returns the time since boot, suspended or not.
+pub fn now() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Into::into)
+}
+
+/// Polls `look` until it returns something; an error after [`LIMIT`] names `what`.
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        if begin.elapsed() > LIMIT {
+            bail!("never happened: {what}");
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Polls `condition` until it holds; panics after [`LIMIT`] and names `what`.
+#[track_caller]
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    if let Err(error) = until(what, || Ok(condition().then_some(()))) {
+        panic!("{error}");
+    }
+}

@@ -1,0 +1,240 @@
+//! The soak: many rlocks contend for one lock while faults are injected all around them, and witnesses that are no part of
+//! rlock log when each command ran. `tests/README.md` says how to run it and what it demands.
+
+#![expect(clippy::print_stdout, reason = "the report is the output of a soak")]
+
+mod contender;
+mod fault;
+mod loss;
+mod network;
+mod operator;
+mod report;
+mod server;
+mod tool;
+mod verdict;
+mod witness;
+mod world;
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use contender::{Contenders, Work, told};
+use fault::{DOUBLE, FORGETFUL, Fault, HARMLESS};
+use operator::Operators;
+use report::Report;
+use server::Server;
+use testkit::now;
+use testkit::program::first_line;
+use verdict::Verdict;
+use world::World;
+
+/// Seconds of faults in the longest part, unless another number is given.
+const SECONDS: u64 = 60;
+
+/// Path of the binary under test.
+pub(crate) const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
+
+/// Key of the lock.
+pub(crate) const KEY: &str = "soak";
+
+/// Lease of each contender.
+pub(crate) const TTL: Duration = Duration::from_secs(3);
+
+/// Longest time after the last fault until every waiter has had its turn.
+const AFTERMATH: Duration = Duration::from_secs(60);
+
+/// A part of the soak.
+pub(crate) struct Plan {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    nodes: u16,
+    contenders: usize,
+    /// Whether a server has its data when it is back.
+    keeps: bool,
+    faults: &'static [&'static [Fault]],
+    /// Number of commands, of 256, that run for up to two leases.
+    long: u8,
+    /// Whether the kill rule is off, and each holder is stopped past its lease.
+    pub(crate) planted: bool,
+    pub(crate) overlaps: Overlaps,
+    /// Most seconds per fault.
+    pub(crate) seconds_a_fault: u64,
+    /// Divisor of the seconds if all parts are run.
+    share: u64,
+}
+
+/// Overlaps that are allowed or demanded.
+pub(crate) enum Overlaps {
+    None,
+    /// Allowed, if each is shorter than a lease.
+    WithinALease,
+    /// At least one is demanded.
+    Some,
+}
+
+const PLANS: [Plan; 5] = [
+    Plan {
+        name: "five",
+        title: "8 contend for a lock on five nodes",
+        nodes: 5,
+        contenders: 8,
+        keeps: false,
+        faults: &[HARMLESS, FORGETFUL],
+        long: 3,
+        planted: false,
+        overlaps: Overlaps::None,
+        seconds_a_fault: 2,
+        share: 1,
+    },
+    Plan {
+        name: "one",
+        title: "8 contend for a lock on one node that keeps its data",
+        nodes: 1,
+        contenders: 8,
+        keeps: true,
+        faults: &[HARMLESS, &[Fault::Restart]],
+        long: 3,
+        planted: false,
+        overlaps: Overlaps::None,
+        seconds_a_fault: 2,
+        share: 2,
+    },
+    Plan {
+        name: "forgetful",
+        title: "8 contend for a lock on one node that loses its data",
+        nodes: 1,
+        contenders: 8,
+        keeps: false,
+        faults: &[FORGETFUL],
+        long: 3,
+        planted: false,
+        overlaps: Overlaps::WithinALease,
+        seconds_a_fault: 4,
+        share: 3,
+    },
+    Plan {
+        name: "three",
+        title: "8 contend for a lock on three nodes, of which two are hurt",
+        nodes: 3,
+        contenders: 8,
+        keeps: false,
+        faults: &[DOUBLE],
+        long: 64,
+        planted: false,
+        overlaps: Overlaps::None,
+        seconds_a_fault: 2,
+        share: 1,
+    },
+    Plan {
+        name: "planted",
+        title: "2 contend, with a bug planted (--on-lost warn)",
+        nodes: 1,
+        contenders: 2,
+        keeps: true,
+        faults: &[&[Fault::StopRlockLong]],
+        long: 3,
+        planted: true,
+        overlaps: Overlaps::Some,
+        seconds_a_fault: 10,
+        share: 4,
+    },
+];
+
+impl Plan {
+    /// Returns the faults that may be injected.
+    pub(crate) fn faults(&self) -> impl Iterator<Item = Fault> {
+        self.faults.iter().copied().flatten().copied()
+    }
+
+    /// Returns the restart guard, if it is not the default. On several nodes that is half a minute, in which a server that is
+    /// back would be of no use; on one node it is off.
+    pub(crate) fn restart_guard(&self) -> Option<Duration> {
+        (self.nodes > 1).then_some(2 * TTL)
+    }
+}
+
+fn main() -> Result<()> {
+    let mut words = std::env::args().skip(1).peekable();
+    if words.next_if(|word| word == witness::WORD).is_some() {
+        return witness::run(words);
+    }
+    let words: Vec<String> = words.collect();
+    if !network::is_private() {
+        return network::again_in_private(&words);
+    }
+    network::bring_up()?;
+    let number = |index: usize| words.get(index).map(|word| word.parse::<u64>().context("a number")).transpose();
+    let seconds = number(0)?.unwrap_or(SECONDS);
+    let only = words.get(1).map(String::as_str);
+    let seed = number(2)?.unwrap_or_else(|| fastrand::u64(..));
+    if only.is_some_and(|only| PLANS.iter().all(|plan| plan.name != only)) {
+        let names = PLANS.each_ref().map(|plan| plan.name).join("|");
+        bail!("usage: soak [SECONDS [{names} [SEED]]]");
+    }
+    let cuts = network::can_cut();
+    let versions = [first_line(RLOCK, &["--version"])?, first_line("redis-server", &["--version"])?];
+    println!("{}, Linux {}, seed {seed}", versions.join(", "), first_line("uname", &["-r"])?);
+    if !cuts {
+        println!("no packet filter here: no contender or server is cut off");
+    }
+    let mut fine = true;
+    for plan in PLANS.iter().filter(|plan| only.is_none_or(|only| plan.name == only)) {
+        let seconds = if only.is_some() { seconds } else { (seconds / plan.share).max(1) };
+        fine &= soak(plan, Duration::from_secs(seconds), seed, cuts)?;
+    }
+    if !fine {
+        bail!("the soak failed");
+    }
+    Ok(())
+}
+
+/// Runs one part, and returns whether it was fine.
+fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
+    let dir = tempfile::tempdir()?;
+    let mut random = fastrand::Rng::with_seed(seed);
+    let servers: Vec<Server> = (0..plan.nodes).map(|_| Server::start(plan.keeps)).collect::<Result<_>>()?;
+    let list = |url: &dyn Fn(&Server) -> String| servers.iter().map(url).collect::<Vec<_>>().join(",");
+    let work = Work {
+        dir: dir.path().to_owned(),
+        restart_guard: plan.restart_guard(),
+        long: plan.long,
+        planted: plan.planted,
+    };
+    let nodes = (0..plan.contenders).map(|number| list(&|server| server.url_for(number))).collect();
+    let operators = Operators::new(list(&|server| server.tcp_url()), told(dir.path())?);
+    let ends = Arc::new(AtomicBool::new(false));
+    let contenders = Contenders::start(nodes, &work, &ends)?;
+    let log = File::create(dir.path().join("faults"))?;
+    let mut world = World::new(servers, contenders.pids(), operators, plan, cuts, log);
+    let begin = now();
+    while now() < begin + length {
+        world.inject_one(&mut random)?;
+        world.wait(Duration::from_millis(random.u64(300..1700)))?;
+    }
+    ends.store(true, Ordering::Relaxed);
+    let breaks = world.heal()?;
+    let rlocks = contenders.finish(AFTERMATH)?;
+    let (verdict, keys, processes) = (Verdict::read(dir.path())?, keys(&world)?, witness::living(dir.path())?);
+    let events = world.events();
+    let report = Report { plan, begin, length, events, verdict, rlocks, breaks, keys, processes };
+    println!("\n{report}");
+    let fine = report.complaints().is_empty();
+    if !fine {
+        println!("all that was written down: {}", dir.keep().display());
+    }
+    Ok(fine)
+}
+
+/// Returns the keys that are left on the servers, fence counters excepted.
+fn keys(world: &World) -> Result<Vec<String>> {
+    let mut keys = Vec::new();
+    for server in world.servers() {
+        let all = server.ask(&["KEYS", "*"])?;
+        keys.extend(all.lines().filter(|key| !key.is_empty() && !key.starts_with("rlock:fence:")).map(str::to_owned));
+    }
+    Ok(keys)
+}

@@ -1,0 +1,64 @@
+//! Operators: each breaks the lock in the way that keeps the promise, `rlock break` without `--now`. That leaves the lock in
+//! place until its holder has stopped the command.
+
+use std::fs::File;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::contender::{Ending, ending};
+use crate::{KEY, RLOCK};
+use testkit::program::clean;
+
+/// Longest time of a break: the rest of any lease, and the requests to the nodes.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// All operators that have run or still run.
+pub(crate) struct Operators {
+    urls: String,
+    log: File,
+    running: Vec<(Instant, Child)>,
+    endings: Vec<Ending>,
+}
+
+impl Operators {
+    /// Makes operators of the servers at `urls`, with their stderr in `log`.
+    pub(crate) fn new(urls: String, log: File) -> Self {
+        Self { urls, log, running: Vec::new(), endings: Vec::new() }
+    }
+
+    /// Starts one more.
+    pub(crate) fn break_lock(&mut self) -> Result<()> {
+        let mut command = clean(RLOCK);
+        command.args(["break", "--yes", "--log", "json", "--key", KEY, "--node", &self.urls]);
+        let child = command.stdout(Stdio::null()).stderr(self.log.try_clone()?).spawn()?;
+        self.running.push((Instant::now(), child));
+        Ok(())
+    }
+
+    /// Reaps those that have ended.
+    pub(crate) fn reap(&mut self) -> Result<()> {
+        for (begin, mut child) in std::mem::take(&mut self.running) {
+            match child.try_wait()? {
+                Some(status) => self.endings.push(ending(status)),
+                None if begin.elapsed() > LIMIT => {
+                    child.kill()?;
+                    child.wait()?;
+                    bail!("a break has not ended after {} s", LIMIT.as_secs());
+                }
+                None => self.running.push((begin, child)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of all, and returns how each ended.
+    pub(crate) fn finish(&mut self) -> Result<Vec<Ending>> {
+        while !self.running.is_empty() {
+            self.reap()?;
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(std::mem::take(&mut self.endings))
+    }
+}

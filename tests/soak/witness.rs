@@ -1,0 +1,76 @@
+//! The command of the contenders: it logs when it began and when it ended, with flock(2) as a second opinion.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{SigHandler, Signal, signal};
+
+use testkit::now;
+
+/// First word of the command line of a witness, which is this program.
+pub(crate) const WORD: &str = "--witness";
+
+/// Variable with the start of its rlock, in ns since boot, for the log.
+pub(crate) const STARTED: &str = "RLOCK_SOAK_STARTED";
+
+/// Runs `--witness DIR MS`: it writes one line when it begins and one when it ends, each in one write. Every millisecond it
+/// writes the time into a file of its own, which is left behind if the witness is killed.
+pub(crate) fn run(mut words: impl Iterator<Item = String>) -> Result<()> {
+    let dir = words.next().context("a directory")?;
+    let dir = Path::new(&dir);
+    let hold = Duration::from_millis(words.next().context("a time")?.parse()?);
+    // Half of them end at the first signal, the others at the last.
+    if fastrand::bool() {
+        // SAFETY: no handler is installed.
+        unsafe { signal(Signal::SIGTERM, SigHandler::SigIgn) }?;
+    }
+    let (fence, pid) = (std::env::var("RLOCK_FENCE")?, std::process::id());
+    let started = std::env::var(STARTED)?;
+    let mut log = OpenOptions::new().create(true).append(true).open(dir.join("log"))?;
+    let mut say = |what: &str| {
+        let line = format!("{what} {fence} {} {pid} {started}\n", now().as_nanos());
+        log.write_all(line.as_bytes())
+    };
+    let ticking = ticks(dir, &fence, pid);
+    let ticks = File::create(&ticking)?;
+    let tick = || ticks.write_all_at(now().as_nanos().to_string().as_bytes(), 0);
+    let lock = OpenOptions::new().create(true).append(true).open(dir.join("second-opinion"))?;
+    let alone = Flock::lock(lock, FlockArg::LockExclusiveNonblock);
+    tick()?;
+    say(if alone.is_ok() { "begin" } else { "beside" })?;
+    let ends = now() + hold;
+    while now() < ends {
+        tick()?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    say("end")?;
+    Ok(std::fs::remove_file(ticking)?)
+}
+
+fn ticks(dir: &Path, fence: &str, pid: u32) -> PathBuf {
+    dir.join(format!("ticks-{fence}-{pid}"))
+}
+
+/// Returns the last tick of a command that has not logged its end.
+pub(crate) fn last_tick(dir: &Path, fence: u64, pid: u32) -> Option<u64> {
+    std::fs::read_to_string(ticks(dir, &fence.to_string(), pid)).ok()?.parse().ok()
+}
+
+/// Returns the processes with the directory in their command line: witnesses, rlocks and guards.
+pub(crate) fn living(dir: &Path) -> Result<Vec<String>> {
+    let wanted = dir.to_string_lossy().into_owned();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")?.flatten() {
+        let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let words = String::from_utf8_lossy(&words).replace('\0', " ");
+        if words.contains(&wanted) && words.contains(WORD) {
+            found.push(format!("{} ({})", entry.file_name().to_string_lossy(), words.trim()));
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,22 @@
+//! The kit as the cases use it, with the binary under test.
+
+pub(crate) use testkit::processes::{alive, children, guard_of, parent, signal, state};
+pub(crate) use testkit::{
+    Alias, Certificates, Client, Finished, LOADS_SLOWLY, NOBODY, Nodes, Port, Rlock, Rooted, Running, Server, Session,
+    eventually, far, far_at_first, skipped, slow,
+};
+
+use std::ffi::OsStr;
+
+/// Path of the binary under test.
+pub(crate) const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
+
+/// Returns `rlock run --key KEY`, to be completed.
+pub(crate) fn rlock(key: &str) -> Rlock {
+    rlock_words(["run", "--key", key])
+}
+
+/// Returns `rlock WORDS…`, to be completed.
+pub(crate) fn rlock_words<I: IntoIterator<Item: AsRef<OsStr>>>(words: I) -> Rlock {
+    Rlock::of(RLOCK, words)
+}
