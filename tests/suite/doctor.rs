@@ -169,10 +169,10 @@ fn a_user_with_the_rights_of_the_line_can_do_everything() {
     let in_run = format!("{RLOCK} check && {RLOCK} run -k job -- echo nested");
     rlock("job").node(&node).env("RLOCK_PASSWORD", "pw").sh(&in_run).code(0).silent().printed(&["nested"]);
     // With a restart guard the server is asked what it is.
-    verb(&["run", "-k", "job", "--restart-guard", "1ms", "--ttl", "900ms", "-q", "--", "sleep", "0.5"])
-        .finish()
-        .code(0)
-        .silent();
+    let held =
+        verb(&["run", "-k", "job", "--restart-guard", "1ms", "--ttl", "900ms", "-q"]).hold("echo ready; read line");
+    server.wait_until_asked(2);
+    held.finish().silent();
     let token = verb(&["acquire", "-k", "job"]).finish().code(0).silent().stdout.remove(0);
     let waiter = verb(&["run", "-k", "job", "--", "true"]).spawn();
     eventually("it stands in line", || server.cli(&["ZCARD", "rlock:queue:{job}:job"]) == "1");

@@ -1,8 +1,10 @@
-//! The command never outlives the lock: rlock or its guard killed or stopped, commands that will not die, and what they
-//! started.
+//! The command never outlives the lock, though rlock or its guard is killed or stopped.
 //!
-//! The witness is independent of rlock: a command writes the boot time every moment while it runs, and its last tick is
-//! compared with what was done to rlock, or with the next holder's first.
+//! The witness is independent of rlock: a command that logs the boot time every few milliseconds while it runs. Its last tick is
+//! compared with the time of a fault, or with the first tick of the next holder.
+
+mod contain;
+mod max_run;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -259,130 +261,6 @@ fn a_command_under_a_nested_rlock_dies_with_the_outer_lock() {
 }
 
 #[test]
-fn contained_daemons_end_before_the_lock_passes_on_and_others_go_on() {
-    let server = Server::start();
-    let daemon = "setsid sh -c 'trap \"echo asked >> $0\" TERM; echo daemon $$; exec >/dev/null 2>&1; while :; do sleep 0.01; done' \"$0\" & sleep 0.05; true";
-    let start = |options: &[&str], asked: &Path| {
-        let job = rlock("job").on(&server).args(["--kill-after", "300ms"]).args(options);
-        job.args(["--", "sh", "-c", daemon]).args([asked]).spawn()
-    };
-    let dir = tempfile::tempdir().expect("a directory");
-    let asked = dir.path().join("asked");
-
-    let mut job = start(&[], &asked);
-    let free = job.wait_for_pid("daemon");
-    job.finish().code(0).silent();
-    assert!(alive(free), "without --contain a daemon goes on");
-    signal(free, Signal::SIGKILL);
-    assert!(!asked.exists());
-
-    let mut job = start(&["--contain"], &asked);
-    let contained = job.wait_for_pid("daemon");
-    let next = rlock("job").on(&server).args(["--", "sh", "-c", ALONE]);
-    let next = next.args([contained.to_string()]).spawn();
-    job.finish().code(0).silent();
-    assert!(!alive(contained));
-    next.finish().code(0).printed(&["alone"]);
-    assert_eq!(std::fs::read_to_string(&asked).expect("it was asked first"), "asked\n");
-}
-
-#[test]
-fn contained_daemons_end_when_rlock_is_killed() {
-    let server = Server::start();
-    let daemon = "setsid sh -c 'echo daemon $$; while :; do sleep 0.01; done' & wait";
-    let mut job = rlock("job").on(&server).args(["--contain", "-c", daemon]).spawn();
-    let contained = job.wait_for_pid("daemon");
-    job.signal(Signal::SIGKILL);
-    eventually("the daemon is dead", || !alive(contained));
-}
-
-#[test]
-fn the_exit_code_of_a_contained_command_is_its_own() {
-    let server = Server::start();
-    rlock("job").on(&server).args(["--contain"]).sh("exit 7").code(7).silent();
-    rlock("job").on(&server).args(["--contain"]).sh("(setsid sleep 60 >/dev/null 2>&1 &) ; exit 3").code(3).silent();
-    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
-}
-
-#[test]
-fn a_command_that_runs_too_long_is_stopped_with_124() {
-    let server = Server::start();
-    let late = Duration::from_secs(2);
-    for (words, script) in [
-        (&["--max-run", "0.3"][..], "echo ready; sleep 60"),
-        (&["--max-run", "300ms", "--kill-after", "0.2"], "trap '' TERM; echo ready; sleep 60; sleep 60"),
-        (&["--max-run", "300ms"], "trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done"),
-    ] {
-        let job = rlock("job").on(&server).args(words).hold(script);
-        let finished = job.finish().code(124).mentions(&["job: --max-run is over"]);
-        assert!(finished.took >= Duration::from_millis(300));
-        finished.within(late);
-        assert_eq!(server.cli(&["EXISTS", "job"]), "0");
-    }
-    rlock("job").on(&server).args(["--max-run", "5s"]).sh("exit 3").code(3).silent();
-    rlock("job").on(&server).args(["--max-run", "0"]).sh("exit 3").code(3).silent();
-}
-
-#[test]
-fn a_grace_longer_than_the_lease_is_given_in_full_when_the_time_is_up_and_cut_for_a_loss() {
-    let server = Server::start();
-    let mut job = rlock("job")
-        .on(&server)
-        .args(["--ttl", "1500ms", "--max-run", "200ms", "--kill-after", "2m"])
-        .stdin(std::process::Stdio::piped())
-        .hold("trap 'echo asked' TERM; echo ready; read interrupted; read line; exit 5");
-    job.wait_for("asked");
-    // Renewals come three to a lease: the grace is longer than one.
-    server.wait_until_asked(5);
-    assert!(job.is_running());
-    drop(job.stdin.take());
-    job.finish().code(124);
-
-    let witness = Witness::start(&server.url(), &["--ttl", "1500ms", "--kill-after", "2m"]);
-    server.freeze();
-    let took = witness.dies();
-    server.thaw();
-    assert!(took < Duration::from_millis(1500) + MOMENT, "{took:?}");
-    witness.rlock.finish().code(79);
-}
-
-#[test]
-fn the_lock_is_kept_until_a_command_that_ran_too_long_is_dead() {
-    let server = Server::start();
-    let options = ["--ttl", "600ms", "--max-run", "300ms", "--kill-after", "0"];
-    let options = ["--kill-after", "100ms"].iter().chain(&options[..4]);
-    let mut job =
-        rlock("job").on(&server).args(options).args(["-c", "trap '' TERM; echo leader $$; sleep 60; sleep 60"]).spawn();
-    let leader = job.wait_for_pid("leader");
-    let next = rlock("job").on(&server).args(["--", "sh", "-c", ALONE]);
-    next.args([leader.to_string()]).finish().code(0).printed(&["alone"]);
-    job.finish().code(124);
-}
-
-#[test]
-fn a_command_that_somebody_stopped_can_still_be_ended() {
-    let server = Server::start();
-    let mut job = rlock("job").on(&server).args(["-c", "echo leader $$; kill -STOP $$; sleep 60"]).spawn();
-    let leader = job.wait_for_pid("leader");
-    let stopped = || std::fs::read_to_string(format!("/proc/{leader}/stat")).is_ok_and(|stat| stat.contains(") T "));
-    eventually("it is stopped", stopped);
-    job.signal(Signal::SIGTERM);
-    job.finish().code(143).silent();
-}
-
-#[test]
-fn a_leader_that_joins_another_group_dies_all_the_same() {
-    let server = Server::start();
-    let script =
-        "$SIG{TERM} = 'IGNORE'; setpgrp(0, getpgrp(getppid())); $| = 1; print \"leader $$\\n\"; sleep 60 while 1";
-    let mut job = rlock("job").on(&server).args(["--ttl", "900ms", "--", "perl", "-e", script]).spawn();
-    let leader = job.wait_for_pid("leader");
-    server.cli(&["SET", "job", "another's"]);
-    job.finish().code(79);
-    assert!(!alive(leader));
-}
-
-#[test]
 fn a_stopped_guard_wakes_when_rlock_is_killed() {
     let (_dir, node) = local();
     let witness = Witness::start(&node, &[]);
@@ -394,57 +272,6 @@ fn a_stopped_guard_wakes_when_rlock_is_killed() {
     let took = witness.dies();
     assert!(took < MOMENT, "{took:?}");
     rlock("job").node(&node).command(["true"]).code(0).silent();
-}
-
-#[test]
-fn contain_leaves_children_alone_that_were_there_before() {
-    let server = Server::start();
-    let script = format!(
-        "sleep 60 >/dev/null 2>&1 & echo $!; exec {} run --key job --node {} --contain -- true",
-        RLOCK,
-        server.url()
-    );
-    let output = std::process::Command::new("sh").args(["-c", &script]).output().expect("sh");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let before: i32 = String::from_utf8_lossy(&output.stdout).trim().parse().expect("a pid");
-    assert!(alive(before));
-    signal(before, Signal::SIGKILL);
-}
-
-#[test]
-fn a_signal_comes_once_to_a_contained_command_of_a_nested_rlock() {
-    let server = Server::start();
-    let script = format!(
-        "exec {RLOCK} run --key inner -- sh -c 'trap \"echo got\" USR1; trap \"echo end; exit 0\" USR2; echo ready; while :; do sleep 0.01; done'"
-    );
-    let mut job = rlock("job").on(&server).args(["--contain", "-c", &script]).spawn();
-    job.wait_for("ready");
-    for _ in 0..5 {
-        job.signal(Signal::SIGUSR1);
-        job.wait_for("got");
-    }
-    job.signal(Signal::SIGUSR2);
-    let finished = job.finish().code(0);
-    assert_eq!(finished.stdout.iter().filter(|line| *line == "got").count(), 5);
-}
-
-#[test]
-fn a_command_that_was_halted_through_rlock_goes_on_through_rlock() {
-    let server = Server::start();
-    let mut job = rlock("job")
-        .on(&server)
-        .args(["-c", "echo leader $$; read line; sleep 60"])
-        .stdin(std::process::Stdio::piped())
-        .spawn();
-    let leader = job.wait_for_pid("leader");
-    let state =
-        |wanted: &str| std::fs::read_to_string(format!("/proc/{leader}/stat")).is_ok_and(|stat| stat.contains(wanted));
-    job.signal(Signal::SIGTSTP);
-    eventually("it is stopped", || state(") T "));
-    job.signal(Signal::SIGCONT);
-    eventually("it goes on", || state(") S "));
-    job.signal(Signal::SIGTERM);
-    job.finish().code(143);
 }
 
 #[test]

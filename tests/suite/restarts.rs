@@ -51,6 +51,7 @@ fn those_who_wait_for_nodes_to_count_keep_their_places_and_do_not_storm() {
         eventually("it waits", || queue(&nodes[2]).lines().count() == 2 * count);
     }
     let (before, asked) = (queue(&nodes[2]), nodes[2].asked());
+    // A span without an event: the rate of requests is what is measured.
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(queue(&nodes[2]), before);
     let asked = nodes[2].asked() - asked;

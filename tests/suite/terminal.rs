@@ -1,11 +1,16 @@
-//! The terminal and job control: a shell on a pseudoterminal, and somebody who types.
+//! rlock at a terminal: the command uses it as without rlock. What the cases of the submodules share is here, too.
+
+mod interrupt;
+mod stop;
 
 use std::process::Command;
 
-use crate::support::{RLOCK, Server, Session, alive, eventually, parent, skipped, state};
+use crate::support::{RLOCK, Session, alive, eventually, parent, skipped, state};
 
 const CTRL_C: &str = "\x03";
+
 const CTRL_Z: &str = "\x1a";
+
 const CTRL_BACKSLASH: &str = "\x1c";
 
 /// `rlock run` of a script in quotes.
@@ -45,106 +50,6 @@ fn job_is(shell: &mut Session, word: &str) {
 fn shell_has_the_terminal(shell: &mut Session) {
     assert_eq!(shell.foreground(), shell.leader());
     assert_eq!(shell.answer("read word && echo the word: $word\nhere"), "the word: here\n");
-}
-
-#[test]
-fn ctrl_c_reaches_the_command_exactly_once_whether_it_has_the_terminal_or_not() {
-    let mut shell = Session::bash(RLOCK);
-    let script = format!(
-        "trap \"n=\\$((n+1)); echo hit \\$n.\" INT; trap \"echo \\$n in all; exit 0\" QUIT
-        n=0; echo begins; {UNTIL_ON}; read x; echo read $x; {FOR_EVER}"
-    );
-    shell.line(&run(&script));
-    shell.sees("begins");
-    for hit in 1..=5 {
-        shell.press(CTRL_C);
-        shell.sees(&format!("hit {hit}."));
-    }
-    std::fs::write(shell.dir().join("on"), "").expect("a file");
-    shell.line("line");
-    shell.sees("read line");
-    for hit in 6..=10 {
-        shell.press(CTRL_C);
-        shell.sees(&format!("hit {hit}."));
-    }
-    shell.press(CTRL_BACKSLASH);
-    shell.sees("10 in all");
-    shell.prompt();
-    assert_eq!(shell.code(), 0);
-}
-
-#[test]
-fn ctrl_c_that_kills_the_command_stops_the_loop_around_rlock() {
-    // A shell that is about to fork may miss it, so the last process speaks.
-    let sleep = "sh -c \"echo runs; exec sleep 60\"";
-    for script in [sleep, &format!("read x; {sleep}"), &format!("stty sane -echo; exec {sleep}")] {
-        for interactive in [true, false] {
-            let mut shell = Session::bash(RLOCK);
-            let job = run(script);
-            let text = format!("for host in a b c; do echo on $host; {job}; done; echo after the loop");
-            if interactive {
-                shell.line(&text);
-            } else {
-                std::fs::write(shell.dir().join("deploy"), text).expect("a script");
-                shell.line("bash deploy");
-            }
-            shell.sees("on a");
-            if script.contains("read") {
-                shell.line("x");
-            }
-            shell.sees("runs");
-            shell.press(CTRL_C);
-            shell.prompt();
-            assert_eq!(shell.code(), 130, "{script} {interactive}");
-            assert!(!shell.seen().contains("on b"), "{}", shell.seen());
-            assert!(!shell.seen().contains("after"), "{}", shell.seen());
-            shell_has_the_terminal(&mut shell);
-            assert_eq!(shell.answer("rlock run -n -k job -- echo free"), "free\n");
-        }
-    }
-}
-
-#[test]
-fn ctrl_c_stops_the_loop_around_nested_rlocks_too() {
-    for key in ["outer", "job"] {
-        let mut shell = Session::bash(RLOCK);
-        let job = format!("rlock run -k {key} -- {}", run("echo runs; exec sleep 60"));
-        shell.line(&format!("for host in a b c; do echo on $host; {job}; done"));
-        shell.sees("runs");
-        shell.press(CTRL_C);
-        shell.prompt();
-        assert_eq!(shell.code(), 130, "{key}");
-        assert!(!shell.seen().contains("on b"), "{}", shell.seen());
-    }
-}
-
-#[test]
-fn ctrl_c_ends_a_run_of_the_same_lock_that_the_command_left_and_the_loop_around_it() {
-    let mut shell = Session::bash(RLOCK);
-    let left = "rlock run -k job -- sh -c \"echo runs; exec sleep 60\" & read x; true";
-    shell.line(&format!("for host in a b c; do echo on $host; {}; done", run(left).replace("run -k", "run -v -k")));
-    shell.sees("runs");
-    shell.line("");
-    shell.sees("keeping the lock");
-    shell.press(CTRL_C);
-    shell.prompt();
-    assert_eq!(shell.code(), 130);
-    assert!(!shell.seen().contains("on b"), "{}", shell.seen());
-    assert_eq!(shell.answer("rlock run -n -k job -- echo free"), "free\n");
-}
-
-#[test]
-fn ctrl_c_while_rlock_waits_stops_the_loop_too() {
-    let mut shell = Session::bash(RLOCK);
-    shell.line(&format!("{} &", run("echo holds; exec sleep 60")));
-    shell.sees("holds");
-    shell.line("for host in a b c; do echo on $host; rlock run -v -k job -- echo ran; done");
-    shell.sees("on a");
-    shell.sees("waiting");
-    shell.press(CTRL_C);
-    shell.prompt();
-    assert_eq!(shell.code(), 130);
-    assert!(!shell.seen().contains("on b"));
 }
 
 #[test]
@@ -191,192 +96,6 @@ fn the_reader_of_a_commands_output_keeps_the_terminal() {
     shell.sees("asked more");
     assert_eq!(shell.prompt().replace('\r', ""), "\n1\n2\n3\n");
     assert_eq!(shell.answer("echo ${PIPESTATUS[@]}"), "0 0\n");
-}
-
-#[test]
-fn ctrl_z_stops_both_with_the_lock_held_and_fg_brings_both_back() {
-    for with_terminal in [false, true] {
-        let mut shell = Session::bash(RLOCK);
-        let (command, rlock) = start(&mut shell, with_terminal);
-        for _ in 0..3 {
-            shell.press(CTRL_Z);
-            shell.prompt();
-            assert_eq!((state(command), state(rlock)), (Some('T'), Some('T')));
-            let jobs = shell.answer("jobs");
-            assert!(jobs.contains("Stopped  "), "{jobs}");
-            shell_has_the_terminal(&mut shell);
-            shell.line("rlock run -n -k job -- echo ran");
-            shell.sees("busy");
-            shell.prompt();
-            assert_eq!(shell.code(), 75);
-            shell.line("fg");
-            eventually("it goes on", || state(command) != Some('T') && state(rlock) != Some('T'));
-            assert_eq!(shell.foreground() == command, with_terminal);
-        }
-        shell.go();
-        shell.sees("went on");
-        shell.prompt();
-        assert_eq!(shell.code(), 0);
-        shell_has_the_terminal(&mut shell);
-    }
-}
-
-#[test]
-fn a_command_that_had_the_terminal_reads_on_after_fg() {
-    let mut shell = Session::bash(RLOCK);
-    shell.line(&run("read x; echo got $x; read y; echo and $y"));
-    shell.line("one");
-    shell.sees("got one");
-    shell.press(CTRL_Z);
-    shell.prompt();
-    shell.line("fg");
-    shell.line("two");
-    shell.sees("and two");
-    shell.prompt();
-    assert_eq!(shell.code(), 0);
-}
-
-#[test]
-fn ctrl_z_of_a_pipeline_or_a_script_stops_all_of_it() {
-    for read in [false, true] {
-        let mut shell = Session::bash(RLOCK);
-        let terminal = if read { "read x < /dev/tty; " } else { "" };
-        let job = run(&format!("{terminal}echo pid $$ >&2; {UNTIL_GO}; echo went on"));
-        std::fs::write(shell.dir().join("script"), format!("{job} | cat; echo and after")).expect("a script");
-        shell.line("bash script");
-        if read {
-            shell.line("x");
-        }
-        let command = shell.number("pid ");
-        let rlock = parent(command);
-        shell.press(CTRL_Z);
-        shell.prompt();
-        eventually("both are stopped", || (state(command), state(rlock)) == (Some('T'), Some('T')));
-        shell.line("fg");
-        shell.go();
-        shell.sees("went on");
-        shell.sees("and after");
-        shell.prompt();
-    }
-}
-
-#[test]
-fn bg_lets_both_go_on_and_leaves_the_terminal_with_the_shell() {
-    for with_terminal in [false, true] {
-        let mut shell = Session::bash(RLOCK);
-        let (command, rlock) = start(&mut shell, with_terminal);
-        shell.press(CTRL_Z);
-        shell.prompt();
-        shell.answer("bg");
-        eventually("it goes on", || state(command) != Some('T') && state(rlock) != Some('T'));
-        shell_has_the_terminal(&mut shell);
-        shell.go();
-        shell.line("wait $!; echo code $?");
-        shell.sees("went on");
-        shell.sees("code 0");
-        shell.prompt();
-        shell_has_the_terminal(&mut shell);
-    }
-}
-
-#[test]
-fn a_program_that_stops_itself_gives_the_terminal_up() {
-    // nano does so; a shell's `suspend` too.
-    for signal in ["STOP", "TSTP", "TTIN", "TTOU"] {
-        let mut shell = Session::bash(RLOCK);
-        shell.line(&run(&format!("read x; echo stops; kill -{signal} 0; echo goes on; read y; echo got $y")));
-        shell.line("x");
-        shell.sees("stops");
-        // It has the terminal, so that these two do not concern it.
-        if !signal.starts_with("TT") {
-            shell.prompt();
-            shell_has_the_terminal(&mut shell);
-            shell.line("fg");
-        }
-        shell.sees("goes on");
-        shell.line("line");
-        shell.sees("got line");
-        shell.prompt();
-    }
-}
-
-#[test]
-fn ctrl_z_held_past_the_lease_means_the_command_is_dead_before_the_lock_is_free_and_79() {
-    hold_past_the_lease(false, "fg");
-}
-
-#[test]
-fn ctrl_z_held_past_the_lease_means_the_same_for_a_command_with_the_terminal() {
-    hold_past_the_lease(true, "fg");
-}
-
-#[test]
-fn ctrl_z_held_past_the_lease_means_the_same_in_the_background() {
-    hold_past_the_lease(true, "bg; wait $!");
-}
-
-fn hold_past_the_lease(with_terminal: bool, back: &str) {
-    let server = Server::start();
-    let mut shell = Session::bash_on(RLOCK, &server);
-    // The guard has a twentieth of it to get a turn on a busy machine.
-    shell.answer("export RLOCK_TTL=5s");
-    let (command, rlock) = start(&mut shell, with_terminal);
-    shell.press(CTRL_Z);
-    shell.prompt();
-    eventually("the command is dead", || {
-        // In this order: if the lock is free now, it is free when the command is looked at.
-        let free = server.cli(&["EXISTS", "job"]) == "0";
-        let alive = alive(command);
-        assert!(!(free && alive), "the lock is free and the command alive");
-        !alive
-    });
-    assert_eq!(state(rlock), Some('T'));
-    eventually("the lock is free", || server.cli(&["EXISTS", "job"]) == "0");
-    shell.line(back);
-    shell.sees("job: lost the lock");
-    shell.prompt();
-    assert_eq!(shell.code(), 79);
-    assert!(!shell.seen().contains("\nwent on"));
-    shell_has_the_terminal(&mut shell);
-}
-
-#[test]
-fn after_fg_within_the_lease_it_is_renewed_again() {
-    let server = Server::start();
-    let mut shell = Session::bash_on(RLOCK, &server);
-    let (command, _) = start(&mut shell, true);
-    shell.press(CTRL_Z);
-    shell.prompt();
-    shell.answer("jobs");
-    server.cli(&["PEXPIRE", "job", "15000"]);
-    shell.line("fg");
-    eventually("it goes on", || state(command) != Some('T'));
-    eventually("it was renewed", || server.cli(&["PTTL", "job"]).parse::<u32>().expect("a time") > 20_000);
-    shell.go();
-    shell.sees("went on");
-    shell.prompt();
-    assert_eq!(shell.code(), 0);
-}
-
-#[test]
-fn in_the_background_a_command_that_reads_stops_until_fg() {
-    let mut shell = Session::bash(RLOCK);
-    shell.answer(&format!("{} &", run("echo $$ > pid; read x; echo got $x")));
-    job_is(&mut shell, "Stopped (tty input)");
-    let command = std::fs::read_to_string(shell.dir().join("pid")).expect("its pid").trim().parse().expect("a pid");
-    let rlock = parent(command);
-    for _ in 0..3 {
-        job_is(&mut shell, "Stopped (tty input)");
-        assert_eq!((state(command), state(rlock)), (Some('T'), Some('T')));
-        shell_has_the_terminal(&mut shell);
-        shell.answer("bg");
-    }
-    job_is(&mut shell, "Stopped (tty input)");
-    shell.line("fg");
-    shell.line("line");
-    shell.sees("got line");
-    shell.prompt();
-    assert_eq!(shell.code(), 0);
 }
 
 #[test]
@@ -537,27 +256,6 @@ fn rlocks_within_rlocks_share_the_terminal() {
         shell.prompt();
         assert_eq!(shell.code(), 130);
         shell_has_the_terminal(&mut shell);
-    }
-}
-
-#[test]
-fn ctrl_z_without_a_shell_that_could_say_fg_changes_nothing() {
-    // As `ssh -t host rlock run …`: nobody could continue it, so the kernel does not stop it.
-    for read in ["", "read w; "] {
-        let script = format!("{read}echo ready; {UNTIL_GO}; read x; echo got $x");
-        let mut session = Session::of(RLOCK, &["rlock", "run", "-k", "job", "--", "sh", "-c", &script]);
-        if !read.is_empty() {
-            session.line("word");
-        }
-        session.sees("ready");
-        for _ in 0..3 {
-            session.press(CTRL_Z);
-        }
-        session.go();
-        // Keys are seen to in their order, so that this is read after the last Ctrl-Z.
-        session.line("line");
-        session.sees("got line");
-        assert_eq!(session.ends(), Some(0));
     }
 }
 

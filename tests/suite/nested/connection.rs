@@ -1,0 +1,94 @@
+//! The connection of a nested run to the outer rlock: what it may say, who may connect, what happens without it.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+
+use super::nested;
+use crate::support::{Server, rlock};
+
+/// A connection to the rlock that holds `job`, as a nested run makes it.
+fn connected(server: &Server) -> OwnedFd {
+    let value = server.cli(&["GET", "job"]);
+    let name = format!("rlock/1/{}", value.split(' ').next().expect("a token"));
+    let ours = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
+    connect(ours.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).expect("a name")).expect("a listener");
+    ours
+}
+
+#[test]
+fn a_connection_that_says_nothing_stalls_nothing_and_is_waited_for() {
+    let server = Server::start();
+    let mut job = rlock("job").on(&server).args(["--ttl", "3s", "-v"]).hold("echo ready; read x; exit 3");
+    let silent: Vec<OwnedFd> = (0..300).map(|_| connected(&server)).collect();
+    (0..2).for_each(|_| job.wait_until_told("renewed for"));
+    drop(job.stdin.take());
+    job.wait_until_told("keeping the lock");
+    (0..2).for_each(|_| job.wait_until_told("renewed for"));
+    assert_eq!(server.cli(&["EXISTS", "job"]), "1");
+    drop(silent);
+    job.finish().code(3);
+}
+
+#[test]
+fn a_connection_that_talks_is_no_nested_run() {
+    let server = Server::start();
+    let job = rlock("job").on(&server).hold("echo ready; read x; exit 3");
+    let loud = connected(&server);
+    nix::unistd::write(&loud, b"hello").expect("a listener");
+    job.finish().code(3);
+    drop(loud);
+}
+
+#[test]
+fn another_user_cannot_keep_the_lock() {
+    if !nix::unistd::Uid::effective().is_root() {
+        crate::support::skipped("only root can run as another user");
+        return;
+    }
+    let server = Server::start();
+    let mut job = rlock("job").on(&server).hold("echo ready; read x; exit 3");
+    let value = server.cli(&["GET", "job"]);
+    let token = value.split(' ').next().expect("a token");
+    // It reads the end of the connection, and no welcome.
+    let script = "use Socket; socket(S, AF_UNIX, SOCK_SEQPACKET, 0) or die $!;
+        connect(S, pack_sockaddr_un(\"\\0rlock/1/$ARGV[0]\")) or die $!; $n = sysread(S, $_, 99); print defined $n ? $n : $!";
+    let stranger = |user| {
+        let mut perl = std::process::Command::new("perl");
+        std::os::unix::process::CommandExt::uid(&mut perl, user);
+        let output = perl.args(["-e", script, token]).current_dir(Path::new("/")).output().expect("perl");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(stranger(65_534), "0");
+    assert_eq!(stranger(0), "32");
+    drop(job.stdin.take());
+    job.finish().code(3);
+}
+
+#[test]
+fn an_outer_rlock_that_cannot_be_reached_is_64_and_not_waited_for() {
+    if !nix::unistd::Uid::effective().is_root() {
+        crate::support::skipped("only root can make a network namespace");
+        return;
+    }
+    let server = Server::start();
+    let script = format!("unshare -n {}; echo $?", nested("", "echo ran"));
+    let finished = rlock("job").on(&server).sh(&script).code(0).printed(&["64"]);
+    finished.said(&["job: held by", "cannot be reached from here", "run the command without rlock run"]);
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}
+
+#[test]
+fn an_outer_rlock_that_cannot_be_reached_is_busy_for_a_run_that_does_not_wait() {
+    if !nix::unistd::Uid::effective().is_root() {
+        crate::support::skipped("only root can make a network namespace");
+        return;
+    }
+    let server = Server::start();
+    for wait in ["-n", "-w 0.5"] {
+        let script = format!("unshare -n {}; echo $?", nested(wait, "echo ran"));
+        let finished = rlock("job").on(&server).sh(&script).code(0).printed(&["75"]);
+        finished.said(&["job: busy: held by"]);
+    }
+}

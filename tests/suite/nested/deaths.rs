@@ -1,0 +1,137 @@
+//! Deaths of the outer rlock, the nested one or the lock: no nested command outlives the lock.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use super::{MOMENT, STUBBORN, Stopped, apart, local, nested};
+use crate::support::{Server, alive, eventually, parent, rlock, signal};
+
+#[test]
+fn a_nested_rlock_that_is_killed_takes_its_command_along_and_the_outer_one_goes_on() {
+    let server = Server::start();
+    let mut job =
+        rlock("job").on(&server).args(["-c", &format!("{}; echo code $?; exit 4", nested("", STUBBORN))]).spawn();
+    let work = job.wait_for_pid("work");
+    signal(parent(work), Signal::SIGKILL);
+    let finished = job.finish().code(4);
+    assert!(!alive(work));
+    assert!(finished.stdout.contains(&"code 137".to_owned()), "{:?}", finished.stdout);
+}
+
+#[test]
+fn the_outer_rlock_waits_for_the_command_of_a_nested_one_that_was_killed() {
+    let server = Server::start();
+    for _ in 0..5 {
+        let (mut job, work) = apart(&server, &["-v"], "");
+        drop(job.stdin.take());
+        job.wait_until_told("keeping the lock");
+        signal(parent(work), Signal::SIGKILL);
+        job.finish().code(5);
+        assert!(!alive(work), "it outlived the lock");
+    }
+}
+
+#[test]
+fn a_nested_command_dies_with_the_outer_rlock() {
+    let server = Server::start();
+    for _ in 0..5 {
+        let (job, work) = apart(&server, &[], "");
+        let begin = Instant::now();
+        job.signal(Signal::SIGKILL);
+        eventually("the nested command is dead", || !alive(work));
+        assert!(begin.elapsed() < MOMENT, "{:?}", begin.elapsed());
+        server.cli(&["DEL", "job"]);
+    }
+}
+
+#[test]
+fn a_local_lock_outlasts_a_killed_outer_rlock_until_nested_commands_are_dead() {
+    let (_dir, node) = local();
+    let script = format!("setsid {} & read x", nested("", STUBBORN));
+    let mut job = rlock("job").node(&node).stdin(Stdio::piped()).args(["-c", &script]).spawn();
+    let work = job.wait_for_pid("work");
+    // It learns of the death only later.
+    let nested = Stopped::stop(parent(work));
+    let guard = child_named(job.pid(), "rlock-guard");
+    let mut next = rlock("job").node(&node).args(["-v", "-c", &alone(work)]).spawn();
+    next.wait_until_told("waiting: held by");
+    let leader = parent(parent(work));
+    job.signal(Signal::SIGKILL);
+    drop(job);
+    eventually("the outer command is dead", || !alive(leader));
+    // A guard that waits for the outer command only ends within milliseconds.
+    for _ in 0..20 {
+        rlock("job").node(&node).args(["-n"]).command(["true"]).code(75);
+    }
+    assert!(alive(guard) && alive(work));
+    drop(nested);
+    next.finish().code(0).printed(&["alone"]);
+}
+
+/// Says so if `pid` runs no more: a zombie does not.
+fn alone(pid: i32) -> String {
+    format!("case $(cut -d' ' -f3 /proc/{pid}/stat 2>/dev/null) in Z|X|'') echo alone;; esac")
+}
+
+/// The child of `pid` that calls itself `name`.
+fn child_named(pid: i32, name: &str) -> i32 {
+    let all = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("its children");
+    let has_name =
+        |child: &i32| std::fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|comm| comm.trim() == name);
+    all.split_whitespace().map(|word| word.parse().expect("a pid")).find(has_name).expect("such a child")
+}
+
+#[test]
+fn a_nested_command_is_dead_before_the_outer_rlock_that_lost_the_lock_has_ended() {
+    let server = Server::start();
+    for how in [&["SET", "job", "another's"][..], &["DEL", "job"]] {
+        let (mut job, work) = apart(&server, &["--ttl", "2s"], "");
+        // Not ended by the end of its stdin.
+        let _stdin = job.stdin.take();
+        server.cli(how);
+        job.finish().code(79);
+        assert!(!alive(work), "it outlived the lock: {how:?}");
+        server.cli(&["DEL", "job"]);
+    }
+}
+
+#[test]
+fn a_nested_command_is_dead_by_the_end_of_the_lease_of_an_outer_rlock_that_is_stopped() {
+    let server = Server::start();
+    for ends_first in [false, true] {
+        let (mut job, work) = apart(&server, &["--ttl", "2s", "-v"], "");
+        if ends_first {
+            drop(job.stdin.take());
+            job.wait_until_told("keeping the lock");
+        }
+        // The first lease would be over.
+        (0..3).for_each(|_| job.wait_until_told("renewed for"));
+        assert!(alive(work));
+        let begin = Instant::now();
+        job.signal(Signal::SIGSTOP);
+        eventually("the nested command is dead", || !alive(work));
+        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        job.signal(Signal::SIGCONT);
+        // The command complained itself; what it left behind was stopped in time.
+        job.finish().code(if ends_first { 5 } else { 79 });
+    }
+}
+
+#[test]
+fn a_nested_run_that_stands_still_with_the_outer_rlock_is_dead_by_the_end_of_the_lease() {
+    let server = Server::start();
+    let (mut job, work) = apart(&server, &["--ttl", "3s"], "");
+    let _stdin = job.stdin.take();
+    server.wait_until_asked(3);
+    let (begin, nested) = (Instant::now(), parent(work));
+    job.signal(Signal::SIGSTOP);
+    let nested = Stopped::stop(nested);
+    eventually("the guard of the nested run has killed it", || !alive(work));
+    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    eventually("the lease is over", || server.cli(&["EXISTS", "job"]) == "0");
+    drop(nested);
+    job.signal(Signal::SIGCONT);
+    job.finish().code(79);
+}

@@ -1,0 +1,45 @@
+//! The status line of a waiter on a terminal.
+
+use crate::support::{RLOCK, Server, Session, rlock};
+
+#[test]
+fn a_terminal_shows_whom_one_waits_for_in_one_line_that_goes_away() {
+    let server = Server::start();
+    let holder = rlock("job").on(&server).args(["--note", "why"]).hold("echo ready; read line; true");
+    let mut bash = Session::bash_on(RLOCK, &server);
+    bash.line("rlock run -k job -- echo let in");
+    let line = bash.sees("(why)");
+    assert!(line.contains("\rrlock: job: waiting 1s: held by tester@"), "{line:?}");
+    bash.sees("\rrlock: job: waiting 2s");
+    holder.finish().code(0);
+    let rest = bash.sees("let in");
+    assert!(rest.contains("\r\x1b[K") && !rest.contains('\n'), "{rest:?}");
+}
+
+#[test]
+fn the_line_stays_while_a_foreign_holder_is_looked_at() {
+    let server = Server::start();
+    server.cli(&["SET", "job", "foreign", "PX", "60000"]);
+    let mut bash = Session::bash_on(RLOCK, &server);
+    bash.line("rlock run -k job --wait 3 -- true");
+    bash.sees("\rrlock: job: waiting 1s: held by a client that is not rlock");
+    let until_next = bash.sees("\rrlock: job: waiting 2s");
+    assert!(!until_next.contains("\r\x1b[K"), "{until_next:?}");
+    assert!(bash.sees("rlock: job: busy").contains("\r\x1b[K"));
+}
+
+#[test]
+fn a_waiter_sent_to_the_background_leaves_the_line_of_others_alone() {
+    let server = Server::start();
+    let holder = rlock("job").on(&server).hold("echo ready; read line; true");
+    let mut bash = Session::bash_on(RLOCK, &server);
+    bash.line("rlock run -k job -- echo let in");
+    bash.sees("\rrlock: job: waiting 1s");
+    bash.press("\x1a");
+    bash.prompt();
+    bash.line("bg");
+    bash.prompt();
+    holder.finish().code(0);
+    let rest = bash.sees("let in");
+    assert!(!rest.contains("\x1b[K"), "{rest:?}");
+}
