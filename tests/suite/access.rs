@@ -1,4 +1,4 @@
-//! Passwords, rights and certificates.
+//! Access to servers: passwords, rights and certificates.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -112,7 +112,7 @@ fn tls_works_with_the_issuer_that_was_named() {
     let ca = certificates.file("ca.pem");
     let ca = ca.to_str().expect("a name");
     rlock("job").node(&url).args(["--ca", ca]).sh("echo $RLOCK_CA").code(0).silent().printed(&[ca]);
-    // The system's store is used without --ca, and can be pointed elsewhere.
+    // Without --ca the system's store is used, and a variable can point elsewhere.
     rlock("job").node(&url).env("SSL_CERT_FILE", ca).command(["true"]).code(0).silent();
 }
 
@@ -165,7 +165,7 @@ fn an_issuer_file_without_a_certificate_is_78() {
     let with = |path: &str| rlock("job").node("rediss://127.0.0.1:1").args(["--ca", path]).command(["true"]).code(78);
     with(file.to_str().expect("a name")).said(&["--ca", "no PEM certificate"]);
     with("/no/such/ca").said(&["--ca /no/such/ca"]);
-    // None of these is waited for, or read to an end that it does not have.
+    // A FIFO is not waited for, and an endless file is not read to its end.
     let fifo = dir.path().join("fifo");
     mkfifo(&fifo, Mode::S_IRWXU).expect("a fifo");
     for path in [fifo.to_str().expect("a name"), "/dev/zero"] {

@@ -1,10 +1,10 @@
-//! `break`: a lock is taken away from its holder, and nobody overlaps.
+//! `break`: it takes a lock from its holder, and no command overlaps with the next.
 
 use std::time::Duration;
 
 use crate::support::{RLOCK, Rlock, Server, Session, alive, eventually, rlock, rlock_words};
 
-/// `rlock break job`
+/// Returns `rlock break job`, to be completed.
 fn breaking(node: &str) -> Rlock {
     rlock_words(["break", "job", "--yes"]).node(node)
 }
@@ -19,7 +19,7 @@ fn three() -> (Vec<Server>, String) {
     (servers, nodes)
 }
 
-/// Ends when it gets TERM, and says so.
+/// A script that ends on TERM, and prints that.
 const OBEDIENT: &str = "trap 'echo terminated; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
 
 #[test]
@@ -91,11 +91,11 @@ fn a_lock_of_another_number_of_nodes_is_78_unless_foreign_is_given() {
     assert!(servers[0].cli(&["GET", "job"]).contains("\"n\":3") && job.is_running());
     let shown = rlock_words(["inspect", "job"]).node(&one).finish().code(0).stdout.join("\n");
     assert!(shown.contains("with 3 nodes; we have 1:"), "{shown}");
-    // The key is deleted at a minority of the holder's nodes: it goes on with the others.
+    // The key is deleted on a minority of the holder's nodes: the holder goes on with the others.
     let told = breaking(&one).args(["--now", "--foreign"]).finish().code(1);
     told.mentions(&["not broken: the key was deleted at 1 of the holder's 3 nodes", "no majority"]);
     assert!(servers[1..].iter().all(|server| server.cli(&["EXISTS", "job"]) == "1") && job.is_running());
-    // One tombstone is enough for a command to be stopped.
+    // One tombstone is enough to stop a command.
     let told = breaking(&servers[1].url()).args(["--foreign"]).finish().code(0);
     told.mentions(&["broken at 1 of the holder's 3 nodes", "its holder let go"]);
     job.finish().code(79).mentions(&["broke the lock"]);
@@ -196,7 +196,7 @@ fn whoever_is_at_a_terminal_is_asked() {
         assert_eq!(shell.code(), code);
     }
     assert!(server.cli(&["GET", "job"]).starts_with(&token));
-    // Whoever took the lock while the question stood is not the one that was shown.
+    // A client that takes the lock during the question is not the holder that was shown.
     shell.line("rlock break job");
     shell.sees("[y/N]");
     rlock_words(["release", "-k", "job", "--token", &token]).on(&server).finish().code(0);

@@ -1,4 +1,4 @@
-//! A lock that somebody else has: saying who, waiting, and never touching what is not ours.
+//! A lock that is held by another client: rlock names the holder, waits, and touches no foreign key.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 
 use crate::support::{Running, Server, eventually, rlock};
 
-/// A foreign client's lock, as redis-py, redsync and node-redlock set it.
+/// Sets the lock of a foreign client, as redis-py, redsync and node-redlock do.
 fn foreign(server: &Server, ttl: Option<&str>) {
     let mut command = vec!["SET", "job", "f00dfeed", "NX"];
     command.extend(ttl.iter().flat_map(|ttl| ["PX", ttl]));
@@ -90,7 +90,7 @@ fn of_twenty_at_once_one_wins() {
         });
         open.push(running);
     }
-    // The winner's stdin is closed by `finish`, and so its command ends.
+    // `finish` closes the winner's stdin, which ends its command.
     for running in open {
         let finished = running.finish();
         won += usize::from(finished.stdout == ["won"]);

@@ -1,4 +1,4 @@
-//! The command: its words, its surroundings, its exit code.
+//! The command: its words, its environment, its exit code.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -124,7 +124,7 @@ fn a_password_on_the_command_line_is_not_passed_on() {
     assert!(!finished.stdout.iter().any(|line| line.contains("hunter2")));
 }
 
-/// What `sh -c SCRIPT` prints with rlock before it, and without.
+/// Returns what `sh -c SCRIPT` prints under rlock, and without.
 fn with_and_without(node: &str, script: &str, redirection: &str) -> [String; 2] {
     let rlock = format!("{RLOCK} run --key job --node {node} --");
     [rlock.as_str(), ""].map(|before| {
@@ -273,7 +273,7 @@ fn a_limit_of_file_sizes_is_an_error_for_rlock_and_what_it_was_for_the_command()
     let set = ignored.rsplit('\t').next().and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
     assert!(set.is_some_and(|set| set & 1 << 24 == 0), "{ignored}");
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
-    // A lock on this machine cannot be written down.
+    // A lock on this machine cannot be stored.
     assert_eq!(run(&format!("local:{}", dir.path().display())).status.code(), Some(78));
 }
 
@@ -298,12 +298,12 @@ ctypes.CDLL(None).execve(words[0].encode(), strings([word.encode() for word in w
 #[test]
 fn memory_that_is_short_for_the_command_leaves_no_lock() {
     let server = Server::start();
-    // From where rlock cannot even start to where there is plenty: somewhere between, it wins the lock and has no more.
+    // The limit rises until rlock can start, and further: at some limit it gets the lock and has no room for more.
     for limit in (4000..24_000).step_by(100) {
         let script =
             format!("ulimit -v {limit}; exec {} run --ttl 1m --key job --node {} -- true", RLOCK, server.url());
         let status = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status().expect("sh");
-        // Where rlock dies of it, the guard gives the lock back.
+        // Where rlock dies of it, the guard releases the lock.
         eventually(&format!("{limit} KiB: {status:?}: the lock is free"), || server.cli(&["EXISTS", "job"]) == "0");
     }
 }
@@ -318,7 +318,7 @@ fn a_nested_run_of_the_same_lock_runs_at_once_under_the_outer_one() {
         let [outer, first, code, second] = finished.stdout.as_slice() else { panic!("{:?}", finished.stdout) };
         assert!(outer == first && outer == second && code == "3", "{:?}", finished.stdout);
 
-        // Of another key, with another prefix, or with variables that lie, it is a run like any other.
+        // With another key, another prefix or wrong variables it is a run like any other.
         let tried = format!(
             "R='{RLOCK} run -n -q'
              $R -k other -- echo other; $R -k job --prefix p: -- echo prefix

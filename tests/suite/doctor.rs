@@ -1,4 +1,4 @@
-//! `doctor`: what is wrong with a set of nodes is said, and what is right is called fit.
+//! `doctor`: it names each fault of a set of nodes, and calls a set without a fault fit.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn doctor(node: &str) -> Rlock {
     rlock_words(["doctor"]).node(node)
 }
 
-/// A server that there is nothing to say against.
+/// Starts a server without a fault.
 fn good() -> Server {
     Server::with(&["--appendonly", "yes"])
 }
@@ -24,7 +24,7 @@ trait Told {
 }
 
 impl Told for Finished {
-    /// All these words are in what it printed, and nothing is on stderr.
+    /// Checks that all these words are in its stdout, and that its stderr is empty.
     #[track_caller]
     fn tells(self, words: &[&str]) -> Self {
         let text = self.stdout.join("\n");
@@ -119,7 +119,7 @@ fn rights_that_are_missing_are_named() {
     let other = Server::with(&["--appendonly", "yes"]);
     let both = format!("{url},{}", other.url());
     let pair = || doctor(&both).env("RLOCK_PASSWORD", "pw").args(["--restart-guard", "off"]).finish();
-    // The other server has no password, and so is wrongly asked for one.
+    // The other server has no password, so that a password is one fault more.
     pair().code(77).tells(&["the user or the password is wrong", "may not use info", "cannot be told"]);
     server.cli(&["ACL", "SETUSER", "weak", "+info", "resetkeys", "~x"]);
     doctor(&url)
@@ -151,7 +151,7 @@ fn a_hung_node_is_a_warning_among_three_and_69_alone() {
     doctor("redis://127.0.0.1:1").finish().code(69).tells(&["cannot connect"]);
 }
 
-/// The words of the line that grants what rlock needs for the lock `job`.
+/// Returns the words of the line that grants the rights for the lock `job`.
 fn granted(node: &str) -> Vec<String> {
     let told = doctor(node).args(["-k", "job", "--json"]).finish();
     let told: Value = serde_json::from_str(&told.stdout.join("\n")).expect("an object");
@@ -168,7 +168,7 @@ fn a_user_with_the_rights_of_the_line_can_do_everything() {
     let verb = |words: &[&str]| rlock_words([words[0]]).node(&node).env("RLOCK_PASSWORD", "pw").args(&words[1..]);
     let in_run = format!("{RLOCK} check && {RLOCK} run -k job -- echo nested");
     rlock("job").node(&node).env("RLOCK_PASSWORD", "pw").sh(&in_run).code(0).silent().printed(&["nested"]);
-    // With a restart guard the server is asked what it is.
+    // With a restart guard rlock asks the server for its uptime.
     let held =
         verb(&["run", "-k", "job", "--restart-guard", "1ms", "--ttl", "900ms", "-q"]).hold("echo ready; read line");
     server.wait_until_asked(2);
@@ -188,7 +188,7 @@ fn a_user_with_the_rights_of_the_line_can_do_everything() {
     verb(&["run", "-k", "job", "-n", "true"]).finish().code(75);
     verb(&["break", "job", "-y", "-q"]).finish().code(0).silent();
     held.finish().code(79);
-    // The key is deleted by hand: it is set again for the kill.
+    // The key is deleted by hand: rlock sets it again until the command is dead.
     let held = run();
     server.cli(&["DEL", "job"]);
     held.finish().code(79).mentions(&["the key is gone", "being stopped"]);
@@ -200,7 +200,7 @@ fn a_user_with_the_rights_of_the_line_can_do_everything() {
     assert_eq!(server.cli(&["ACL", "LOG"]), "");
     let fit = ["verdict: fit", "appendfsync unknown: CONFIG GET is not allowed"];
     verb(&["doctor", "-k", "job"]).finish().code(0).tells(&fit);
-    // And nothing else.
+    // The user has no other right.
     verb(&["run", "-k", "other", "true"]).finish().code(77);
     for refused in [
         &["KEYS", "*"][..],
@@ -228,9 +228,9 @@ fn each_right_of_the_line_is_missed_when_it_is_taken_away() {
     let line = granted(&server.url());
     assert_eq!(server.cli(&line.iter().map(String::as_str).collect::<Vec<_>>()), "OK");
     let node = server.tcp_url().replace("://", "://rlock@");
-    // Since Redis 6.2 nobody can be kept from HELLO.
+    // Since Redis 6.2 no user can be kept from HELLO.
     for right in line.iter().filter_map(|word| word.strip_prefix('+')).filter(|right| *right != "hello") {
-        // Before Redis 7 a subcommand can be given, but not taken.
+        // Before Redis 7 a subcommand can be granted, but not revoked.
         let taken = right.split('|').next().unwrap_or(right);
         assert_eq!(server.cli(&["ACL", "SETUSER", "rlock", &format!("-{taken}")]), "OK");
         let told = doctor(&node).env("RLOCK_PASSWORD", "pw").finish();
@@ -240,7 +240,7 @@ fn each_right_of_the_line_is_missed_when_it_is_taken_away() {
     }
 }
 
-/// CONFIG GET shows the server's passwords, and a pattern with `*` for the kind reaches other locks' counters.
+/// CONFIG GET would show the server's passwords, and a pattern with `*` for the kind would reach counters of other locks.
 #[test]
 fn the_line_opens_neither_the_servers_passwords_nor_other_locks() {
     let server = Server::tcp(&["--appendonly", "yes"]);
@@ -282,12 +282,12 @@ fn a_users_name_that_would_add_words_to_the_line_is_refused() {
     told.tells(&[r#"ACL SETUSER "a\"b" on >PASSWORD "#]);
 }
 
-/// What doctor says of a server that refuses to set keys, and that `run` ends there with 69 as well.
+/// Checks what doctor says of a server that refuses to set keys, and that `run` ends there with 69 as well.
 fn sets_no_key(server: &Server, words: &[&str]) {
     rlock("job").on(server).args(["-n"]).command(["true"]).code(69);
     let all: Vec<&str> = [&["unfit: ", "not fit"], words].concat();
     doctor(&server.url()).finish().code(69).tells(&all);
-    // Among three it is a vote missing.
+    // Among three nodes it is a missing vote.
     let others = [good(), good()];
     let nodes = joined(&[server, &others[0], &others[1]]);
     let told = doctor(&nodes).args(["--restart-guard", "off"]).finish().code(1);
@@ -311,7 +311,7 @@ fn a_server_that_lacks_replicas_is_unfit() {
 fn a_server_whose_snapshot_failed_is_unfit_if_it_refuses_writes_for_that() {
     let server = Server::with(&["--appendonly", "yes"]);
     server.cli(&["CONFIG", "SET", "save", "3600 1"]);
-    // What stands in the way is a directory, which root cannot write either.
+    // The obstacle is a directory, which even root cannot write to.
     std::fs::create_dir(server.socket().with_file_name("dump.rdb")).expect("a directory");
     server.cli(&["BGSAVE"]);
     eventually("it failed", || server.cli(&["INFO", "persistence"]).contains("rdb_last_bgsave_status:err"));

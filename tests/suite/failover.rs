@@ -1,4 +1,4 @@
-//! A primary that is demoted behind an address which then leads to the promoted server. No connection is closed by that.
+//! Failover: a primary is demoted, and its address then leads to the promoted server. No connection is closed.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ impl Pair {
         rlock("job").node(&self.alias.url)
     }
 
-    /// The replica has all that the primary has.
+    /// Waits until the replica has all data of the primary.
     fn catch_up(&self) {
         let offset = |server: &Server| {
             let told = server.cli(&["INFO", "replication"]);
@@ -37,7 +37,7 @@ impl Pair {
         eventually("it has caught up", || offset(&self.new) == offset(&self.old));
     }
 
-    /// The replica becomes the primary, the primary its replica, and the address leads to the former.
+    /// Swaps the roles of the two servers, and moves the address to the new primary.
     fn fail_over(&self) {
         self.catch_up();
         self.new.cli(&["REPLICAOF", "NO", "ONE"]);
@@ -60,7 +60,7 @@ fn a_waiter_whose_primary_is_demoted_gets_the_lock_on_the_new_one() {
     assert!(pair.new.asked() >= 2 && pair.new.cli(&["EXISTS", "job"]) == "0");
 }
 
-/// The demoted server goes on telling of the holder, which renews on the new one.
+/// The demoted server still shows the holder, which renews on the new primary.
 #[test]
 fn a_waiter_in_line_stands_in_line_on_the_new_primary_before_the_lock_is_free() {
     let pair = Pair::start();
@@ -82,7 +82,7 @@ fn a_holder_renews_on_the_new_primary_and_its_command_is_not_disturbed() {
     let pair = Pair::start();
     let holder = pair.job().args(["--ttl", "3s"]).hold("echo ready; read line; echo done");
     pair.fail_over();
-    // One renewal a second: the last of these comes after the end of the lease that the old primary granted.
+    // With one renewal a second, the last of these comes after the end of the lease that the old primary granted.
     pair.new.wait_until_asked(4);
     holder.finish().code(0).silent().printed(&["ready", "done"]);
     assert_eq!(pair.new.cli(&["EXISTS", "job"]), "0");

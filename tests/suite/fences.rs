@@ -1,4 +1,4 @@
-//! The fence on several nodes: strictly increasing from holder to holder, whatever the nodes' own counters say.
+//! The fence on several nodes: it increases strictly from holder to holder, whatever the counters of the nodes.
 
 use std::process::Stdio;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,7 +7,7 @@ use crate::support::{Nodes, Running, Server, eventually, rlock};
 
 const COUNTER: &str = "rlock:fence:{job}:job";
 
-/// The fence of one who holds the lock for a moment.
+/// Holds the lock for a moment, and returns the fence.
 fn next_fence(nodes: &Nodes) -> u64 {
     let run = rlock("job").on_all(nodes).sh("echo $RLOCK_FENCE").code(0).silent();
     run.stdout[0].parse().expect("a fence")
@@ -19,7 +19,7 @@ fn an_hour_ahead() -> u64 {
     u64::try_from(now).expect("this century") + 3_600_000_000
 }
 
-/// Without the confirm round, the two nodes that the second holder has would know nothing of the first one's fence.
+/// Without the confirm round, the two nodes of the second holder would not know the fence of the first holder.
 #[test]
 fn fences_increase_though_one_node_is_far_ahead_and_each_holder_lacks_another() {
     let nodes = Nodes::start(3);
@@ -54,7 +54,7 @@ fn fences_increase_though_a_minority_forgets_its_counter_between_holders() {
 fn a_majority_knows_the_fence_while_the_lock_is_held_and_in_time_all_do() {
     let nodes = Nodes::start(5);
     nodes[3].cli(&["SET", COUNTER, &an_hour_ahead().to_string()]);
-    // Two more lack the key: the fence has to reach the others.
+    // Two more nodes lack the key: the fence has to reach the others.
     nodes[0].cli(&["SET", "job", "theirs", "PX", "60000"]);
     let holder = rlock("job")
         .on_all(&nodes)

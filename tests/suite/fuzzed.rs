@@ -1,11 +1,11 @@
-//! What the fuzzers of `fuzz/` look for, tried on what they begin with, and on that with some bytes changed.
+//! The properties of the fuzzers, checked with the files of `fuzz/corpus` and with random changes of them.
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use testkit::properties::{addresses, config, durations, replies, values};
 
-/// All that a fuzzer of this name begins with.
+/// Returns the corpus of the fuzzer `target`.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let corpus = testkit::repository().join("fuzz/corpus").join(target);
     let files = std::fs::read_dir(&corpus).expect("its corpus").map(|file| file.expect("a file of it").path());
@@ -15,7 +15,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     files.iter().map(|file| std::fs::read(file).expect("a seed")).collect()
 }
 
-/// A seed in which some stretches were replaced: by others' bytes, or by none.
+/// Makes seeds in which some stretches are replaced, by bytes of other seeds or by none.
 fn changed(target: &str) -> impl Strategy<Value = Vec<u8>> + use<> {
     let piece = select(seeds(target)).prop_flat_map(|seed| {
         let all = seed.len();
@@ -34,7 +34,7 @@ fn changed(target: &str) -> impl Strategy<Value = Vec<u8>> + use<> {
 }
 
 #[test]
-fn what_the_fuzzers_begin_with_holds() {
+fn the_properties_hold_for_the_corpus() {
     for seed in seeds("addresses") {
         addresses::hold(&seed);
     }

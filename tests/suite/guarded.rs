@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::support::{RLOCK, Running, Server, alive, children, eventually, guard_of, rlock, signal};
 
-/// Milliseconds, on a machine whose cores are all busy with other tests. `benches/` measures it on an idle one.
+/// Some milliseconds, on a machine whose cores are all busy with other tests. `tests/faults` measures an idle machine.
 const MOMENT: Duration = Duration::from_millis(400);
 
 /// Nanoseconds since boot, on the clock that the witness writes.
@@ -23,7 +23,7 @@ fn boot_nanos() -> u128 {
     Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME).expect("a clock")).as_nanos()
 }
 
-/// A command that says who it is and who its child is, and then ticks in both until it is killed; TERM does not end it.
+/// A command that prints its own pid and its child's, and then ticks in both until it is killed. TERM does not end it.
 struct Witness {
     rlock: Running,
     leader: i32,
@@ -47,7 +47,7 @@ impl Witness {
         Self { rlock, leader, child, ticks, _dir: dir }
     }
 
-    /// The guard: rlock's other child.
+    /// Returns the guard, which is rlock's other child.
     fn guard(&self) -> i32 {
         guard_of(self.rlock.pid())
     }
@@ -56,14 +56,14 @@ impl Witness {
         !alive(self.leader) && !alive(self.child)
     }
 
-    /// Waits until both processes are gone; how long that took.
+    /// Waits until both processes are dead, and returns how long that took.
     fn dies(&self) -> Duration {
         let begin = Instant::now();
         eventually("the command is dead", || self.is_dead());
         begin.elapsed()
     }
 
-    /// Seconds since boot of the last tick, to a hundredth.
+    /// Returns the last tick in seconds since boot, to a hundredth.
     fn last_tick(&self) -> f64 {
         last_line(&self.ticks)
     }
@@ -80,7 +80,7 @@ fn local() -> (TempDir, String) {
     (dir, node)
 }
 
-/// Run by the next holder with the pid of a process: says `alone` if that can run no more. A zombie cannot.
+/// A script for the next holder, with the pid of a process: it prints `alone` if that process cannot run. A zombie cannot.
 const ALONE: &str = "case $(cut -d' ' -f3 /proc/$0/stat 2>/dev/null) in Z|X|'') echo alone;; esac";
 
 #[test]
@@ -91,7 +91,7 @@ fn rlock_killed_means_the_command_is_gone_in_milliseconds() {
         witness.rlock.signal(Signal::SIGKILL);
         let took = witness.dies();
         assert!(took < MOMENT, "{took:?}");
-        // The guard has given it back or is about to.
+        // The guard has released it or is about to.
         eventually("the lock is free", || server.cli(&["EXISTS", "job"]) == "0");
     }
 }
@@ -120,7 +120,7 @@ fn rlock_stopped_past_its_lease_means_the_command_is_gone_by_its_end_and_79_late
     assert!(
         Duration::from_nanos(u64::try_from(boot_nanos() - renewed).expect("a short time")) < Duration::from_millis(900)
     );
-    // By now the lock is another's.
+    // By now another client holds the lock.
     eventually("the lease is over", || server.cli(&["EXISTS", "job"]) == "0");
     server.cli(&["SET", "job", "another's"]);
     witness.rlock.signal(Signal::SIGCONT);
@@ -133,7 +133,7 @@ fn the_guard_knows_of_renewals_and_so_does_one_in_its_place() {
     let server = Server::start();
     for is_replaced in [false, true] {
         let witness = Witness::start(&server.url(), &["--ttl", "900ms"]);
-        // The first lease would be over.
+        // By now the first lease would be over.
         server.wait_until_asked(4);
         if is_replaced {
             let old = witness.guard();

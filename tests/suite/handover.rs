@@ -1,4 +1,4 @@
-//! How a lock passes on that did not end with its command: whoever is next hears of it at once, whatever freed the key.
+//! Hand-over of a lock that did not end with its command: the next waiter is woken at once, whatever freed the key.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::support::{Rlock, Running, Server, eventually, rlock, rlock_words};
 
 const QUEUE: &str = "rlock:queue:{job}:job";
 
-/// Who is not told looks no sooner than this: after ten seconds, or when the lease is over.
+/// Shortest time until a waiter that was not woken looks: after ten seconds, or when the lease is over.
 const LATE: Duration = Duration::from_secs(4);
 
 fn servers(count: usize) -> (Vec<Server>, String) {
@@ -54,7 +54,7 @@ fn nobody_waits(servers: &[Server]) {
 }
 
 #[test]
-fn who_is_next_gets_in_at_once_after_a_release() {
+fn the_next_waiter_gets_in_at_once_after_a_release() {
     for count in [1, 3] {
         let (servers, nodes) = servers(count);
         let token = acquire(&nodes).finish().code(0).stdout.remove(0);
@@ -67,7 +67,7 @@ fn who_is_next_gets_in_at_once_after_a_release() {
 }
 
 #[test]
-fn who_is_next_gets_in_at_once_after_break_now() {
+fn the_next_waiter_gets_in_at_once_after_break_now() {
     for count in [1, 3] {
         let (servers, nodes) = servers(count);
         let _holder = run(&nodes).hold("echo ready; exec sleep 60");
@@ -79,11 +79,11 @@ fn who_is_next_gets_in_at_once_after_break_now() {
 }
 
 #[test]
-fn who_is_next_gets_in_at_once_after_a_holder_whose_lock_was_broken_has_let_go() {
+fn the_next_waiter_gets_in_at_once_after_a_holder_whose_lock_was_broken_has_released_it() {
     for count in [1, 3] {
         let (servers, nodes) = servers(count);
         let holder = run(&nodes).args(["--ttl", "9s"]).hold("echo ready; exec sleep 60");
-        // The command ends under the tombstone, so that nobody need wait for a renewal.
+        // The command ends under the tombstone, so that no waiter depends on a renewal.
         let waiter = queued(&servers, run(&nodes).args(["--", "true"]));
         let breaking = verb(&["break", "job", "-y", "-q"], &nodes).spawn();
         for server in &servers {

@@ -1,5 +1,5 @@
-//! Servers that mean no good, or are none: whatever they say costs rlock one node timeout and some memory, shows nothing raw on
-//! a terminal, and starts no command.
+//! Hostile servers, and programs that are no servers: no reply costs rlock more than one node timeout and some memory, reaches a
+//! terminal raw, or starts a command.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,13 +12,13 @@ use crate::support::{Finished, Rlock, Server, rlock, rlock_words};
 
 const TOKEN: &str = "6b29fc40-ca47-4067-b31d-00dd010662da";
 
-/// What rlock may map, in bytes: some 20 MB more than when it does nothing.
+/// Limit of the memory that rlock may map, in bytes: some 20 MB more than without a reply.
 const MEMORY: u64 = 24 << 20;
 
-/// So many rlocks run at once: most of them only wait for their timeouts.
+/// Number of rlocks that run at once: most of them only wait for their timeouts.
 const AT_ONCE: usize = 8;
 
-/// A server that answers each request in its own way, on any number of connections, until it fails to.
+/// Starts a server that answers each request with `answer`, on any number of connections, until that fails.
 fn server(answer: impl Fn(&[u8], &mut TcpStream) -> io::Result<()> + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("redis://{}", listener.local_addr().expect("its address"));
@@ -40,16 +40,16 @@ fn server(answer: impl Fn(&[u8], &mut TcpStream) -> io::Result<()> + Send + Sync
     url
 }
 
-/// A way to answer everything.
+/// A way to answer every request.
 #[derive(Clone, Copy)]
 enum Says {
-    /// This, and then it is silent.
+    /// This, and then silence.
     Once(&'static str),
-    /// This, and then it closes.
+    /// This, and then the end of the connection.
     Last(&'static str),
-    /// The first, and then the second until nobody reads it.
+    /// The first, and then the second until the client reads no more.
     Forever(&'static str, &'static str),
-    /// One byte after the other.
+    /// One byte after another.
     Drip,
 }
 
@@ -73,7 +73,7 @@ impl Says {
     }
 }
 
-/// What it says, and what `run` exits with then.
+/// Replies, and the exit code of `run` for each.
 const FLOODS: [(&str, Says, i32); 9] = [
     ("ESC in an error", Says::Once("-ERR \x1b[31mred\x1b[0m \u{202e}\r\n"), 78),
     ("a bulk of 1 GB", Says::Forever("$1073741824\r\n", "x"), 69),
@@ -106,7 +106,7 @@ const MALFORMED: [(&str, Says, i32); 17] = [
     ("closing at once", Says::Last(""), 69),
 ];
 
-/// Every command that asks a node, beside `run`.
+/// Every subcommand that asks a node, beside `run`.
 const OTHERS: [&[&str]; 8] = [
     &["acquire", "--key", "job", "-n"],
     &["renew", "--key", "job", "--token", TOKEN],
@@ -118,12 +118,12 @@ const OTHERS: [&[&str]; 8] = [
     &["doctor", "--key", "job"],
 ];
 
-/// This rlock, which fails if it maps more than [`MEMORY`].
+/// Limits the memory of rlock: it fails if it maps more than [`MEMORY`].
 fn frugal(rlock: Rlock) -> Rlock {
     rlock.with(|command| {
         let limit = libc::rlimit { rlim_cur: MEMORY, rlim_max: MEMORY };
         let set = move || {
-            // SAFETY: reads what it is given.
+            // SAFETY: reads one rlimit from an address that lives through the call.
             if unsafe { libc::setrlimit(libc::RLIMIT_DATA, &raw const limit) } == 0 {
                 Ok(())
             } else {
@@ -135,7 +135,7 @@ fn frugal(rlock: Rlock) -> Rlock {
     })
 }
 
-/// Nothing that a terminal acts on, and nothing too long to be read.
+/// Checks that a terminal acts on nothing in the output, and that no line is too long to be read.
 fn is_clean(what: &str, finished: &Finished) {
     for line in finished.stderr.lines().chain(finished.stdout.iter().map(String::as_str)) {
         assert!(!line.contains(|c: char| c.is_control() || c == '\u{202e}'), "{what}: {line:?}");
@@ -143,7 +143,7 @@ fn is_clean(what: &str, finished: &Finished) {
     }
 }
 
-/// Meets each of these servers with `words`.
+/// Runs `words` against each of these servers.
 fn meet(words: &'static [&'static str], servers: &[(&'static str, Says, i32)]) {
     for some in servers.chunks(AT_ONCE) {
         let met = some.iter().map(|&(what, says, code)| {
@@ -154,7 +154,7 @@ fn meet(words: &'static [&'static str], servers: &[(&'static str, Says, i32)]) {
                 let what = format!("{what}, {}", words[0]);
                 assert!(finished.exited_with(code), "{what}: {:?} {:?}", finished.stdout, finished.stderr);
                 is_clean(&what, &finished);
-                // A second is the node timeout; a second one would not go unnoticed.
+                // The node timeout is a second; another one would be noticed.
                 assert!(finished.took < Duration::from_millis(1900), "{what}: {:?}", finished.took);
                 assert!(words[0] != "run" || finished.stdout.is_empty(), "{what}: the command ran");
             })
@@ -179,7 +179,7 @@ fn whatever_a_server_says_costs_the_other_commands_no_more() {
     }
 }
 
-/// A server that says that somebody else has the lock, and `more` to that.
+/// Starts a server that says that another client holds the lock, and `more`.
 fn busy(more: impl Fn(&mut TcpStream) -> io::Result<()> + Send + Sync + 'static) -> (String, Arc<AtomicUsize>) {
     let attempts = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&attempts);
@@ -204,8 +204,8 @@ fn busy(more: impl Fn(&mut TcpStream) -> io::Result<()> + Send + Sync + 'static)
     (url, attempts)
 }
 
-/// A server that finds something in each step of a SCAN, and never comes to its end: names of locks, `length` bytes each; none
-/// if that is 0. It says that it has `size` keys.
+/// Starts a server whose SCAN never ends. Each step finds names of locks with `length` bytes each, or none if that is 0. The server
+/// says that it has `size` keys.
 fn endless(length: usize, size: i64) -> String {
     let steps = AtomicUsize::new(0);
     server(move |request, stream| {
@@ -245,7 +245,7 @@ fn a_walk_through_keys_that_has_no_end_is_ended_with_little_memory_used() {
     }
 }
 
-/// A server that knows of 5000 locks, each with a holder and 32 who wait.
+/// Starts a server with 5000 locks, each with a holder and 32 waiters.
 fn crowded() -> String {
     let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
     let value = format!("{TOKEN} {{\"host\":\"h\",\"note\":\"{}\"}}", "n".repeat(900));
@@ -324,7 +324,7 @@ fn what_is_said_instead_of_a_greeting_costs_a_waiter_no_more() {
             if request.windows(5).any(|window| window == b"HELLO") {
                 return says.to(stream);
             }
-            // The first attempt, which listens to nothing, is answered.
+            // The first attempt, which does not listen, is answered.
             let mut to = TcpStream::connect(&behind)?;
             to.write_all(request)?;
             let mut reply = [0; 4096];

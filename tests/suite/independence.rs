@@ -1,14 +1,14 @@
-//! Which nodes a set is made of: independent ones, and the same for everybody.
+//! The set of nodes: they must be independent, and the same for all clients.
 
 use std::process::Stdio;
 use std::time::Duration;
 
 use crate::support::{Nodes, Server, eventually, rlock, slow};
 
-/// A node timeout that no busy machine makes too short.
+/// Options with a node timeout that is long enough on a busy machine.
 const PATIENT: [&str; 4] = ["--ttl", "2m", "--node-timeout", "10s"];
 
-/// Runs on these addresses; the last of them answers so late that the others have been heard when it decides.
+/// Runs on these addresses. The last of them answers so late that the replies of the others are in before it decides.
 fn refused(addresses: &[&str], words: &[&str]) {
     let urls = addresses.join(",");
     let run = rlock("job").node(&urls).args(PATIENT).args(["--restart-guard", "off", "-n"]).command(["echo", "ran"]);
@@ -26,14 +26,14 @@ fn a_server_under_two_names_is_no_two_nodes() {
     refused(&[&socket, &port, &late(&nodes[1])], &[&socket, &port, "is the same server as"]);
     refused(&[&socket, &port], &[&socket, &port, "is the same server as"]);
     nodes.become_clean();
-    // The same address twice is seen without asking.
+    // The same address twice is found without a request.
     rlock("job").node(&[port.as_str(); 2].join(",")).command(["true"]).code(78).said(&[&port, "twice"]);
 }
 
 #[test]
 fn a_server_that_does_not_say_what_it_is_gives_itself_away_by_the_token() {
     let nodes = Nodes::tcp(1);
-    // Here the refusal is heard before the grant that it is a refusal for, in about half of the runs.
+    // In about half of the runs the refusal arrives before the grant that caused it.
     let names = [1, 60].map(|delay| slow(&nodes[0], Duration::from_millis(delay)));
     (0..6).for_each(|_| refused(&[&names[0], &names[1]], &[&names[0]]));
     nodes.cli(&["ACL", "SETUSER", "mute", "on", "nopass", "~*", "+@all", "-info"]);
@@ -43,7 +43,7 @@ fn a_server_that_does_not_say_what_it_is_gives_itself_away_by_the_token() {
     run.mentions(&["it has the token", "nodes must be independent"]);
 }
 
-/// Makes `replica` one of `primary`'s.
+/// Makes `replica` a replica of `primary`, and waits until it is.
 fn follow(replica: &Server, primary: &Server) {
     primary.cli(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
     replica.cli(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
@@ -56,8 +56,8 @@ fn a_replica_of_another_node_is_no_node_of_its_own() {
     follow(&nodes[1], &nodes[0]);
     refused(&[&nodes[0].url(), &nodes[1].url(), &late(&nodes[2])], &[&nodes[0].url(), &nodes[1].url(), "replica"]);
     eventually("what was granted is given back", || nodes[0].cli(&["EXISTS", "job"]) == "0");
-    // With these two alone the replica's vote decides, before the other has said who it is; on a busy machine the 5 ms
-    // may be more than rlock waits.
+    // With these two alone the replica's vote decides before the other server has said what it is. On a busy machine the
+    // 5 ms may be more than rlock waits.
     let pair = [slow(&nodes[0], Duration::from_millis(5)), nodes[1].url()].join(",");
     let run = || rlock("job").node(&pair).args(["--restart-guard", "off", "-n"]).command(["echo", "ran"]).printed(&[]);
     assert!((0..10).any(|_| run().exited_with(78)));

@@ -1,4 +1,4 @@
-//! `inspect`: who holds what, for people and for programs, and nothing changed by looking.
+//! `inspect`: it shows holders and waiters, for people and for programs, and changes nothing.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn holder(server: &Server, key: &str) -> Running {
     rlock(key).on(server).args(["--note", "see wiki"]).hold("echo ready; read line; true")
 }
 
-/// The array that `--json` prints.
+/// Returns the array that `--json` prints.
 fn seen(node: &str, words: &[&str], code: i32) -> Vec<Value> {
     let finished = inspect(node).args(["--json"]).args(words).finish().code(code);
     serde_json::from_str(&finished.stdout.join("\n")).expect("an array")
@@ -125,7 +125,7 @@ fn votes_are_told_by_node_and_no_majority_is_69() {
     assert_eq!(lock["votes"]["held"], 2);
     assert!(lock["nodes"][2]["error"].as_str().is_some_and(|error| error.contains("no answer")), "{lock}");
     assert_eq!(keys(&nodes, &["j*"]), ["job"]);
-    // A node that hangs costs its time once, and not for each lock.
+    // A node that hangs costs one node timeout, not one for each lock.
     for number in 0..100 {
         servers[0].cli(&["SET", &format!("other-{number}"), "x"]);
     }
@@ -210,7 +210,7 @@ fn those_who_wait_are_shown_in_their_order() {
             eventually("it stands in line", || server.cli(&["ZCARD", QUEUE]) == number);
         }
     }
-    // Each node has forgotten another one.
+    // Each node has forgotten a different lock.
     for (server, rank) in servers.iter().zip(["0", "1", "2"]) {
         server.cli(&["ZREMRANGEBYRANK", QUEUE, rank, rank]);
     }
@@ -229,7 +229,7 @@ fn those_who_wait_are_shown_in_their_order() {
         assert!(table[at + 1 + place].contains(&format!("{}. ", place + 1)), "{table:?}");
         assert!(table[at + 1 + place].contains(&format!("pid {pid}, for ")), "{table:?}");
     }
-    // Of several locks only how many wait.
+    // For several locks only the number of waiters is shown.
     let table = inspect(&nodes).args(["job", "other"]).finish().code(0).silent().stdout;
     assert_eq!(table.last().map(String::as_str), Some("job: 3 wait"), "{table:?}");
 }

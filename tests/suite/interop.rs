@@ -1,5 +1,5 @@
-//! rlock and clients that nobody here wrote, on the same servers: each excludes the other, and neither ends what the
-//! other holds. The clients are in `tests/interop`.
+//! rlock and clients of other projects on the same servers: each excludes the other, and neither releases a lock of the other.
+//! The clients are in `tests/interop`.
 
 use nix::sys::signal::Signal;
 
@@ -14,8 +14,8 @@ fn ours(nodes: &Nodes) -> Rlock {
     rlock(KEY).on_all(nodes)
 }
 
-/// What stands at the key, node by node. A Redlock client is content with a majority, and its last words to the others
-/// may still be on their way: these are waited for.
+/// Waits until the values at the key are right on all nodes, and returns them. A Redlock client returns once it has a majority, while
+/// its requests to the other nodes may still be on their way.
 fn votes(nodes: &Nodes, what: &str, are_right: impl Fn(&str) -> bool) -> Vec<String> {
     let mut values = Vec::new();
     eventually(what, || {
@@ -74,7 +74,7 @@ fn a_lock_that_we_lost_to_them_is_not_touched(library: &str, count: usize) {
     let holder = ours(&nodes).args(["--ttl", "1s"]).hold(COMMAND);
     holder.signal(Signal::SIGSTOP);
     eventually("it passes on", || client.acquires(KEY, 60_000));
-    // A majority is enough for them; what we had of the rest runs out.
+    // A majority is enough for them; the keys of rlock on the other nodes expire.
     let values = votes(&nodes, "none is ours", |value| !value.contains("\"pid\":"));
     assert!(values.iter().filter(|value| !value.is_empty()).count() > count / 2, "{values:?}");
     holder.signal(Signal::SIGCONT);

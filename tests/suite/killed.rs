@@ -1,4 +1,4 @@
-//! rlock killed with SIGKILL: its guard gives the lock back once the command is dead, long before the lease ends.
+//! rlock killed with SIGKILL: its guard releases the lock once the command is dead, long before the lease ends.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use crate::support::{
 /// Far less than the lease, and enough on a machine whose cores are all busy with other tests.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Prints what it and its child are, and then sleeps in both; TERM ends neither.
+/// A script that prints its own pid and its child's, and then sleeps in both. TERM ends neither.
 const STUBBORN: &str = "trap '' TERM; sleep 60 & echo child $!; echo self $$; echo ready; wait; sleep 60";
 
-/// A holder with a long lease, and its command's processes.
+/// Starts a holder with a long lease, and returns it with the processes of its command.
 fn holder(job: Rlock) -> (Running, [i32; 2]) {
     let job = job.args(["--ttl", "5m"]).hold(STUBBORN);
     let pids = job.seen_pids(&["child", "self"]);
@@ -88,7 +88,7 @@ fn the_release_is_told_by_its_environment_and_only_what_it_needs() {
     let server = Server::tcp(&["--requirepass", "hunter2"]);
     let url = format!("redis://:hunter2@127.0.0.1:{}", server.port());
     let keys = || rlock_words(["inspect", "--key", "p:job"]).node(&url).finish();
-    // Neither a variable of the user's nor the lock around this one may keep it from its work.
+    // Neither a variable of the user nor the lock around this one may keep the guard from its work.
     let held = "other=5ae7c1be-3e1a-4a44-8c5a-0d3b6b3cbb4f";
     let job =
         rlock("job").args(["--prefix", "p:"]).env("RLOCK_NODE", &url).env("RLOCK_QUIET", "1").env("RLOCK_HELD", held);
@@ -128,7 +128,7 @@ fn a_server_that_is_gone_is_tried_once() {
     let mut server = Server::start();
     let (job, _) = holder(rlock("job").on(&server).stdin(Stdio::null()));
     let guard = guard_of(job.pid());
-    // rlock itself is not to notice.
+    // rlock itself must not notice.
     job.signal(Signal::SIGSTOP);
     server.crash();
     job.signal(Signal::SIGKILL);

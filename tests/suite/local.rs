@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::support::{Running, alive, eventually, rlock, rlock_words};
 
-/// A directory of locks.
+/// A directory with locks.
 pub(crate) struct Place {
     pub(crate) dir: TempDir,
 }
@@ -60,7 +60,7 @@ fn a_waiter_gets_it_next() {
 }
 
 #[test]
-fn whoever_waits_sees_it_given_back_and_does_not_look_for_it_by_and_by() {
+fn a_waiter_is_woken_by_the_release_and_does_not_poll() {
     let place = Place::new();
     let mut gaps: Vec<Duration> = (0..20)
         .map(|_| {
@@ -77,12 +77,12 @@ fn whoever_waits_sees_it_given_back_and_does_not_look_for_it_by_and_by() {
         })
         .collect();
     gaps.sort_unstable();
-    // Who looks every 100 to 250 ms finds it after some 90.
+    // A waiter that polled every 100 to 250 ms would find it after some 90 ms.
     assert!(gaps[gaps.len() / 2] < Duration::from_millis(45), "{gaps:?}");
 }
 
 #[test]
-fn a_lock_whose_file_nobody_deleted_passes_on_too() {
+fn a_lock_whose_file_was_not_deleted_passes_on_too() {
     let place = Place::new();
     let holder = place.hold("echo ready; read line; true");
     let mut waiter = rlock("job").node(&place.url()).args(["-v", "--", "echo", "mine"]).spawn();
@@ -94,7 +94,7 @@ fn a_lock_whose_file_nobody_deleted_passes_on_too() {
 }
 
 #[test]
-fn of_many_who_wait_each_gets_it_once() {
+fn each_of_many_waiters_gets_the_lock_once() {
     let place = Place::new();
     let log = place.dir.path().join("log");
     let script = format!("echo begin >> {0}; sleep 0.01; echo end >> {0}", log.display());

@@ -1,4 +1,4 @@
-//! A lock that is lost while it is held: the command is dead before anybody else can have it, and rlock says why.
+//! A lock that is lost while it is held: the command is dead before another client can hold it, and rlock says why.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use crate::support::{Finished, Running, Server, alive, eventually, rlock};
 
 const TTL: Duration = Duration::from_secs(3);
 
-/// Prints what it and its child are, and then sleeps in both; TERM ends neither.
+/// A script that prints its own pid and its child's, and then sleeps in both. TERM ends neither.
 const STUBBORN: &str = "trap '' TERM; sleep 60 & echo child $!; echo self $$; echo ready; wait; sleep 60";
 
-/// Ends when it gets TERM, and says so.
+/// A script that ends on TERM, and prints that.
 const OBEDIENT: &str = "trap 'echo terminated; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
 
 struct Job {
@@ -28,7 +28,7 @@ fn stubborn(server: &Server, options: &[&str]) -> Job {
 }
 
 impl Job {
-    /// Waits for the end; by then no process of the command may be left.
+    /// Waits for the end, and checks that no process of the command is left by then.
     fn lost(self) -> Finished {
         let finished = self.rlock.finish().code(79);
         for pid in self.processes {
@@ -109,7 +109,7 @@ fn a_lock_that_passed_on_while_the_server_was_away_is_not_taken_back() {
     let mut server = Server::start();
     let job = stubborn(&server, &["--ttl", "6s"]);
     server.crash();
-    // Nobody but the new owner sees the server between its start and this write: rlock is stopped meanwhile.
+    // rlock is stopped meanwhile, so that it cannot reach the server between its start and this write.
     job.rlock.signal(Signal::SIGSTOP);
     server.come_back();
     server.cli(&["SET", "job", "new owner"]);

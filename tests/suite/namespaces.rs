@@ -1,4 +1,4 @@
-//! PID namespaces: rlock as their first process, /proc of another one, and numbers of processes that are given away again.
+//! PID namespaces: rlock as the first process, /proc of another namespace, and pids that are reused.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -11,7 +11,7 @@ use crate::support::{
     NOBODY, RLOCK, Rooted, Server, alive, children, eventually, guard_of, parent, rlock, signal, skipped,
 };
 
-/// `rlock run --key job --node NODE`.
+/// Returns the words of `rlock run --key job --node NODE`.
 fn run(server: &Server) -> Vec<String> {
     let url = server.url();
     [RLOCK, "run", "--key", "job", "--node", &url].map(str::to_owned).to_vec()
@@ -56,10 +56,10 @@ fn rlock_as_the_first_process_reaps_orphans_while_it_waits() {
     let waiting = inside.args(["sh", "-c", script]).arg(&gate).args(run(&server)).args(["--", "echo", "ran"]);
     let waiting = waiting.stdout(Stdio::piped()).spawn().expect("unshare");
     let first = || children(*children(waiting.id().cast_signed()).first()?).first().copied();
-    // The shell that started the orphans has ended too, and so has no zombie of its own.
+    // The shell that started the orphans has ended and is reaped too.
     eventually("it waits, with its guard and its orphans", || first().is_some_and(|rlock| children(rlock).len() == 11));
     let rlock = first().expect("rlock");
-    // A line for each; read to the end of file by those that open it last.
+    // One line for each. Those that open it last read the end of file.
     let mut gate = std::fs::OpenOptions::new().write(true).open(&gate).expect("the FIFO");
     gate.write_all(&[b'\n'; 10]).expect("room for ten lines");
     eventually("the orphans are reaped", || children(rlock).len() == 1);
@@ -87,8 +87,8 @@ fn a_guard_that_cannot_see_processes_any_more_ends_with_the_group_and_gives_noth
     running.wait().expect("its end");
 }
 
-/// Run by root as the first process of a namespace. The outer rlock, of another user, is killed while a nested command runs
-/// that its guard may not kill. Then the number of the dead leader is given to a process that the guard may kill.
+/// A script that root runs as the first process of a namespace. The outer rlock, of another user, is killed while a nested command
+/// runs that its guard may not kill. Then the pid of the dead leader goes to a process that the guard may kill.
 const REUSE: &str = r#"
     rlock=$1 rooted=$2 dir=$3
     as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
@@ -138,7 +138,7 @@ fn an_orphaned_guard_leaves_a_process_alone_that_got_a_number_of_its_command() {
     assert_eq!(text(&output.stdout), wanted, "{}", text(&output.stderr));
 }
 
-/// What only root can kill is the witness: the lock must not pass on while it runs.
+/// The witness is a process that only root can kill: the lock must not pass on while it runs.
 #[test]
 fn the_lock_is_kept_while_a_nested_command_lives_whose_rlock_died_with_ours() {
     let Some(rooted) = Rooted::make(RLOCK) else { return };
@@ -153,7 +153,7 @@ fn the_lock_is_kept_while_a_nested_command_lives_whose_rlock_died_with_ours() {
     let guard = guard_of(outer.pid());
     outer.signal(Signal::SIGKILL);
     eventually("the nested rlock is dead", || !alive(leader));
-    // The guard of the outer rlock has looked several times.
+    // The guard of the outer rlock must have looked several times.
     let reads = || {
         let io = std::fs::read_to_string(format!("/proc/{guard}/io")).unwrap_or_default();
         io.lines().find_map(|line| line.strip_prefix("syscr: ")?.parse::<u64>().ok())

@@ -15,10 +15,10 @@ use tempfile::TempDir;
 
 use crate::support::{Nodes, RLOCK, Running, Server, alive, eventually, rlock, signal};
 
-/// Milliseconds, on a machine whose cores are all busy with other tests.
+/// Some milliseconds, on a machine whose cores are all busy with other tests.
 const MOMENT: Duration = Duration::from_millis(400);
 
-/// Says who it is, and goes on until it is killed, for a minute at most; TERM does not end it.
+/// A script that prints its pid, and runs until it is killed, for a minute at most. TERM does not end it.
 const STUBBORN: &str = "trap \"\" TERM; echo work $$; for i in $(seq 6000); do sleep 0.01; done";
 
 fn local() -> (TempDir, String) {
@@ -27,7 +27,7 @@ fn local() -> (TempDir, String) {
     (dir, node)
 }
 
-/// A process that is stopped, and goes on when the test is over.
+/// A process that is stopped, and continues on drop.
 struct Stopped(i32);
 
 impl Stopped {
@@ -43,12 +43,12 @@ impl Drop for Stopped {
     }
 }
 
-/// Lets the command go on that reads a line.
+/// Continues a command that reads a line.
 fn go(job: &mut Running) {
     job.stdin.as_mut().expect("a pipe").write_all(b"go\n").expect("a reader");
 }
 
-/// `rlock run -k job OPTIONS -- sh -c SCRIPT` as a word of a shell script in double quotes.
+/// Returns `rlock run -k job OPTIONS -- sh -c SCRIPT` for a shell script, with the inner script in quotes.
 fn nested(options: &str, script: &str) -> String {
     format!("{RLOCK} run -k job {options} -- sh -c '{script}'")
 }
@@ -127,7 +127,7 @@ fn a_majority_says_that_the_lock_is_held_above_though_a_node_lacks_it() {
     nodes.become_clean();
 }
 
-/// A nested run in a session of its own, which the outer rlock can see by its connection only.
+/// Starts a nested run in a session of its own, which the outer rlock knows by its connection only.
 fn apart(server: &Server, options: &[&str], run: &str) -> (Running, i32) {
     let script = format!("setsid {} & echo ready; read x; exit 5", nested(run, STUBBORN));
     let mut job = rlock("job").on(server).args(options).stdin(Stdio::piped()).args(["-c", &script]).spawn();

@@ -48,7 +48,7 @@ fn a_waiter_backs_off_from_a_node_that_is_gone_and_notices_when_it_is_back() {
     let mut server = Server::start();
     server.crash();
     let begin = Instant::now();
-    // Without backing off there is a try every 45 ms or so.
+    // Without a backoff there would be a try every 45 ms or so.
     let mut waiter = rlock("job").on(&server).args(["--ttl", "3s", "-v", "--", "echo", "ran"]).spawn();
     for _ in 0..7 {
         waiter.wait_until_told("trying again");
@@ -57,14 +57,14 @@ fn a_waiter_backs_off_from_a_node_that_is_gone_and_notices_when_it_is_back() {
     server.come_back();
     let begin = Instant::now();
     waiter.finish().code(0).printed(&["ran"]);
-    // A try every two seconds, of which one may meet the server while it starts.
+    // There is a try every two seconds, and one may meet the server while it starts.
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
 }
 
 #[test]
 fn a_name_whose_first_address_leads_nowhere_costs_a_moment() {
     let server = Server::tcp(&["--bind", "127.0.0.3"]);
-    // The queue of this one is full, and the kernel drops what else comes.
+    // The backlog of this listener is full, and the kernel drops further connections.
     let hole = TcpListener::bind(("127.0.0.2", server.port())).expect("the same port");
     listen(&hole, Backlog::new(0).expect("a backlog")).expect("a queue");
     let address = hole.local_addr().expect("its address");
@@ -89,7 +89,7 @@ fn a_name_whose_first_address_leads_nowhere_costs_a_moment() {
 
 #[test]
 fn the_default_node_names_the_alternative() {
-    // In a network of its own nothing can be listening at the default address.
+    // In a network namespace no server can listen on the default address.
     let script = format!("{RLOCK} run -n --key job -- true");
     let output = std::process::Command::new("unshare")
         .args(["-rn", "sh", "-c", &format!("ip link set lo up; {script}")])
@@ -174,7 +174,7 @@ fn a_waiter_leaves_a_connection_that_went_silent() {
     let url = format!("redis://{}", listener.local_addr().expect("its address"));
     let port = server.port();
     std::thread::spawn(move || {
-        // The first connection is a black hole, as after a firewall has forgotten it; the others lead to the server.
+        // The first connection is a black hole, as if a firewall had forgotten it. The others lead to the server.
         let _hole = listener.accept();
         while let Ok((mut client, _)) = listener.accept() {
             let mut server = std::net::TcpStream::connect(("127.0.0.1", port)).expect("the server");

@@ -1,4 +1,4 @@
-//! Where `local` locks live, and which directories and files are believed.
+//! Directories of `local` locks: where they are, and which directories and files are trusted.
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -16,14 +16,14 @@ use crate::support::{Finished, RLOCK, rlock, skipped};
 /// A user that is not root.
 const NOBODY: u32 = 65534;
 
-/// Less than the ten seconds for which a node that cannot be reached is tried.
+/// Less than the ten seconds for which rlock retries a node that it cannot reach.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
 fn try_lock(place: &Path) -> Finished {
     rlock("job").node(&format!("local:{}", place.display())).args(["-n"]).sh("echo ran")
 }
 
-/// Runs `script` as root with mounts of its own; `$RLOCK` is the binary, wherever that stands and whatever is mounted over it.
+/// Runs `script` as root with mounts of its own. `$RLOCK` is the binary, even if something is mounted over its directory.
 fn with_own_mounts(script: &str) -> Output {
     let script = &format!("exec 9<\"$RLOCK\"; RLOCK=/proc/self/fd/9; {script}");
     let which = if Uid::effective().is_root() { "-m" } else { "-rm" };
@@ -205,7 +205,7 @@ fn a_fence_counter_that_cannot_be_one_is_named_and_left_alone() {
         assert_eq!(std::fs::read_to_string(&counter).expect("the counter"), content);
         assert_eq!(place.files(), [""; 0]);
     }
-    // A large one is not read.
+    // A large file is not read.
     std::fs::File::create(&counter).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
     try_lock(place.dir.path()).code(78).said(&[".fence"]).within(AT_ONCE);
     std::fs::write(&counter, "\0\0\0\0").expect("what a crash leaves");
@@ -213,7 +213,7 @@ fn a_fence_counter_that_cannot_be_one_is_named_and_left_alone() {
 }
 
 #[test]
-fn a_counter_that_a_stopped_process_keeps_stops_nobody_unless_a_fence_could_fall() {
+fn a_counter_that_a_stopped_process_keeps_stops_a_client_only_if_a_fence_could_fall() {
     let place = Place::new();
     let fence = || rlock("job").node(&place.url()).args(["-n"]).sh("echo $RLOCK_FENCE");
     let first: u64 = fence().code(0).stdout[0].parse().expect("a number");
@@ -222,7 +222,7 @@ fn a_counter_that_a_stopped_process_keeps_stops_nobody_unless_a_fence_could_fall
     counter.lock().expect("its lock");
     let second: u64 = fence().code(0).stdout[0].parse().expect("a number");
     assert!(second > first);
-    // Of a host whose clock was ahead.
+    // From a host whose clock was ahead.
     counter.write_all(format!("{}\n", 1u64 << 51).as_bytes()).expect("the counter");
     fence().code(69).printed(&[]).said(&[".fence", "the clock is behind it"]);
     counter.unlock().expect("its lock");
@@ -236,7 +236,7 @@ fn a_full_disk_is_78_at_once_and_leaves_nothing() {
     let begin = Instant::now();
     refused(&with_own_mounts(&no_inodes), &["job", "/mnt/job.lock", "No space left", "make room"]);
     assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
-    // No room for the counter, then, once that is there, none for the holder's name.
+    // First there is no room for the counter; once that is stored, there is none for the holder's name.
     let fill = "dd if=/dev/zero of=/mnt/x bs=4k count=99 2>/dev/null";
     let on_small = "mount -t tmpfs -o size=16k,mode=700 none /mnt";
     let no_room =

@@ -11,7 +11,7 @@ use crate::support::{Rlock, Running, Server, eventually, rlock};
 
 const QUEUE: &str = "rlock:queue:{job}:job";
 
-/// The lock `job` on all of `servers`.
+/// Returns `rlock run` for the lock `job` on all of `servers`, to be completed.
 fn job(servers: &[Server]) -> Rlock {
     let urls = servers.iter().map(Server::url).collect::<Vec<_>>().join(",");
     rlock("job").node(&urls).args(["--restart-guard", "off"])
@@ -21,8 +21,8 @@ fn hold(servers: &[Server]) -> Running {
     job(servers).hold("echo ready; read line; true")
 }
 
-/// Starts a waiter that appends `name` to the list `ran` of the first server once it is let in, and waits until it stands
-/// in the queue of every server.
+/// Starts a waiter, and waits until it is in the queue of every server. Once it has the lock, it appends `name` to the list `ran`
+/// of the first server.
 fn queued(servers: &[Server], options: &[&str], name: &str) -> Running {
     let before = servers[0].cli(&["ZCARD", QUEUE]);
     let script = format!("redis-cli -s {} rpush ran {name} >/dev/null", servers[0].socket().display());
@@ -48,7 +48,7 @@ fn nothing_is_left(servers: &[Server]) {
     }
 }
 
-/// Lets the holder go, and all waiters run to their end.
+/// Ends the holder, and waits until all waiters have run.
 fn all_run(holder: Running, waiters: Vec<Running>) {
     holder.finish().code(0);
     all_run_of(waiters);
@@ -64,7 +64,7 @@ fn servers(count: usize) -> Vec<Server> {
     (0..count).map(|_| Server::start()).collect()
 }
 
-/// The members of the queue, the first first.
+/// Returns the members of the queue in their order.
 fn line(server: &Server) -> Vec<String> {
     server.cli(&["ZRANGE", QUEUE, "0", "-1"]).lines().map(str::to_owned).collect()
 }

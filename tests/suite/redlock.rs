@@ -1,5 +1,5 @@
-//! A lock on a majority of several nodes: taking it and giving it back, whatever the rest of the nodes do. What other
-//! libraries are known to get wrong here is named with the test that would show it.
+//! A lock on a majority of several nodes: acquire and release, whatever the other nodes do. Where another library is known to get
+//! a case wrong, its test names the library.
 
 use std::collections::HashSet;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 
 use crate::support::{LOADS_SLOWLY, Nodes, RLOCK, Running, Server, eventually, far, rlock, slow};
 
-/// The nodes as two sorts of clients see them: to each, the half that is near to the other is far.
+/// Returns the addresses for two groups of clients: the half of the nodes that is near to one group is far from the other.
 fn both_views(nodes: &Nodes) -> [String; 2] {
     let (first, second) = nodes.split_at(nodes.len() / 2);
     [(first, second), (second, first)].map(|(near, away)| {
@@ -18,9 +18,9 @@ fn both_views(nodes: &Nodes) -> [String; 2] {
     })
 }
 
-/// node-redlock: of two who get half of the votes each, neither gives way.
+/// node-redlock: if two clients get half of the votes each, neither gives way.
 #[test]
-fn those_who_tie_on_an_even_number_of_nodes_all_get_their_turn() {
+fn clients_that_tie_on_an_even_number_of_nodes_all_get_their_turn() {
     for count in [2, 4] {
         let nodes = Nodes::tcp(count);
         let views = both_views(&nodes);
@@ -37,16 +37,16 @@ fn those_who_tie_on_an_even_number_of_nodes_all_get_their_turn() {
 }
 
 #[test]
-fn of_those_who_do_not_wait_one_wins() {
+fn one_of_several_clients_that_do_not_wait_wins() {
     for count in [2, 3, 4] {
         let nodes = Nodes::tcp(count);
         let views = both_views(&nodes);
         let words = ["--restart-guard", "off", "-n", "-c", "echo won; read line"];
-        // Ties are tried again for a node timeout, of which a busy machine may leave none of them its share.
+        // After a tie clients retry for one node timeout, which may be too short for all of them on a busy machine.
         let time = ["--ttl", "2m", "--node-timeout", "10s"];
         let start = |view: &String| rlock("job").node(view).args(time).args(words).stdin(Stdio::piped()).spawn();
         let mut all: Vec<Running> = views.iter().cycle().take(8).map(start).collect();
-        // A winner stays until its stdin is closed, which `finish` does.
+        // A winner runs until `finish` closes its stdin.
         eventually("all others have ended", || all.iter_mut().map(Running::is_running).filter(|is| *is).count() <= 1);
         let won = all.into_iter().map(Running::finish).filter(|end| end.stdout == ["won"]).count();
         assert_eq!(won, 1, "of {count} nodes");
@@ -54,7 +54,7 @@ fn of_those_who_do_not_wait_one_wins() {
     }
 }
 
-/// Half of an even number of nodes is no majority, so who has it is no holder, however late the other half answers.
+/// Half of an even number of nodes is no majority: a client with half of the votes is no holder, however late the others answer.
 #[test]
 fn half_of_the_nodes_is_not_taken_for_a_majority_before_the_rest_has_answered() {
     let nodes = Nodes::tcp(4);
@@ -77,7 +77,7 @@ fn nodes_that_were_not_waited_for_are_not_called_unreachable() {
     run.printed(&[]).said(&["busy: too few votes are free: held by a client that is not rlock"]);
 }
 
-/// Masks of five nodes, each with a key of its own that a foreign client has set on the nodes of the mask.
+/// Returns masks of five nodes, each with a key that a foreign client has set on the nodes of the mask.
 #[test]
 fn whatever_nodes_others_hold_the_majority_decides() {
     let nodes = Nodes::start(5);
@@ -104,7 +104,7 @@ fn whatever_nodes_others_hold_the_majority_decides() {
     }
 }
 
-/// rslock, node-redlock, Redisson: answers that come too late are counted, or the keys that they speak of stay.
+/// rslock, node-redlock, Redisson: late grants are counted, or their keys stay.
 #[test]
 fn grants_that_come_too_late_are_no_grants_and_leave_nothing() {
     let nodes = Nodes::tcp(3);
@@ -118,7 +118,7 @@ fn grants_that_come_too_late_are_no_grants_and_leave_nothing() {
     }
 }
 
-/// The same for one who was held up himself until the lease was over.
+/// The same for a client that was itself stopped until the lease was over.
 #[test]
 fn a_lease_that_ended_while_rlock_stood_still_is_not_taken() {
     let nodes = Nodes::tcp(3);
@@ -142,11 +142,11 @@ fn every_attempt_has_a_token_of_its_own() {
     let seen = nodes[2].monitored(|| {
         rlock("job").on_all(&nodes).args(["--wait", "2", "-q"]).command(["true"]).code(75);
     });
-    // What is set has details behind its token.
+    // The value has details behind its token.
     let tokens: Vec<&str> = seen.iter().filter_map(|line| Some(&line[line.find(" {\\\"host")? - 36..][..36])).collect();
     let distinct: HashSet<&str> = tokens.iter().copied().collect();
     assert!(tokens.len() > 3 && distinct.len() == tokens.len(), "{tokens:?}");
-    // And what was set is released before the next attempt: two requests for each. With the last token the queue is left.
+    // Each attempt sends two requests, since its keys are released before the next one. The last release leaves the queue.
     for token in &distinct {
         let count = seen.iter().filter(|line| line.contains(token)).count();
         let leaves = usize::from(count == 3 && tokens.last() == Some(token));
@@ -165,7 +165,7 @@ fn a_majority_that_hangs_is_69_in_time_and_clean_when_it_wakes() {
     let waited = rlock("job").on_all(&nodes).args(["--wait", "2", "--ttl", "60s"]).command(["true"]).code(69);
     assert!(waited.took >= Duration::from_millis(1990) && waited.took < Duration::from_secs(3));
     nodes[1..].iter().for_each(Server::thaw);
-    // What was set is undone by what was written behind it.
+    // The release that was written behind the SET undoes it.
     for server in &nodes[1..] {
         eventually("both have run", || server.cli(&["INFO", "commandstats"]).contains("cmdstat_del:calls="));
     }
@@ -220,7 +220,7 @@ fn a_node_that_cannot_grant_for_the_moment_is_one_vote_missing() {
         runs(&nodes, "LOADING");
         assert!(nodes[2].cli(&["PING"]).starts_with("LOADING"), "still");
     }
-    // Two more renewals for who holds meanwhile.
+    // Two more renewals for the holder meanwhile.
     nodes[0].wait_until_asked(3);
     drop(holder.stdin.take());
     holder.finish().code(0).silent();
@@ -229,7 +229,7 @@ fn a_node_that_cannot_grant_for_the_moment_is_one_vote_missing() {
 #[test]
 fn a_hung_node_costs_the_end_less_than_a_tenth_of_a_second() {
     let nodes = Nodes::start(5);
-    // The best of a few: what is measured is not how busy this machine is.
+    // The best of a few, so that the load of this machine is not what is measured.
     let best = (0..5).map(|_| {
         let holder = rlock("job")
             .on_all(&nodes)
@@ -252,8 +252,8 @@ fn a_hung_node_costs_the_end_less_than_a_tenth_of_a_second() {
     assert!(best < Duration::from_millis(100), "{best:?}");
 }
 
-/// The addresses of three nodes, of which those before `count` refuse the password; the last answers so late that every
-/// refusal is heard before there is a majority.
+/// Returns the addresses of three nodes, of which the first `count` refuse the password. The last answers so late that every refusal
+/// arrives before there is a majority.
 fn refusing(nodes: &Nodes, count: usize) -> String {
     let url = |(index, node): (usize, &Server)| {
         let refuses = index < count;
@@ -272,7 +272,7 @@ fn a_minority_that_refuses_us_is_a_missing_vote_and_one_warning() {
     run().command(["echo", "ran"]).code(0).printed(&["ran"]).said(&told).never_said("hunter");
     run().args(["-q"]).command(["echo", "ran"]).code(0).printed(&["ran"]).silent();
     eventually("all is given back", || nodes[1..].iter().all(|node| node.cli(&["EXISTS", "job"]) == "0"));
-    // One that waits is told once, however often it asks.
+    // A waiter is told once, however often it asks.
     nodes[1..].iter().for_each(|node| drop(node.cli(&["SET", "job", "theirs"])));
     let busy = run().args(["--wait", "1"]).command(["echo", "ran"]).code(75).printed(&[]);
     assert_eq!(busy.stderr.matches("its vote is missing").count(), 1, "{}", busy.stderr);
@@ -311,7 +311,7 @@ fn a_node_that_begins_to_refuse_us_while_the_lock_is_held_is_one_warning() {
     nodes[1].cli(&["CONFIG", "SET", "requirepass", "hunter2"]);
     nodes[1].cli(&["--pass", "hunter2", "--no-auth-warning", "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     holder.wait_until_told("its vote is missing");
-    // The others go on renewing.
+    // The holder renews on the others.
     nodes[0].wait_until_asked(3);
     drop(holder.stdin.take());
     let ended = holder.finish().code(0).printed(&["ready", "done"]);

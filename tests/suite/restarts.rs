@@ -1,4 +1,4 @@
-//! The restart guard: a node that restarted has perhaps forgotten locks, and grants none until they would be over.
+//! The restart guard: a node that restarted may have forgotten locks, and grants none until their leases would be over.
 //!
 //! All servers here have just been started.
 
@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 
 use crate::support::{Finished, Nodes, Server, eventually, rlock, slow};
 
-/// Lines about restarted nodes.
+/// Returns the number of lines about restarted nodes.
 fn told_of_restarts(finished: &Finished) -> usize {
     finished.stderr.lines().filter(|line| line.contains("restarted")).count()
 }
@@ -25,19 +25,19 @@ fn fresh_nodes_grant_nothing_and_say_when_they_will() {
 }
 
 #[test]
-fn who_waits_is_told_once_and_gets_it_when_the_nodes_count() {
+fn a_waiter_is_told_once_and_gets_the_lock_when_the_nodes_count() {
     let nodes = Nodes::start(3);
     let run = rlock("job").node(&nodes.url()).args(["--restart-guard", "1s"]).command(["echo", "ran"]).code(0);
     assert!(run.took > Duration::from_millis(500), "{:?}", run.took);
     assert_eq!((told_of_restarts(&run), run.stdout), (1, vec!["ran".to_owned()]));
 }
 
-/// Nothing can be taken for half a minute, so nobody's place is what blocks the others.
+/// No node can grant the lock for a while, so no waiter's place is what blocks the others.
 #[test]
-fn those_who_wait_for_nodes_to_count_keep_their_places_and_do_not_storm() {
+fn waiters_for_nodes_to_count_keep_their_places_and_do_not_storm() {
     let nodes = Nodes::start(3);
     rlock("job").node(&nodes.url()).args(["--restart-guard", "1s", "-q"]).command(["true"]).code(0);
-    // Only the third counts: there the first has its turn.
+    // Only the third node counts: there the first waiter has its turn.
     let mut nodes = nodes;
     for node in &mut nodes[..2] {
         node.crash();
@@ -78,7 +78,7 @@ fn a_holder_with_a_longer_lease_makes_the_guard_longer() {
     let value =
         r#"5ae7c1be-3e1a-4a44-8c5a-0d3b6b3cbb4f {"host":"web1","pid":7,"user":"u","cmd":"c","ttl":600000,"n":3,"v":1}"#;
     nodes[0].cli(&["SET", "job", value, "PX", "60000"]);
-    // The holder is heard before the other two decide.
+    // The reply about the holder arrives before the other two nodes decide.
     let [second, third] = [&nodes[1], &nodes[2]].map(|node| slow(node, Duration::from_millis(50)));
     let urls = [nodes[0].url(), second, third].join(",");
     let run = rlock("job").node(&urls).args(["--wait", "1"]).command(["echo", "ran"]).printed(&[]);
@@ -88,17 +88,17 @@ fn a_holder_with_a_longer_lease_makes_the_guard_longer() {
     assert_eq!(nodes[0].cli(&["GET", "job"]), value);
 }
 
-/// Three nodes, of which one that has the key came back empty and one was away when it was taken: without the guard two
-/// of three would grant the lock to another while it is held.
+/// Of three nodes, one with the key came back empty, and one was away at the acquisition: without the guard these two would grant
+/// the lock to another client while it is held.
 #[test]
-fn a_node_that_forgot_a_lock_helps_nobody_to_a_second_one() {
+fn a_node_that_forgot_a_lock_does_not_vote_for_a_second_holder() {
     let mut nodes = Nodes::start(3);
     nodes[2].crash();
     let holder = rlock("job").on_all(&nodes).args(["--ttl", "20s"]).stdin(Stdio::piped());
     let holder = holder.hold("echo ready; read line; echo done");
     let value = nodes[0].cli(&["GET", "job"]);
     eventually("both have it", || nodes[1].cli(&["GET", "job"]) == value);
-    // The holder is in no position to mend anything meanwhile.
+    // The holder cannot heal a node meanwhile.
     holder.signal(Signal::SIGSTOP);
     nodes[1].crash();
     nodes[1].come_back();
@@ -109,7 +109,7 @@ fn a_node_that_forgot_a_lock_helps_nobody_to_a_second_one() {
         assert!(run.exited_with(75) || run.exited_with(69), "{}", run.stderr);
     }
     assert_eq!(nodes.job(), [value.as_str(), "", ""]);
-    // Mended, or lost if it hears first from the node that forgot it: nobody else had it in either case.
+    // The lock is healed, or lost if the node that forgot it answers first. No other client had it in either case.
     holder.signal(Signal::SIGCONT);
     let finished = holder.finish();
     assert!(finished.exited_with(0) || finished.exited_with(79), "{}", finished.stderr);
@@ -152,7 +152,7 @@ fn a_node_that_forgot_a_lock_is_reminded_though_another_is_away() {
 #[test]
 fn a_restarted_minority_is_a_missing_vote_only() {
     let mut nodes = Nodes::start(3);
-    // Each of them has been up for long enough once this has run, and not only two.
+    // Once this has run, all three have been up for long enough, and not only two.
     for node in nodes.iter() {
         rlock("job").on(node).args(["--restart-guard", "1s", "-q"]).command(["true"]).code(0);
     }
@@ -178,7 +178,7 @@ fn a_node_that_may_not_say_is_told_of_once_and_refused_if_a_duration_was_given()
     run("off").command(["echo", "ran"]).code(0).printed(&["ran"]).silent();
     run("1s").command(["echo", "ran"]).code(77).printed(&[]).said(&["--restart-guard cannot see", "INFO"]);
     nodes.become_clean();
-    // A minority is a missing vote: with one more node away nothing is left that counts.
+    // The young node is a missing vote: with one more node away there is no majority.
     let [second, third] = [&nodes[1], &nodes[2]].map(|node| slow(node, Duration::from_millis(150)));
     let some = [urls.split(',').next().expect("an address"), &second, &third].join(",");
     let run = || rlock("job").node(&some).env("RLOCK_PASSWORD", "").args(["--restart-guard", "1s"]);

@@ -1,4 +1,4 @@
-//! The tests' own servers: a port that another program takes fails no test.
+//! Servers of the kit: a port that another program takes fails no test.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
@@ -7,7 +7,7 @@ use tokio::net::TcpSocket;
 
 use crate::support::{Port, Server, rlock};
 
-/// A lock can be taken on `server` over TCP, and no other server answers there.
+/// Checks that `server` grants a lock over TCP, and that no other server answers there.
 fn serves(server: &Server) {
     rlock("job").node(&server.tcp_url()).args(["-n"]).command(["true"]).code(0).silent();
     assert_eq!(server.cli(&["EXISTS", "rlock:fence:{job}:job"]), "1");
@@ -17,7 +17,7 @@ fn serves(server: &Server) {
 fn a_server_whose_port_is_taken_starts_on_another_one() {
     let port = Port::reserve().expect("a port");
     let taken = port.number();
-    // Like a redis-server, this listener sets SO_REUSEADDR, and it was sooner.
+    // This listener sets SO_REUSEADDR like a redis-server, and was there first.
     let stranger = TcpListener::bind((Ipv4Addr::UNSPECIFIED, taken)).expect("a listener");
     let ports = std::iter::once(Ok(port)).chain(Port::choices());
     let server = Server::on_first_free(ports, |port| vec!["--port".to_owned(), port.to_string()]);
@@ -31,7 +31,7 @@ fn a_server_that_is_down_keeps_its_port() {
     let mut server = Server::tcp(&[]);
     let port = server.port();
     server.crash();
-    // Without SO_REUSEADDR, as the kernel looks for a port for a connection.
+    // Without SO_REUSEADDR, as when the kernel looks for a port for a connection.
     let other = TcpSocket::new_v4().expect("a socket");
     let refused = other.bind((Ipv4Addr::LOCALHOST, port).into()).expect_err("the port is reserved");
     assert_eq!(refused.kind(), ErrorKind::AddrInUse);

@@ -1,4 +1,4 @@
-//! Signals to rlock reach the command's whole group, each time.
+//! Signals to rlock: each reaches the command's whole group.
 
 use std::time::{Duration, Instant};
 

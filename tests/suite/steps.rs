@@ -1,4 +1,4 @@
-//! A lock for work of several steps: `acquire`, `renew`, `release`, and `check` before what must not run without it.
+//! A lock for work of several steps: `acquire`, `renew`, `release`, and `check` before a step that needs the lock.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use nix::sys::signal::Signal;
 
 use crate::support::{Finished, RLOCK, Rlock, Server, eventually, rlock, rlock_words};
 
-/// `rlock VERB -k job`
+/// Returns `rlock VERB -k job`, to be completed.
 fn step(verb: &str, node: &str) -> Rlock {
     rlock_words([verb, "-k", "job"]).node(node)
 }
 
-/// The token of a lock that was taken for a minute.
+/// Acquires the lock for a minute, and returns its token.
 fn acquired(node: &str) -> String {
     step("acquire", node).args(["--ttl", "1m", "--restart-guard", "off"]).finish().code(0).silent().stdout.remove(0)
 }
@@ -119,13 +119,13 @@ fn check_needs_no_flags_inside_run_and_none_of_its_variables_choose_what_run_loc
     let rlock_bin = RLOCK;
     let script = format!("{rlock_bin} check --for 20s && {rlock_bin} check -k job && echo $RLOCK_KEY");
     rlock("job").on(&server).args(["--prefix", "p:"]).sh(&script).code(0).silent().printed(&["job"]);
-    // The token of one run is nothing to another.
+    // A token of one run is not valid for another.
     let script = format!("{rlock_bin} run -k other -c 'RLOCK_KEY=job {rlock_bin} check'");
     rlock("job").on(&server).sh(&script).code(1).said(&["not the holder's token"]);
 }
 
 #[test]
-fn run_refuses_a_lock_of_acquires_that_nobody_would_keep() {
+fn run_refuses_a_lock_of_acquire_that_no_process_would_renew() {
     let server = Server::start();
     let token = acquired(&server.url());
     let run = || rlock("job").on(&server).env("RLOCK_KEY", "job").env("RLOCK_TOKEN", &token);
@@ -211,7 +211,7 @@ fn a_token_that_is_not_the_holders_is_1_and_names_the_holder_on_several_nodes_to
         with(NOBODY, verb, &nodes).finish().code(1).said(&words);
     }
     with(&token, "check", &nodes).finish().code(0).silent();
-    // The holder is named though the first who answers is not one of its nodes.
+    // The holder is named though the first node that answers has no key.
     servers[0].cli(&["DEL", "job"]);
     for verb in ["check", "renew", "release"] {
         with(NOBODY, verb, &nodes).finish().code(1).said(&["not the holder's token: held by tester@"]);
@@ -243,7 +243,7 @@ fn a_minority_that_refuses_us_is_one_warning_and_a_majority_77() {
     servers[0].cli(&["CONFIG", "SET", "requirepass", "hunter2"]);
     for verb in ["check", "renew", "release"] {
         let told = with(&token, verb, &nodes).finish().code(0);
-        // Two that answer are enough for check, which does not wait for the third.
+        // Two replies are enough for check, which does not wait for the third.
         assert!(told.stderr.lines().count() <= 1 && (verb == "check" || !told.stderr.is_empty()), "{}", told.stderr);
         assert!(told.stderr.is_empty() || told.stderr.contains("its vote is missing"), "{}", told.stderr);
     }

@@ -13,23 +13,23 @@ const CTRL_Z: &str = "\x1a";
 
 const CTRL_BACKSLASH: &str = "\x1c";
 
-/// `rlock run` of a script in quotes.
+/// Returns `rlock run` of a script, in quotes.
 fn run(script: &str) -> String {
     assert!(!script.contains('\''));
     format!("rlock run -k job -- sh -c '{script}'")
 }
 
-/// Waits for [`Session::go`] without touching the terminal. Forks nothing: a shell whose child was stopped between vfork
-/// and exec can't be stopped itself, with or without rlock. A trap may interrupt it.
+/// Waits for [`Session::go`] without touching the terminal, and may be interrupted by a trap. It forks nothing: a shell whose child
+/// was stopped between vfork and exec cannot be stopped itself, with or without rlock.
 const UNTIL_GO: &str = "until read go < go; do :; done";
 
-/// Waits for the file `on`. For a shell with traps, which it runs late if the signal comes just before a `read`.
+/// Waits for the file `on`, in a shell with traps: a `read` would delay a trap whose signal comes just before it.
 const UNTIL_ON: &str = "until [ -e on ]; do sleep 0.01; done";
 
-/// Goes on being interrupted.
+/// Runs for ever, and can be interrupted.
 const FOR_EVER: &str = "while :; do sleep 0.01; done";
 
-/// A command that runs until it is told to go, and says `went on`; the pids of it and its rlock.
+/// Starts a command that runs until [`Session::go`] and then prints `went on`. Returns its pid and that of its rlock.
 fn start(shell: &mut Session, with_terminal: bool) -> (i32, i32) {
     let read = if with_terminal { "read x; " } else { "" };
     shell.line(&run(&format!("{read}echo pid $$; {UNTIL_GO}; echo went on")));
@@ -40,7 +40,7 @@ fn start(shell: &mut Session, with_terminal: bool) -> (i32, i32) {
     (command, parent(command))
 }
 
-/// Waits until the shell's list of jobs says `word`.
+/// Waits until the shell's list of jobs has `word`.
 #[track_caller]
 fn job_is(shell: &mut Session, word: &str) {
     eventually(word, || shell.answer("jobs -l").contains(word));
@@ -110,7 +110,7 @@ fn the_terminal_is_back_with_the_rest_of_the_job_however_the_command_ends() {
         (&"rlock run -k job -- /".to_owned(), false, 126),
     ] {
         let mut shell = Session::bash(RLOCK);
-        // In a script there is no shell that takes it by itself.
+        // In a script no shell takes the terminal by itself.
         let script = format!("{job}\necho code $?.\nread word; echo the word: $word");
         std::fs::write(shell.dir().join("script"), script).expect("a script");
         shell.line("bash script");
@@ -155,7 +155,7 @@ fn a_pager_and_an_editor_work() {
         shell.line("rlock run -k job -- vim -u NONE -i NONE -n text");
         shell.sees("line 20.");
         shell.press("ifirst \x1b");
-        // Here a key like any other: vim stops itself.
+        // In vim Ctrl-Z is a key like any other: vim stops itself.
         shell.press(CTRL_Z);
         shell.prompt();
         shell_has_the_terminal(&mut shell);

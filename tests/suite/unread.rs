@@ -1,4 +1,4 @@
-//! A stderr whose reader has stopped reading holds nothing up.
+//! A stderr that is not read: it blocks neither renewals nor the end.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -11,16 +11,15 @@ use crate::support::{RLOCK, Running, Server, Session, eventually, rlock, signal}
 
 const CTRL_S: &str = "\x13";
 
-/// Short, so that a terminal and a pipe are soon full of renewals; the guard and the server still get their turns on a busy
-/// machine.
+/// A short lease, so that a terminal and a pipe are soon full of renewals. It is long enough for guard and server on a busy machine.
 const SOON: [&str; 4] = ["--ttl", "2s", "--node-timeout", "300ms"];
 
-/// A key of which a line is long: each character is shown as several.
+/// A key that makes long lines: each character is shown as several.
 fn wordy() -> String {
     "\u{1}".repeat(1000)
 }
 
-/// Waits for so many renewals that a terminal, or a pipe and the queue before it, is full and a TTL more has passed.
+/// Waits for enough renewals to fill a terminal, or a pipe and the queue before it, and for one TTL more.
 fn wait_for_renewals(server: &Server) {
     server.wait_until_asked(13);
 }
@@ -60,7 +59,7 @@ fn a_pipe_that_is_not_read_stops_no_renewal_and_its_reader_learns_what_was_dropp
     assert_eq!(told, ["acquired", "running", "dropped"], "{events:?}");
 }
 
-/// A waiter at a terminal that is then stopped, and the lock's holder.
+/// Starts a holder, and a waiter at a terminal that is then stopped.
 fn waiter_at_a_frozen_terminal(server: &Server) -> (Session, Running) {
     let holder = rlock("job").on(server).hold("echo ready; read line; true");
     let words = ["rlock", "run", "-k", "job", "--", "sh", "-c", "echo > started; read line < go; exit 5"];

@@ -1,5 +1,5 @@
-//! A lock that is held on several nodes: what a minority of them may do is mended without the command's hearing of it,
-//! and what a majority does ends it.
+//! A lock that is held on several nodes: a loss on a minority of them is healed without an effect on the command, and a loss on a
+//! majority ends it.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ fn held(nodes: &Nodes, options: &[&str]) -> Running {
     holder
 }
 
-/// Nothing of what was done was seen by the command, or is left.
+/// Ends the holder, and checks that the command noticed nothing and that no key is left.
 fn undisturbed(holder: Running, nodes: &Nodes) {
     holder.finish().code(0).silent().printed(&["ready", "done"]);
     nodes.are_clean();
 }
 
-/// rslock: an extend that fails at some nodes deletes the lock at all of them.
+/// rslock: an extend that fails on some nodes deletes the lock on all of them.
 #[test]
 fn a_minority_that_fails_to_renew_changes_nothing() {
     let mut nodes = Nodes::start(5);
@@ -40,8 +40,8 @@ fn a_minority_that_fails_to_renew_changes_nothing() {
     nodes.become_clean();
 }
 
-/// Rounds of the next two facts: enough to meet a winner with a bare majority, which one start in ten brings about.
-/// `RLOCK_TEST_ROUNDS` is for more.
+/// Rounds of the next two tests, enough to meet a winner with a bare majority, as in one start of ten. `RLOCK_TEST_ROUNDS` sets
+/// another number.
 const ROUNDS: u32 = 10;
 
 /// Four rlocks that start at once spread their votes over the nodes: the winner often begins with two of three.
@@ -49,7 +49,7 @@ fn a_winner_of_four_is_on_all_nodes_within_a_renewal(options: &[&str]) {
     let nodes = Nodes::start(3);
     let dir = tempfile::tempdir().expect("a directory");
     let lease = Duration::from_secs(9);
-    // A renewal is due after a third; the second one would be too late.
+    // A renewal is due after a third of the lease; the second one would be too late.
     let limit = lease / 3 + Duration::from_millis(900);
     let rounds = std::env::var("RLOCK_TEST_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().expect("a number"));
     let mut bare = Vec::new();
@@ -71,7 +71,7 @@ fn a_winner_of_four_is_on_all_nodes_within_a_renewal(options: &[&str]) {
                 break;
             }
         }
-        // The others come next, or have left.
+        // The other clients come next, or have given up.
         for running in &mut all {
             drop(running.stdin.take());
         }
@@ -169,14 +169,14 @@ fn a_node_that_was_away_at_first_joins() {
     let holder = holder.hold("echo ready; read line; echo done");
     nodes[2].come_back();
     eventually("it has it", || !nodes[2].cli(&["GET", "job"]).is_empty());
-    // And counts: without it there would be no majority now.
+    // The node counts: without it there would be no majority now.
     nodes[0].crash();
     nodes[1].wait_until_asked(4);
     holder.finish().code(0).printed(&["ready", "done"]);
     assert_eq!((nodes[1].cli(&["EXISTS", "job"]), nodes[2].cli(&["EXISTS", "job"])), ("0".into(), "0".into()));
 }
 
-/// A request that is overtaken by the release on a newer connection would set the key for good.
+/// A request that a release on a newer connection overtook would set the key for good.
 #[test]
 fn every_connection_on_which_a_node_was_asked_gets_the_release() {
     let nodes = Nodes::tcp(3);
@@ -187,7 +187,7 @@ fn every_connection_on_which_a_node_was_asked_gets_the_release() {
     let holder = holder.hold("echo ready; read line; echo done");
     eventually("it has the key by the second connection", || !nodes[2].cli(&["GET", "job"]).is_empty());
     holder.finish().code(0).silent();
-    // What was asked on the second, and on the first: each time the key and the release.
+    // The requests on the second connection and on the first: each time the key and the release.
     eventually("all has arrived", || nodes[2].asked() >= 4);
     nodes.become_clean();
 }
@@ -205,11 +205,11 @@ fn a_node_without_memory_for_more_still_renews() {
     undisturbed(holder, &nodes);
 }
 
-/// redsync's `SetNXOnExtend`: who comes late takes the lock again that another has had meanwhile.
+/// redsync's `SetNXOnExtend`: a late extend takes the lock again that another client has had meanwhile.
 #[test]
 fn an_expired_lease_is_not_revived_after_another_had_it() {
     let nodes = Nodes::start(3);
-    // With `warn` the command, and so the renewing, goes on after the loss.
+    // With `warn` the command and the renewals go on after the loss.
     let mut first = held(&nodes, &["--ttl", "900ms", "--on-lost", "warn"]);
     first.signal(Signal::SIGSTOP);
     nodes.become_clean();
@@ -228,7 +228,7 @@ fn an_expired_lease_is_not_revived_after_another_had_it() {
 
 const COUNTER: &str = "rlock:fence:{job}:job";
 
-/// Holds `job` at the first two of three nodes, while the third one is away.
+/// Holds `job` on the first two of three nodes, while the third one is away.
 fn held_at_two(nodes: &mut Nodes, options: &[&str]) -> Running {
     nodes[2].crash();
     let command = rlock("job").on_all(nodes).args(options).stdin(Stdio::piped());
@@ -239,7 +239,7 @@ fn held_at_two(nodes: &mut Nodes, options: &[&str]) -> Running {
 fn a_node_whose_counter_failed_attempts_have_raised_is_mended_and_counts() {
     let mut nodes = Nodes::start(3);
     let holder = held_at_two(&mut nodes, &["--ttl", "3s"]);
-    // The holder hears nothing while others fail there.
+    // The holder notices nothing while other clients fail there.
     holder.signal(Signal::SIGSTOP);
     nodes[2].come_back();
     for _ in 0..3 {
@@ -250,7 +250,7 @@ fn a_node_whose_counter_failed_attempts_have_raised_is_mended_and_counts() {
     holder.signal(Signal::SIGCONT);
     eventually("it has the key", || !nodes[2].cli(&["GET", "job"]).is_empty());
     assert_eq!(nodes[2].cli(&["GET", COUNTER]), raised.to_string());
-    // One more node is lost, long enough for a lease of the other two.
+    // One more node is away, for longer than a lease of the other two.
     nodes[0].freeze();
     nodes[1].wait_until_asked(6);
     holder.finish().code(0).silent().printed(&["ready", "done"]);
@@ -258,7 +258,7 @@ fn a_node_whose_counter_failed_attempts_have_raised_is_mended_and_counts() {
     nodes.become_clean();
 }
 
-/// Without proof the healed node would stand in for the one that let another holder in.
+/// Without proof the healed node would replace the vote of the node that let another holder in.
 #[test]
 fn a_complete_grant_in_between_costs_the_lock_though_the_third_node_is_mended() {
     let mut nodes = Nodes::start(3);
@@ -274,7 +274,7 @@ fn a_complete_grant_in_between_costs_the_lock_though_the_third_node_is_mended() 
     holder.finish().code(79).printed(&["ready"]);
 }
 
-/// A node that was healed tells more of the holder than the others do.
+/// A healed node has more details of the holder than the others.
 #[test]
 fn a_healed_node_and_another_one_name_the_same_holder() {
     let mut nodes = Nodes::start(3);
@@ -305,7 +305,7 @@ fn a_holder_that_checks_its_fence_is_told_its_own_after_a_mending() {
     holder.finish().code(0).printed(&["ready", "mine"]);
 }
 
-/// Does it on all of `nodes` before the holder can look at any of them again.
+/// Runs `command` on all of `nodes` before the holder can look at any of them again.
 fn at_once(holder: &Running, nodes: &[Server], command: &[&str]) {
     holder.signal(Signal::SIGSTOP);
     for server in nodes {
@@ -314,7 +314,7 @@ fn at_once(holder: &Running, nodes: &[Server], command: &[&str]) {
     holder.signal(Signal::SIGCONT);
 }
 
-/// Says that it got TERM, and stays whatever it is sent.
+/// A script that prints that it got TERM, and runs on whatever the signal.
 const STUBBORN: &str = "trap 'echo terminated' TERM; echo ready; while :; do sleep 0.01; done";
 
 #[test]
@@ -334,7 +334,7 @@ fn a_majority_in_other_hands_leaves_no_grace_and_their_keys_alone() {
 #[test]
 fn a_majority_without_the_key_is_shielded_until_the_command_has_ended() {
     let nodes = Nodes::tcp(3);
-    // Both nodes are heard before one of them is healed, which would be in time to keep the lock.
+    // Both nodes answer before one of them is healed, which would be in time to keep the lock.
     let [second, third] = [&nodes[1], &nodes[2]].map(|node| slow(node, Duration::from_millis(100)));
     let urls = [nodes[0].url(), second.clone(), third.clone()].join(",");
     let schedule = ["--restart-guard", "off", "--ttl", "3s", "--node-timeout", "400ms", "--kill-after", "400ms"];
@@ -367,8 +367,8 @@ fn a_majority_that_hangs_costs_the_command_its_life_within_the_lease() {
     nodes.become_clean();
 }
 
-/// A holder asks a node that hangs to take the key again and again, each time on another connection while there may be more:
-/// whatever of that the node executes when it wakes is undone by what was written behind it.
+/// A holder asks a node that hangs for the key again and again, each time on another connection while more are allowed. Whatever the
+/// node executes when it wakes, the release behind it undoes.
 #[test]
 fn a_node_that_hung_through_many_mendings_is_clean_when_it_wakes() {
     let nodes = Nodes::start(3);
@@ -380,6 +380,6 @@ fn a_node_that_hung_through_many_mendings_is_clean_when_it_wakes() {
     }
     holder.finish().code(0);
     nodes[2].thaw();
-    // Sooner than the keys would expire.
+    // This is before the keys would expire.
     nodes.become_clean();
 }

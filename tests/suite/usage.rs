@@ -1,4 +1,4 @@
-//! Bad input: one line that names the flag, the right code, and nothing sent to anybody.
+//! Bad input: rlock prints one line that names the flag, exits with the right code, and asks no node.
 
 use std::ffi::OsStr;
 use std::net::TcpListener;
@@ -175,12 +175,12 @@ fn without_proc_nothing_is_run() {
     assert!(output.stdout.is_empty() && said.contains("/proc"), "{said}");
 }
 
-/// What sudo, cron and ssh do not pass on is missed at once, not when two hosts have had a lock of their own for a year.
+/// A variable that sudo, cron or ssh drops is missed at once, and not after two hosts have had separate locks for a year.
 #[test]
 fn where_no_node_is_named_one_line_says_which_is_used() {
     let bin = RLOCK;
     let dir = tempfile::tempdir().expect("a directory");
-    // In a network of its own nothing listens on the port.
+    // In a network namespace no server listens on the port.
     let said = |words: &str, named: &[(&str, &str)]| {
         let mut command = std::process::Command::new("unshare");
         command.args(["-rn", "sh", "-c", &format!("exec {bin} {words}")]);
@@ -215,7 +215,7 @@ fn where_no_node_is_named_one_line_says_which_is_used() {
     assert!(!said("run -k job -n --node redis://127.0.0.1:6379 true", &[]).contains("no node is configured"));
     assert!(!said("run -k job -n true", &[("RLOCK_NODE", "redis://127.0.0.1:6379")]).contains("no node is configured"));
     assert!(said("run -k job -n true", &[("RLOCK_NODE", "")]).contains("no node is configured"));
-    // The command, and an rlock in it, have the node by its name.
+    // The command, and an rlock in it, get the node by its name.
     let local = format!("local:{}", dir.path().display());
     let nested = format!("run -k job --node {local} -- {bin} run -k other true");
     assert_eq!(said(&nested, &[]), "");

@@ -35,7 +35,7 @@ fn a_grace_longer_than_the_lease_is_given_in_full_when_the_time_is_up_and_cut_fo
         .stdin(std::process::Stdio::piped())
         .hold("trap 'echo asked' TERM; echo ready; read interrupted; read line; exit 5");
     job.wait_for("asked");
-    // Renewals come three to a lease: the grace is longer than one.
+    // There are three renewals to a lease: the grace is longer than one interval.
     server.wait_until_asked(5);
     assert!(job.is_running());
     drop(job.stdin.take());
@@ -63,7 +63,7 @@ fn the_lock_is_kept_until_a_command_that_ran_too_long_is_dead() {
 }
 
 #[test]
-fn a_command_that_somebody_stopped_can_still_be_ended() {
+fn a_command_that_was_stopped_can_still_be_ended() {
     let server = Server::start();
     let mut job = rlock("job").on(&server).args(["-c", "echo leader $$; kill -STOP $$; sleep 60"]).spawn();
     let leader = job.wait_for_pid("leader");

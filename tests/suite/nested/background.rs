@@ -3,8 +3,8 @@
 use super::{local, nested};
 use crate::support::{Server, alive, eventually, rlock};
 
-/// Starts `nested`, which runs `work` and is in the background, and another client that wants the lock; then the outer
-/// command ends. What the two wrote in the end.
+/// Starts a nested run in the background, which does some work, and another client that wants the lock. Then the outer command
+/// ends, and the order of what the two wrote is checked.
 fn background(node: &str, start: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let [log, go] = ["log", "go"].map(|name| dir.path().join(name));
@@ -24,7 +24,7 @@ fn background(node: &str, start: &str) {
     drop(job.stdin.take());
     job.wait_until_told("keeping the lock until the nested rlock runs have ended");
     assert!(!alive(outer));
-    // The first lease would be over.
+    // By now the first lease would be over.
     for _ in 0..if node.starts_with("local") { 0 } else { 3 } {
         job.wait_until_told("renewed for");
     }
@@ -35,7 +35,7 @@ fn background(node: &str, start: &str) {
     assert_eq!(std::fs::read_to_string(&log).expect("a log"), "work\nnext\n");
 }
 
-/// The processes that run `script`.
+/// Returns the processes that run `script`.
 fn descendants_named(script: &str) -> Vec<i32> {
     let is_it = |pid: &i32| {
         let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

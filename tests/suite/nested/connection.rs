@@ -8,7 +8,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, soc
 use super::nested;
 use crate::support::{Server, rlock};
 
-/// A connection to the rlock that holds `job`, as a nested run makes it.
+/// Opens a connection to the rlock that holds `job`, as a nested run does.
 fn connected(server: &Server) -> OwnedFd {
     let value = server.cli(&["GET", "job"]);
     let name = format!("rlock/1/{}", value.split(' ').next().expect("a token"));

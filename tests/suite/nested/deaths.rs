@@ -52,7 +52,7 @@ fn a_local_lock_outlasts_a_killed_outer_rlock_until_nested_commands_are_dead() {
     let script = format!("setsid {} & read x", nested("", STUBBORN));
     let mut job = rlock("job").node(&node).stdin(Stdio::piped()).args(["-c", &script]).spawn();
     let work = job.wait_for_pid("work");
-    // It learns of the death only later.
+    // The waiter learns of the death only later.
     let nested = Stopped::stop(parent(work));
     let guard = child_named(job.pid(), "rlock-guard");
     let mut next = rlock("job").node(&node).args(["-v", "-c", &alone(work)]).spawn();
@@ -61,7 +61,7 @@ fn a_local_lock_outlasts_a_killed_outer_rlock_until_nested_commands_are_dead() {
     job.signal(Signal::SIGKILL);
     drop(job);
     eventually("the outer command is dead", || !alive(leader));
-    // A guard that waits for the outer command only ends within milliseconds.
+    // A guard that waited for the outer command only would end within milliseconds.
     for _ in 0..20 {
         rlock("job").node(&node).args(["-n"]).command(["true"]).code(75);
     }
@@ -70,7 +70,7 @@ fn a_local_lock_outlasts_a_killed_outer_rlock_until_nested_commands_are_dead() {
     next.finish().code(0).printed(&["alone"]);
 }
 
-/// Says so if `pid` runs no more: a zombie does not.
+/// Returns a script that prints `alone` if `pid` cannot run. A zombie cannot.
 fn alone(pid: i32) -> String {
     format!("case $(cut -d' ' -f3 /proc/{pid}/stat 2>/dev/null) in Z|X|'') echo alone;; esac")
 }
@@ -88,7 +88,7 @@ fn a_nested_command_is_dead_before_the_outer_rlock_that_lost_the_lock_has_ended(
     let server = Server::start();
     for how in [&["SET", "job", "another's"][..], &["DEL", "job"]] {
         let (mut job, work) = apart(&server, &["--ttl", "2s"], "");
-        // Not ended by the end of its stdin.
+        // The end of its stdin does not end it.
         let _stdin = job.stdin.take();
         server.cli(how);
         job.finish().code(79);
@@ -106,7 +106,7 @@ fn a_nested_command_is_dead_by_the_end_of_the_lease_of_an_outer_rlock_that_is_st
             drop(job.stdin.take());
             job.wait_until_told("keeping the lock");
         }
-        // The first lease would be over.
+        // By now the first lease would be over.
         (0..3).for_each(|_| job.wait_until_told("renewed for"));
         assert!(alive(work));
         let begin = Instant::now();
@@ -114,7 +114,7 @@ fn a_nested_command_is_dead_by_the_end_of_the_lease_of_an_outer_rlock_that_is_st
         eventually("the nested command is dead", || !alive(work));
         assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
         job.signal(Signal::SIGCONT);
-        // The command complained itself; what it left behind was stopped in time.
+        // The command itself complained; the process that it left behind was stopped in time.
         job.finish().code(if ends_first { 5 } else { 79 });
     }
 }

@@ -18,13 +18,13 @@ fn release_and_renew_inside_a_live_run_are_64_and_change_nothing() {
     assert!(server.cli(&["PTTL", "job"]).parse::<u64>().expect("a number") <= 30_000);
     job.finish().code(0).mentions(&["job: ", &pid, "gives it back itself", "nothing was changed"]);
 
-    // From outside an operator may.
+    // An operator outside the run may release it.
     let job = rlock("job").on(&server).hold("echo ready; read x; sleep 60");
     let value = server.cli(&["GET", "job"]);
     let token = value.split(' ').next().expect("a token");
     rlock_words(["release", "-k", "job"]).on(&server).env("RLOCK_TOKEN", token).finish().code(0).silent();
     drop(job);
-    // What a run left behind learns that the lock is not its own any more.
+    // A process that outlives its run learns that it no longer holds the lock.
     let held = format!("{token}:7");
     let late = rlock_words(["release", "-k", "job", "--token", token]).on(&server).env("RLOCK_HELD", &held);
     late.finish().code(1).said(&["not the holder's token"]);

@@ -46,7 +46,7 @@ fn a_wait_that_is_over_leaves_the_queue_as_it_was() {
 }
 
 #[test]
-fn who_was_told_nothing_looks_once_more_before_its_time_is_over() {
+fn a_waiter_that_was_not_woken_looks_once_more_before_its_time_is_over() {
     let server = Server::start();
     let holder = rlock("job").on(&server).hold("echo ready; read line; true");
     // A holder that will never release.

@@ -21,11 +21,11 @@ fn waiters_go_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn a_clock_that_is_ahead_puts_nobody_behind_those_who_come_later() {
+fn a_clock_that_is_ahead_puts_no_waiter_behind_later_ones() {
     let mut servers = vec![Server::start(), Server::start(), Server::ahead(60)];
     let holder = hold(&servers);
     let first = queued(&servers, &[], "first");
-    // Who comes now hears nothing of that time.
+    // A later waiter learns nothing of that time.
     servers[2].crash();
     let second = queued(&servers, &[], "second");
     all_run(holder, vec![first, second]);
@@ -34,7 +34,7 @@ fn a_clock_that_is_ahead_puts_nobody_behind_those_who_come_later() {
 }
 
 #[test]
-fn with_newest_the_last_comes_first_and_with_any_everybody_comes() {
+fn with_newest_the_last_comes_first_and_with_any_all_come() {
     let servers = servers(1);
     for (order, expected) in [("newest", Some(["c", "b", "a"])), ("any", None)] {
         let holder = hold(&servers);
@@ -48,13 +48,13 @@ fn with_newest_the_last_comes_first_and_with_any_everybody_comes() {
 }
 
 #[test]
-fn a_late_comer_does_not_overtake() {
+fn a_later_client_does_not_overtake() {
     let servers = servers(1);
     let holder = hold(&servers);
     let first = queued(&servers, &[], "first");
     first.signal(Signal::SIGSTOP);
     holder.finish().code(0);
-    // The lock is free, and the one whose turn it is has a second to take it.
+    // The lock is free, and the first waiter has a second to take it.
     job(&servers).args(["-n"]).sh("echo ran").code(75).printed(&[]).said(&["busy: free, but next in line is", "pid"]);
     first.signal(Signal::SIGCONT);
     first.finish().code(0);
@@ -101,7 +101,7 @@ fn waiters_whose_connections_are_cut_keep_their_places() {
     let servers = servers(1);
     let holder = hold(&servers);
     let waiters: Vec<Running> = ["a", "b", "c"].iter().map(|name| queued(&servers, &[], name)).collect();
-    // The holder's first: one that comes back to listen is a normal client until it does.
+    // The holder's connections first: a waiter that reconnects is a normal client until it subscribes.
     servers[0].cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     servers[0].cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     eventually("all listen again", || servers[0].cli(&["PUBSUB", "CHANNELS", "rlock:wake:*"]).lines().count() == 3);
@@ -109,9 +109,9 @@ fn waiters_whose_connections_are_cut_keep_their_places() {
     assert_eq!(ran(&servers), ["a", "b", "c"]);
 }
 
-/// A tie may be its own fault, so it goes behind the others; what it listens to must go with it.
+/// A waiter may be the cause of a tie, so it enqueues again behind the others; its subscription must move with it.
 #[test]
-fn who_gives_its_place_up_after_ties_still_listens() {
+fn a_waiter_that_gives_its_place_up_after_ties_still_listens() {
     let servers = servers(3);
     servers[0].cli(&["SET", "job", "one"]);
     servers[1].cli(&["SET", "job", "another"]);
@@ -149,7 +149,7 @@ fn the_order_is_kept_with_a_node_that_hangs_and_with_one_that_is_gone() {
 }
 
 #[test]
-fn who_keeps_no_node_from_others_keeps_its_place_whatever_they_do() {
+fn a_waiter_that_blocks_no_node_keeps_its_place_whatever_others_do() {
     let servers = servers(3);
     for (server, value) in servers.iter().zip(["one", "another", "a third"]) {
         server.cli(&["SET", "job", value]);

@@ -48,19 +48,19 @@ fn a_hand_over_takes_two_commands_however_many_wait() {
     let waiters: Vec<Running> = (0..10).map(|number| queued(&servers, &[], &number.to_string())).collect();
     let asked = servers[0].monitored(|| all_run(holder, waiters));
     let evals = asked.iter().filter(|line| line.contains("\"EVAL\"")).count();
-    // The holder's release, and an acquire and a release of each. A busy machine adds a look now and then.
+    // The holder's release, and an acquire and a release of each waiter. A busy machine adds a look now and then.
     assert!((21..=26).contains(&evals), "{evals}: {asked:?}");
 }
 
 #[test]
-fn a_hand_over_tells_one_and_each_second_three_more() {
+fn a_hand_over_wakes_one_waiter_and_each_second_three_more() {
     let servers = servers(1);
     let holder = hold(&servers);
     let waiters: Vec<Running> = (0..20).map(|number| queued(&servers, &[], &number.to_string())).collect();
     let begin = Instant::now();
     all_run(holder, waiters);
     let told = servers[0].calls("publish");
-    // At the end of the line some watch others who are told to go before the second is over.
+    // At the end of the queue some standbys watch waiters that are woken before the second is over.
     let most = 20 + 3 * (begin.elapsed().as_secs() + 1) + 6;
     assert!((20..=most).contains(&told), "{told} of {most}");
 }
@@ -79,12 +79,12 @@ fn a_connection_that_breaks_while_we_ask_to_listen_is_not_taken_for_a_refusal() 
 }
 
 #[test]
-fn nobody_stands_in_line_where_it_does_not_listen() {
+fn no_waiter_is_enqueued_where_it_does_not_listen() {
     let servers = [Server::start(), Server::start(), Server::tcp(&[])];
     let urls = [servers[0].url(), servers[1].url(), slow(&servers[2], Duration::from_millis(100))].join(",");
     let job = || rlock("job").node(&urls).args(["--restart-guard", "off"]);
     let holder = job().hold("echo ready; read line; true");
-    // It learns that it must wait before a connection to the third is open.
+    // The waiter learns that it must wait before its connection to the third server is open.
     let waiter = job().args(["--", "true"]).spawn();
     eventually("it stands in line", || servers[2].cli(&["ZCARD", QUEUE]) == "1");
     assert_eq!(servers[2].cli(&["PUBSUB", "CHANNELS", "rlock:wake:*"]).lines().count(), 1);
@@ -100,7 +100,7 @@ fn a_node_that_says_go_is_asked_again_at_once_though_another_hangs() {
         let urls = [&servers[0].url(), second, &servers[2].url()].join(",");
         rlock("job").node(&urls).args(["--restart-guard", "off", "--ttl", "2m", "--node-timeout", "10s"])
     };
-    // What the holder gives back reaches the second later than the first.
+    // The holder's release reaches the second server later than the first.
     let holder = job(&far(&servers[1], Duration::from_millis(200))).hold("echo ready; read line; true");
     eventually("it has the second too", || servers[1].cli(&["EXISTS", "job"]) == "1");
     let waiter = job(&servers[1].tcp_url()).args(["--", "true"]).spawn();
@@ -114,8 +114,8 @@ fn a_node_that_says_go_is_asked_again_at_once_though_another_hangs() {
     assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
 }
 
-/// A server reads so much at a time (Redis 6.2: 16 KiB), and no more from one who has gone once it failed to answer him: a
-/// release that lies further behind the SET than that is never executed.
+/// A server reads a limited amount at a time (Redis 6.2: 16 KiB), and reads no more from a client that has gone once a reply to it
+/// failed. A release further behind the SET than that is never executed.
 #[test]
 fn a_node_that_hangs_is_not_asked_for_the_lock_again_before_it_has_answered() {
     let servers = servers(3);
@@ -141,7 +141,7 @@ fn a_node_that_hangs_is_not_asked_for_the_lock_again_before_it_has_answered() {
     eventually("it is clean", || servers[2].cli(&["EXISTS", "job", QUEUE]) == "0");
 }
 
-/// Nobody renews a lock that `acquire` took, so the third node stays free.
+/// No process renews a lock of `acquire`, so the third node stays free.
 #[test]
 fn a_waiter_that_gives_a_minority_up_does_not_call_itself() {
     let mut servers = servers(3);

@@ -65,7 +65,7 @@ fn a_stranger_in_the_queue_is_cut_to_what_a_reply_has_room_for() {
     let server = Server::start();
     let member = format!("{} {}", "6b29fc40-ca47-4067-b31d-00dd010662da", "y".repeat(100_000));
     server.cli(&["ZADD", QUEUE, "1", &member]);
-    // It counts as there as long as it is listened to.
+    // It counts as a waiter as long as a client is subscribed to its channel.
     let mut listener = std::process::Command::new("redis-cli")
         .arg("-s")
         .arg(server.socket())

@@ -16,7 +16,7 @@ fn waiters_that_die_are_skipped_at_once() {
     for waiter in &dead {
         waiter.signal(Signal::SIGKILL);
     }
-    // Until the servers have seen their connections end, they count as listeners.
+    // A dead waiter counts as a listener until the servers see its connection end.
     drop(dead);
     let begin = Instant::now();
     all_run(holder, vec![alive]);
@@ -64,7 +64,7 @@ fn one_that_stopped_is_passed_by_though_all_were_told_to_watch_another() {
     nothing_is_left(&servers);
 }
 
-/// An offer that was made in the future is none that the head still has time to take.
+/// An offer from the future must not count as one that the first waiter still has time to take.
 #[test]
 fn one_that_stopped_is_passed_by_though_the_clock_is_set_back() {
     let servers = [Server::ahead(0)];
@@ -124,7 +124,7 @@ fn dead_waiters_do_not_delay_those_behind_them_when_the_holder_is_dead_too() {
 }
 
 #[test]
-fn servers_that_forget_everything_keep_nobody_from_getting_on() {
+fn servers_that_forget_everything_block_no_waiter() {
     let servers = servers(1);
     let holder = job(&servers).args(["--ttl", "2s"]).hold("echo ready; read line; true");
     let waiters = vec![queued(&servers, &[], "a"), queued(&servers, &[], "b")];

@@ -3,7 +3,7 @@
 use crate::support::{RLOCK, Server, Session, rlock};
 
 #[test]
-fn a_terminal_shows_whom_one_waits_for_in_one_line_that_goes_away() {
+fn a_terminal_shows_the_holder_in_one_line_that_goes_away() {
     let server = Server::start();
     let holder = rlock("job").on(&server).args(["--note", "why"]).hold("echo ready; read line; true");
     let mut bash = Session::bash_on(RLOCK, &server);

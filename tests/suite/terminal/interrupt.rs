@@ -31,7 +31,7 @@ fn ctrl_c_reaches_the_command_exactly_once_whether_it_has_the_terminal_or_not() 
 
 #[test]
 fn ctrl_c_that_kills_the_command_stops_the_loop_around_rlock() {
-    // A shell that is about to fork may miss it, so the last process speaks.
+    // A shell that is about to fork may miss the signal, so the last process prints.
     let sleep = "sh -c \"echo runs; exec sleep 60\"";
     for script in [sleep, &format!("read x; {sleep}"), &format!("stty sane -echo; exec {sleep}")] {
         for interactive in [true, false] {

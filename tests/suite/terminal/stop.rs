@@ -91,13 +91,13 @@ fn bg_lets_both_go_on_and_leaves_the_terminal_with_the_shell() {
 
 #[test]
 fn a_program_that_stops_itself_gives_the_terminal_up() {
-    // nano does so; a shell's `suspend` too.
+    // nano does this, and a shell's `suspend`.
     for signal in ["STOP", "TSTP", "TTIN", "TTOU"] {
         let mut shell = Session::bash(RLOCK);
         shell.line(&run(&format!("read x; echo stops; kill -{signal} 0; echo goes on; read y; echo got $y")));
         shell.line("x");
         shell.sees("stops");
-        // It has the terminal, so that these two do not concern it.
+        // It has the terminal, so that TTIN and TTOU do not stop it.
         if !signal.starts_with("TT") {
             shell.prompt();
             shell_has_the_terminal(&mut shell);
@@ -128,13 +128,13 @@ fn ctrl_z_held_past_the_lease_means_the_same_in_the_background() {
 fn hold_past_the_lease(with_terminal: bool, back: &str) {
     let server = Server::start();
     let mut shell = Session::bash_on(RLOCK, &server);
-    // The guard has a twentieth of it to get a turn on a busy machine.
+    // A twentieth of the lease is left for the guard to run on a busy machine.
     shell.answer("export RLOCK_TTL=5s");
     let (command, rlock) = start(&mut shell, with_terminal);
     shell.press(CTRL_Z);
     shell.prompt();
     eventually("the command is dead", || {
-        // In this order: if the lock is free now, it is free when the command is looked at.
+        // In this order: if the lock is free at the first look, it is free when the command is looked at.
         let free = server.cli(&["EXISTS", "job"]) == "0";
         let alive = alive(command);
         assert!(!(free && alive), "the lock is free and the command alive");
@@ -191,7 +191,7 @@ fn in_the_background_a_command_that_reads_stops_until_fg() {
 
 #[test]
 fn ctrl_z_without_a_shell_that_could_say_fg_changes_nothing() {
-    // As `ssh -t host rlock run …`: nobody could continue it, so the kernel does not stop it.
+    // As with `ssh -t host rlock run …`: no shell could continue it, so the kernel does not stop it.
     for read in ["", "read w; "] {
         let script = format!("{read}echo ready; {UNTIL_GO}; read x; echo got $x");
         let mut session = Session::of(RLOCK, &["rlock", "run", "-k", "job", "--", "sh", "-c", &script]);
@@ -203,7 +203,7 @@ fn ctrl_z_without_a_shell_that_could_say_fg_changes_nothing() {
             session.press(CTRL_Z);
         }
         session.go();
-        // Keys are seen to in their order, so that this is read after the last Ctrl-Z.
+        // Keys are processed in order, so that this is read after the last Ctrl-Z.
         session.line("line");
         session.sees("got line");
         assert_eq!(session.ends(), Some(0));
