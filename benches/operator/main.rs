@@ -1,10 +1,10 @@
-//! What it costs to ask: `rlock check` beside `redis-cli GET`, and `rlock inspect` beside `redis-cli --scan`, on a server
+//! The cost of questions: `rlock check` beside `redis-cli GET`, and `rlock inspect` beside `redis-cli --scan`, on a server
 //! with a million keys of others.
 //!
 //! The contenders take turns, so that a machine that gets slower meanwhile slows all of them. `benches/README.md` says how
 //! to run it and how to read it.
 
-#![expect(clippy::print_stdout, reason = "the report is what a bench is for")]
+#![expect(clippy::print_stdout, reason = "the report is the output of a bench")]
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -68,7 +68,7 @@ fn words(of_rlock: &[&str]) -> Vec<String> {
     [&[RLOCK], of_rlock].concat().into_iter().map(str::to_owned).collect()
 }
 
-/// A lock that is held for an hour; its token.
+/// Acquires a lock for an hour, and returns its token.
 fn acquired(server: &Server) -> Result<String> {
     let output =
         clean(RLOCK).args(["acquire", "--key", "bench", "--ttl", "1h", "--node", &server.tcp_url()]).output()?;
@@ -91,7 +91,7 @@ fn fill(server: &Server) -> Result<()> {
     run(LOCK, &[LOCKS.to_string()])
 }
 
-/// The first against the second.
+/// Prints the first contender against the second.
 fn print(times: &[Times]) {
     for own in times {
         let [low, median, high] = [10, 50, 90].map(|percent| millis(own.percentile(percent)));
@@ -101,7 +101,7 @@ fn print(times: &[Times]) {
     println!("{:18} {ratio:.2}", "ratio of medians");
 }
 
-/// `VmHWM` of an `inspect` that has printed all locks and waits to do so again.
+/// Returns `VmHWM` of an `inspect` that has printed all locks and waits to do so again.
 fn peak(server: &Server) -> Result<u64> {
     let mut child = clean(RLOCK)
         .args(["inspect", "--json", "--watch=1h", "--node", &server.tcp_url()])
@@ -113,7 +113,7 @@ fn peak(server: &Server) -> Result<u64> {
     child.kill()?;
     child.wait()?;
     let found = line.matches(r#""state":"held""#).count() as u64;
-    // Each lock at one node, and the one that was acquired.
+    // Each lock is found at one node, and so is the acquired one.
     ensure!(found == 2 * (LOCKS + 1), "inspect found {} locks", found / 2);
     peak
 }

@@ -1,5 +1,5 @@
-//! Nobody else wants the lock: from the start of the program to its end, on one server, on this machine, on five servers
-//! and on five of which one hangs; and what memory it takes to hold it.
+//! A lock without contention: the time from the start of the program to its end on one server, on this machine, on five servers and
+//! on five of which one hangs; and the memory of a holder.
 
 use anyhow::Result;
 
@@ -21,7 +21,7 @@ pub(crate) const FIVE: &str = "Start to end, five servers";
 pub(crate) const HUNG: &str = "Start to end, five servers of which one hangs";
 pub(crate) const MEMORY: &str = "Memory of one that holds";
 
-/// `true` under a lock, on one server and on this machine.
+/// Measures `true` under a lock, on one server and on this machine.
 pub(crate) fn start(world: &World) -> Result<Vec<Section>> {
     let lockers = |all: &[Peer]| world.present(all).map(|peer| peer.locker(world)).collect::<Result<Vec<_>>>();
     let (on_servers, on_this_machine) = (lockers(&ON_SERVERS)?, lockers(&ON_THIS_MACHINE)?);
@@ -35,7 +35,7 @@ pub(crate) fn start(world: &World) -> Result<Vec<Section>> {
 
     let times = measure(&contenders, WARM_UP, ROUNDS, |_, _| Ok(()))?;
     let about = format!(
-        "Wall time of `true` under a lock that nobody else wants, from spawn to exit, {ROUNDS} times by turns after \
+        "Wall time of `true` under a lock without contention, from spawn to exit, {ROUNDS} times by turns after \
          {WARM_UP} to warm up."
     );
     Ok(vec![
@@ -44,10 +44,10 @@ pub(crate) fn start(world: &World) -> Result<Vec<Section>> {
     ])
 }
 
-/// The same on five servers, of which at last one hangs, another one each round.
+/// Measures the same on five servers, and on five of which another one hangs each round.
 pub(crate) fn five(world: &World) -> Result<Vec<Section>> {
     let present: Vec<Peer> = world.present(&[Peer::Rlock, Peer::NodeRedlock]).collect();
-    // A key each: what one has released need not have reached every server when the next begins.
+    // Each contender has its own key: a release need not have reached every server when the next run begins.
     let contender = |peer: &Peer, key: &str| {
         let argv = peer.on(&world.servers, &format!("{key}-{}", peer.name()));
         Contender::new(peer.name(), [argv, vec!["true".to_owned()]].concat())
@@ -57,7 +57,7 @@ pub(crate) fn five(world: &World) -> Result<Vec<Section>> {
     let mut servers = world.servers.iter().map(Server::connect).collect::<Vec<_>>();
     let times = measure(&contenders, WARM_UP, ROUNDS, |round, turn| {
         world.servers.iter().for_each(Server::wake);
-        // What the server that hung has of the run before would be in the way for 30 s.
+        // The key of the run before, on the server that hung, would block for 30 s.
         servers.iter_mut().try_for_each(|server| redis::cmd("FLUSHALL").exec(server))?;
         if turn >= present.len() {
             world.servers[round % world.servers.len()].freeze();
@@ -75,7 +75,7 @@ pub(crate) fn five(world: &World) -> Result<Vec<Section>> {
     ])
 }
 
-/// All processes of one that holds a lock, without its command.
+/// Measures all processes of a holder, without its command.
 pub(crate) fn memory(world: &World) -> Result<Vec<Section>> {
     let place = Place { dir: &world.dir, witness: &world.witness };
     let mut rows = Vec::new();

@@ -8,7 +8,7 @@ use testkit::measure::contender::Times;
 /// A table of its own.
 pub(crate) struct Section {
     pub(crate) title: &'static str,
-    /// What the figures are of.
+    /// Subject of the figures.
     pub(crate) about: String,
     pub(crate) columns: Vec<(&'static str, Unit)>,
     pub(crate) rows: Vec<Row>,
@@ -25,12 +25,12 @@ pub(crate) enum Unit {
     Millis,
     Megabytes,
     Count,
-    /// Of the figure of the named one in the first column.
+    /// Ratio to the figure of the base in the first column.
     Ratio,
 }
 
 impl Unit {
-    /// With about three digits that count.
+    /// Shows it with about three significant digits.
     pub(crate) fn written(self, figure: f64) -> String {
         let digits = match figure {
             _ if self == Self::Count && figure.fract() == 0.0 => 0,
@@ -47,7 +47,7 @@ impl Unit {
 }
 
 impl Section {
-    /// Times by their median, p10 and p90, and ratios to those of `base`.
+    /// Makes a section of times by their median, p10 and p90, with ratios to those of `base`.
     pub(crate) fn of_times(title: &'static str, about: String, times: &[Times], base: &str) -> Self {
         let row = |times: &Times| Row {
             name: times.name,
@@ -57,7 +57,7 @@ impl Section {
         Self { title, about, columns, rows: times.iter().map(row).collect() }.against(base)
     }
 
-    /// With a second column, in which the first is divided by that of `base`.
+    /// Adds a second column, the first one divided by that of `base`.
     pub(crate) fn against(mut self, base: &str) -> Self {
         let Some(base) = self.row(base).and_then(|row| row.figures[0]) else { return self };
         for row in &mut self.rows {
@@ -67,7 +67,7 @@ impl Section {
         self
     }
 
-    /// Without the columns in which nobody has a figure.
+    /// Removes the columns without a figure.
     pub(crate) fn without_empty_columns(mut self) -> Self {
         for column in (0..self.columns.len()).rev() {
             if self.rows.iter().all(|row| row.figures[column].is_none()) {
@@ -84,7 +84,7 @@ impl Section {
         self.rows.iter().find(|row| row.name == name)
     }
 
-    /// Heading, text and table.
+    /// Returns heading, text and table.
     pub(crate) fn markdown(&self) -> String {
         let heads: Vec<String> = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
         let rows = self.rows.iter().map(|row| {

@@ -1,10 +1,10 @@
 //! `rlock run` beside the programs and libraries that people use in its place. `benches/run` installs them and runs this.
 //!
-//! Who takes part does so by turns, so that a machine that gets slower meanwhile slows all of them. With no argument all is
-//! measured, and what `docs/comparison.md` and `benches/` show is written; with the names of measures only these are, and nothing is written.
+//! The peers take turns, so that a machine that gets slower meanwhile slows all of them. Without an argument everything is measured,
+//! and the tables and plots of `docs/comparison.md` and `benches/` are written. With names of measures only these run, and nothing is written.
 //! `benches/README.md` says how to read it.
 
-#![expect(clippy::print_stdout, reason = "the report is what a bench is for")]
+#![expect(clippy::print_stdout, reason = "the report is the output of a bench")]
 
 mod alone;
 mod figures;

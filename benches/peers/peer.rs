@@ -1,4 +1,4 @@
-//! Who takes part, and how each is told to run a command under a lock.
+//! The peers: the programs that take part, and how each runs a command under a lock.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -14,10 +14,10 @@ use testkit::{Server, processes};
 
 use crate::RLOCK;
 
-/// Where `tests/interop/install` puts the libraries.
+/// Directory where `tests/interop/install` puts the libraries.
 const INSTALLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/.installed");
 
-/// Where the wrappers are.
+/// Directory of the wrappers.
 const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers");
 
 #[derive(Clone, Copy, PartialEq)]
@@ -34,14 +34,14 @@ pub(crate) enum Peer {
     RlockLocal,
 }
 
-/// Those whose lock others can see from another machine.
+/// Peers whose lock is on a server.
 pub(crate) const ON_SERVERS: [Peer; 7] =
     [Peer::Floor, Peer::Rlock, Peer::Shell, Peer::RedisPy, Peer::NodeRedlock, Peer::Etcdctl, Peer::EtcdctlInMemory];
 
-/// Those whose lock is one of this machine's kernel.
+/// Peers whose lock is in this machine's kernel.
 pub(crate) const ON_THIS_MACHINE: [Peer; 3] = [Peer::Flock, Peer::Chpst, Peer::RlockLocal];
 
-/// What those need who take part.
+/// The servers, files and programs that the peers need.
 pub(crate) struct World {
     pub(crate) dir: PathBuf,
     pub(crate) witness: PathBuf,
@@ -51,12 +51,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Those of `all` that are there.
+    /// Returns those of `all` that are installed.
     pub(crate) fn present(&self, all: &[Peer]) -> impl Iterator<Item = Peer> {
         all.iter().copied().filter(|peer| !self.absent.contains(peer))
     }
 
-    /// Those of `all` that are there and can wait, ready to run something.
+    /// Returns those of `all` that are installed and can wait, ready to run a command.
     pub(crate) fn waiting(&self, all: &[Peer]) -> Result<Vec<Box<dyn Locker>>> {
         self.present(all).filter(|peer| *peer != Peer::Floor).map(|peer| peer.locker(self)).collect()
     }
@@ -78,8 +78,7 @@ impl Peer {
         }
     }
 
-    /// What it does beside running a command: how it waits, whether it renews, what becomes of a command whose lock is
-    /// lost, and whether it counts its holders.
+    /// Returns how it waits, whether it renews, what becomes of a command whose lock is lost, and whether it has a fence.
     pub(crate) fn does(self) -> [&'static str; 4] {
         match self {
             Self::Floor => ["does not", "no", "goes on", "no"],
@@ -102,7 +101,7 @@ impl Peer {
         }
     }
 
-    /// Its version, and that of all it needs beside rlock and redis-server. An error: it is not there.
+    /// Returns its version, and that of all it needs beside rlock and redis-server; an error if it is not installed.
     pub(crate) fn version(self) -> Result<String> {
         match self {
             Self::Floor => first_line("cc", &["--version"]),
@@ -124,12 +123,12 @@ impl Peer {
                 Ok(format!("{}, {}", first_line("etcd", &["--version"])?, first_line("etcdctl", &["version"])?))
             }
             Self::Flock => first_line("flock", &["--version"]),
-            // It has no way to tell its version.
+            // chpst cannot print its version.
             Self::Chpst => first_line("chpst", &["echo", "chpst"]).map(|name| format!("{name}: {}", package("runit"))),
         }
     }
 
-    /// Ready to run something, on one server where it needs any.
+    /// Makes it ready to run a command, on one server if it needs any.
     pub(crate) fn locker(self, world: &World) -> Result<Box<dyn Locker>> {
         let one = &world.servers[..1];
         let port = one[0].port().to_string();
@@ -155,7 +154,7 @@ impl Peer {
         Ok(Box::new(Program { name: self.name(), argv, line }))
     }
 
-    /// What runs a command, which is to follow, under `key` on some servers: the way of those who can have several.
+    /// Returns the words before a command that it runs under `key` on several servers.
     pub(crate) fn on(self, servers: &[Server], key: &str) -> Vec<String> {
         let urls = servers.iter().map(Server::tcp_url).collect::<Vec<_>>().join(",");
         let wrapper = |name: &str| format!("{HERE}/{name}");
@@ -169,7 +168,7 @@ impl Peer {
         }
     }
 
-    /// Its interpreter with its libraries and nothing else, if it has one.
+    /// Returns a run of its interpreter with its libraries and nothing else, if it has one.
     pub(crate) fn idle(self) -> Option<(&'static str, Vec<String>)> {
         let require = format!(
             "require('{INSTALLED}/node/node_modules/ioredis'); require('{INSTALLED}/node/node_modules/redlock')"
@@ -186,7 +185,7 @@ impl Peer {
     }
 }
 
-/// One that is started as a program, and how to see that it waits.
+/// A peer that is a program, and how to see that it waits.
 struct Program {
     name: &'static str,
     argv: Vec<String>,
@@ -196,13 +195,13 @@ struct Program {
 enum Line {
     /// It does not wait.
     None,
-    /// It has asked this server.
+    /// It has sent a request to this server.
     Asks(redis::Connection),
     /// It runs sleep(1).
     Sleeps,
-    /// The kernel has it wait for this file.
+    /// It is blocked in the kernel for this file.
     Blocks(PathBuf),
-    /// It says so on stderr, for which each has a file beside this one, numbered.
+    /// It says so on stderr, which is a numbered file beside this one for each process.
     Says(PathBuf, Cell<usize>),
 }
 
@@ -231,7 +230,7 @@ impl Locker for Program {
                 let clients: String = redis::cmd("CLIENT").arg("LIST").query(server)?;
                 let asked =
                     |line: &str| ["set", "eval", "evalsha"].iter().any(|name| line.contains(&format!(" cmd={name} ")));
-                // The holder has asked too.
+                // The holder has sent a request too.
                 lines(&clients, &asked) > number
             }
             Line::Sleeps => processes::child_named(pid, "sleep").is_some(),
@@ -251,7 +250,7 @@ fn python() -> String {
     format!("{INSTALLED}/python/bin/python")
 }
 
-/// A Debian package's name and version.
+/// Returns a Debian package's name and version.
 fn package(name: &str) -> String {
     first_line("dpkg-query", &["-W", "-f", "${Package} ${Version}", name])
         .unwrap_or_else(|_| "of unknown version".to_owned())

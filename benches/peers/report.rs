@@ -1,4 +1,4 @@
-//! What is written: `benches/results.md`, `benches/results.svg`, and the table in `docs/comparison.md`.
+//! The files that are written: `benches/results.md`, `benches/results.svg`, and the table in `docs/comparison.md`.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use testkit::measure::machine;
 /// Path of the page that shows the medians.
 const PAGE: &str = "docs/comparison.md";
 
-/// Lines between which the table stands there.
+/// Lines of that page between which the table stands.
 const BEGIN: &str = "<!-- benches/run writes this -->\n";
 const END: &str = "<!-- to here -->\n";
 
@@ -42,16 +42,16 @@ const PLOTTED: [(&str, &str); 10] = [
     (MEMORY, "memory"),
 ];
 
-/// Above all figures: the machine, all versions, and who is not there and so `absent`.
+/// Returns the head of the figures: the machine, all versions, and the peers that are not installed and so `absent`.
 pub(crate) fn head(absent: &mut Vec<Peer>) -> Result<String> {
     let mut lines = machine()?;
     for peer in [&ON_SERVERS[..], &ON_THIS_MACHINE[..]].concat() {
         let line = peer.version().unwrap_or_else(|error| {
             absent.push(peer);
-            // Not its causes: they have paths of this machine.
+            // Without its causes: they have paths of this machine.
             format!("**{} is skipped**: {error}", peer.name())
         });
-        // Some are one program.
+        // Two peers can be one program.
         if !lines.contains(&line) {
             lines.push(line);
         }
@@ -59,7 +59,7 @@ pub(crate) fn head(absent: &mut Vec<Peer>) -> Result<String> {
     Ok(lines.into_iter().fold(String::new(), |text, line| text + "* " + &line + "\n"))
 }
 
-/// The machine, and what is on it in any case.
+/// Returns the machine, and the programs that are always on it.
 fn machine() -> Result<Vec<String>> {
     let cpu = std::fs::read_to_string("/proc/cpuinfo")?;
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, model)| model);
@@ -69,7 +69,7 @@ fn machine() -> Result<Vec<String>> {
     Ok(head)
 }
 
-/// All of it.
+/// Writes all files.
 pub(crate) fn write(head: &str, sections: &[Section]) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let put = |name: &str, text: &str| std::fs::write(root.join(name), text).with_context(|| name.to_owned());

@@ -1,4 +1,4 @@
-//! Others want the lock: how fast it passes on to one who waits, and what many who wait cost.
+//! A lock with waiters: how fast it passes on to one, and what many cost.
 
 use std::time::{Duration, Instant};
 
@@ -21,17 +21,17 @@ pub(crate) const MANY_LOCAL: &str = "200 who wait, this machine";
 
 const HAND_OVERS: usize = 30;
 
-/// The lock becomes free at times spread evenly over this, so that nobody who looks now and then is lucky by habit.
+/// Span over which the releases are spread evenly, so that no polling contender is met at the same point of its pause each time.
 const SPREAD: Duration = Duration::from_millis(300);
 
-/// How long nothing happens while all of them wait: for who asks now and then, and for rlock, from one renewal to the next.
+/// Time in which nothing happens while all of them wait: for contenders that poll, and for rlock, from one renewal to the next.
 const IDLE: Duration = Duration::from_secs(2);
 const IDLE_RLOCK: Duration = Duration::from_secs(10);
 
-/// How long each of them keeps the lock, in µs.
+/// Time for which each holds the lock, in µs.
 const STAY: &str = "1000";
 
-/// From the end of the holder's command to the begin of the next one's.
+/// Measures from the end of the holder's command to the begin of the next one's.
 pub(crate) fn hand_over(world: &World) -> Result<Vec<Section>> {
     let place = Place { dir: &world.dir, witness: &world.witness };
     let mut lockers = world.waiting(&ON_SERVERS)?;
@@ -57,7 +57,7 @@ pub(crate) fn hand_over(world: &World) -> Result<Vec<Section>> {
     ])
 }
 
-/// Many who wait, one kind after the other: 20 of all, and 200 of those that two processors can start and keep asleep.
+/// Measures many waiters of one peer after another: 20 of each, and 200 of those that two processors can start and keep asleep.
 pub(crate) fn crowd(world: &World) -> Result<Vec<Section>> {
     let section = |title, waiters, all: &[Peer], about: &str| -> Result<Section> {
         let rows =
@@ -76,7 +76,7 @@ pub(crate) fn crowd(world: &World) -> Result<Vec<Section>> {
         ];
         Ok(Section { title, about, columns, rows }.without_empty_columns())
     };
-    // In memory etcd waits as on disk.
+    // etcd in memory waits as on disk.
     let few: Vec<Peer> = ON_SERVERS.into_iter().filter(|peer| *peer != Peer::EtcdctlInMemory).collect();
     let commands = format!(
         " Commands are those that the server gets from all of them together, idle for {} s, rlock for {} s.",
@@ -102,7 +102,7 @@ fn of_one(world: &World, mut locker: Box<dyn Locker>, waiters: usize) -> Result<
     std::thread::sleep(if name == Peer::Rlock.name() { IDLE_RLOCK } else { IDLE });
     let (idle, span) = (commands::sent(&mut server, also)?, begin.elapsed());
     let memory: u64 = batch.waiters().map(|waiter| memory_of_tree(waiter, "witness")).sum();
-    // Looking at them takes its time, in which they go on asking.
+    // The look at their memory takes time, in which they go on polling.
     let before = commands::sent(&mut server, also)?;
     let log = batch.run().context(name)?;
     let after = commands::sent(&mut server, also)?;
@@ -122,7 +122,7 @@ fn of_one(world: &World, mut locker: Box<dyn Locker>, waiters: usize) -> Result<
     })
 }
 
-/// What only clients send, if they are of this name.
+/// Returns further commands that only clients send, for this contender.
 fn extra(name: &str) -> &'static [&'static str] {
     if [Peer::Shell, Peer::RedisPy].map(Peer::name).contains(&name) { &["set"] } else { &[] }
 }

@@ -1,4 +1,4 @@
-//! Many who wait on one node: what they cost it, and themselves.
+//! A crowd of waiters on one node: the cost to the node, and to each waiter.
 
 use std::time::{Duration, Instant};
 
@@ -17,13 +17,13 @@ use crate::RLOCK;
 
 const WAITERS: usize = 200;
 
-/// How long nothing happens: the time of a whole lease, with its renewals.
+/// Time in which nothing happens: that of a whole lease, with its renewals.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// How long each keeps the lock, in µs.
+/// Time for which each holds the lock, in µs.
 const STAY: &str = "1000";
 
-/// The section of the report.
+/// Measures and prints its section of the report.
 #[expect(clippy::cast_precision_loss, reason = "nothing here is near 2^52")]
 pub(crate) fn report(place: Place) -> Result<()> {
     println!("\n{WAITERS} who wait on one node, and {} s in which nothing happens:\n", IDLE.as_secs());
@@ -37,7 +37,7 @@ pub(crate) fn report(place: Place) -> Result<()> {
     let (idle, span) = (commands::sent(&mut info, &[])?, begin.elapsed());
     let largest = |field: &str| -> Result<String> {
         let all: Vec<u64> = batch.waiters().map(|waiter| memory(waiter, field)).collect::<Result<_>>()?;
-        Ok(format!("{:.2} MB", megabytes(*all.iter().max().context("nobody waits")?)))
+        Ok(format!("{:.2} MB", megabytes(*all.iter().max().context("no waiter")?)))
     };
     let (peak, own) = (largest("VmHWM")?, largest("RssAnon")?);
 

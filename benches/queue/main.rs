@@ -1,8 +1,8 @@
-//! How fast the lock passes on to those who wait for it, in which order, and what their waiting costs the server.
+//! How fast the lock passes on to waiters, in which order, and what their waiting costs the server.
 //!
 //! `benches/README.md` says how to run it and how to read it.
 
-#![expect(clippy::print_stdout, reason = "the report is what a bench is for")]
+#![expect(clippy::print_stdout, reason = "the report is the output of a bench")]
 
 mod crowd;
 
@@ -21,13 +21,13 @@ use testkit::witness;
 /// The binary to be measured: `cargo bench` builds it in the bench profile, which inherits release.
 pub(crate) const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
 
-/// Hand-overs that are timed, unless another number is given.
+/// Number of hand-overs, unless another number is given.
 const HAND_OVERS: usize = 1000;
 
-/// How many wait at once where hand-overs are timed.
+/// Number of waiters where hand-overs are timed.
 const WAITERS: usize = 20;
 
-/// How long each keeps the lock, in µs: those who went before have ended by then and are no load.
+/// Time for which each holds the lock, in µs: earlier processes have ended by then and are no load.
 const STAY: &str = "5000";
 
 fn main() -> Result<()> {
@@ -47,7 +47,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// From the end of one command to the start of the next, beside etcdctl's.
+/// Measures from the end of one command to the start of the next, beside etcdctl.
 fn hand_overs(place: Place, batches: usize, etcd: bool) -> Result<()> {
     println!("Hand-over, {batches} times {WAITERS} who wait, end of a command to start of the next:\n");
     let server = Server::tcp(&[]);
@@ -80,7 +80,7 @@ fn hand_overs(place: Place, batches: usize, etcd: bool) -> Result<()> {
     Ok(())
 }
 
-/// Hand-overs per second on one node and on five, by turns.
+/// Measures hand-overs per second on one node and on five, by turns.
 fn several_nodes(place: Place, batches: usize) -> Result<()> {
     println!("\nHand-overs per second, {batches} times {WAITERS} who wait for a command that takes no time:\n");
     let servers: Vec<Server> = (0..5).map(|_| Server::tcp(&[])).collect();

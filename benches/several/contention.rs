@@ -1,4 +1,4 @@
-//! Everybody wants the lock at once, and a witness writes down who had it when.
+//! Contention: many processes want one lock at once, and a witness logs who held it when.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -13,16 +13,16 @@ use testkit::measure::table::millis;
 use testkit::program::clean;
 use testkit::witness::Log;
 
-/// How many want it at any time.
+/// Number of processes that want the lock at any time.
 pub(crate) const PROCESSES: usize = 8;
 
-/// How long each keeps it, in µs, so that two at once would be seen.
+/// Time for which each holds it, in µs, so that two holders at once would be seen.
 const STAY: &str = "1000";
 
 pub(crate) const HEAD: [&str; 8] =
     ["nodes", "grants", "a second", "gap p50", "gap p99", "worst", "overlaps", "fences not above the last"];
 
-/// A row of the table, after so many grants.
+/// Runs until so many grants, and returns the row of the table.
 pub(crate) fn run(servers: &[Server], witness: &Path, dir: &Path, grants: usize) -> Result<[String; 8]> {
     let log = dir.join(format!("contention-{}", servers.len()));
     let given = AtomicUsize::new(0);

@@ -1,9 +1,8 @@
-//! What several nodes cost beside one, what a hung one of them costs, and whether a lock on them ever has two holders
-//! when everybody wants it at once.
+//! The cost of several nodes beside one, and of a hung one among them; and whether a contended lock on them ever has two holders.
 //!
 //! `benches/README.md` says how to run it and how to read it.
 
-#![expect(clippy::print_stdout, reason = "the report is what a bench is for")]
+#![expect(clippy::print_stdout, reason = "the report is the output of a bench")]
 
 mod contention;
 
@@ -47,15 +46,15 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// `--node`, and the options that a lock on freshly started servers needs.
+/// Returns `--node`, and the option that a lock on freshly started servers needs.
 fn on(servers: &[Server]) -> [String; 4] {
     let urls: Vec<String> = servers.iter().map(Server::tcp_url).collect();
     ["--node".to_owned(), urls.join(","), "--restart-guard".to_owned(), "off".to_owned()]
 }
 
-/// One node, all of them, all of them with each in its turn hung, by turns.
+/// Measures by turns: one node, all nodes, all nodes with another one hung each round.
 fn alone(servers: &[Server]) -> Result<Vec<Times>> {
-    // A key each: what one has released need not have reached every node when the next begins.
+    // Each contender has its own key: a release need not have reached every node when the next run begins.
     let contender = |name: &'static str, key: &str, servers: &[Server]| {
         let mut argv = [RLOCK, "run", "--key", key].map(str::to_owned).to_vec();
         argv.extend(on(servers));
@@ -81,7 +80,7 @@ fn alone(servers: &[Server]) -> Result<Vec<Times>> {
     times
 }
 
-/// Medians against their aims: 5 nodes at most 1.6 times one, a hung one at most 1.2 times that and 50 ms.
+/// Shows medians against their aims: 5 nodes at most 1.6 times one, a hung one at most 1.2 times that and 50 ms.
 fn table(times: &[Times]) -> Result<String> {
     let [one, several, hung] = times else { bail!("three contenders") };
     let row = |times: &Times, against: String, aim: String| {

@@ -1,4 +1,4 @@
-//! What an rlock that holds a lock takes of the machine.
+//! The footprint of an rlock that holds a lock: memory and threads.
 
 use std::fmt;
 use std::io::{BufRead, BufReader};
@@ -37,7 +37,7 @@ impl fmt::Display for Footprint {
     }
 }
 
-/// Starts a command under a lock on `node`, looks at rlock, ends the command.
+/// Starts a command under a lock on `node`, measures rlock, and ends the command.
 pub(crate) fn while_holding(node: &str) -> Result<Footprint> {
     let mut child = clean(RLOCK)
         .args(["run", "--key", "footprint", "--ttl", TTL, "--node", node, "--", "sh", "-c", COMMAND])

@@ -1,10 +1,10 @@
-//! What `rlock run` costs when nobody else wants the lock: wall time of the whole process beside its peers', memory
+//! The cost of `rlock run` when no other client wants the lock: wall time of the whole process beside its peers', memory
 //! and threads while it holds, size of the binary.
 //!
 //! The contenders take turns (A B C D A B C D …), so that a machine that gets slower meanwhile slows all of them.
 //! `benches/README.md` says how to run it and how to read it.
 
-#![expect(clippy::print_stdout, reason = "the report is what a bench is for")]
+#![expect(clippy::print_stdout, reason = "the report is the output of a bench")]
 
 mod footprint;
 mod table;
@@ -53,7 +53,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Each with its own way to the same end: `true` run under a lock.
+/// Returns the contenders, each of which runs `true` under a lock.
 fn contenders(program: &str, server: &Server, floor: &Path, local: &Path) -> [Contender; 4] {
     let rlock =
         |node: String| [program, "run", "--key", KEY, "--node", &node, "--", "true"].map(str::to_owned).to_vec();
@@ -68,7 +68,7 @@ fn contenders(program: &str, server: &Server, floor: &Path, local: &Path) -> [Co
     ]
 }
 
-/// What the guard adds to a run, in a process of rlock's size: the fork, its order, its end.
+/// Measures what the guard adds to a run, in a process of rlock's size: its fork, its order, its end.
 fn guard_cost(rounds: usize) -> Result<String> {
     let mut times = Vec::with_capacity(rounds);
     for _ in 0..rounds {

@@ -1,5 +1,5 @@
-/* Preloaded into redis-server: its wall clock is off by the seconds that stand in the file CLOCK_OFFSET, as a long, and
- * follows when they are changed. The monotonic clocks stay as they are. */
+/* Preloaded into redis-server: shifts its wall clock by the seconds in the file CLOCK_OFFSET, a long, and follows changes of the
+ * file. The monotonic clocks stay as they are. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /*
- * A command that tells when it ran: it takes the boot time first and last, and appends both to a file as one line,
+ * A command that logs when it ran: it takes the boot time first and last, and appends both to a file as one line,
  * `LABEL FENCE BEGIN END` in ns, in one write. FENCE is RLOCK_FENCE, or 0.
  *
  * usage: witness FILE LABEL STAY
  *
- * STAY is how long it runs, in microseconds, or a FIFO (an absolute path): then it runs until whoever has opened that for
- * writing closes it.
+ * STAY is how long it runs, in microseconds, or a FIFO (an absolute path): then it runs until the process that has opened
+ * it for writing closes it.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

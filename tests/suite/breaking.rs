@@ -23,7 +23,7 @@ fn three() -> (Vec<Server>, String) {
 const OBEDIENT: &str = "trap 'echo terminated; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
 
 #[test]
-fn the_holder_stops_its_command_and_lets_go_and_nobody_comes_between() {
+fn the_holder_stops_its_command_and_releases_and_no_client_comes_between() {
     let server = Server::start();
     let job = rlock("job").on(&server).args(["--ttl", "3s"]).hold(
         "trap 'redis-cli -s ${RLOCK_NODE#redis+unix://} get job; exit 7' TERM; echo ready; while :; do sleep 0.01; done",
@@ -182,7 +182,7 @@ fn a_crashed_holders_tombstone_ends_with_its_ttl() {
 }
 
 #[test]
-fn whoever_is_at_a_terminal_is_asked() {
+fn a_user_at_a_terminal_is_asked() {
     let server = Server::start();
     let token = acquired(&server.url());
     rlock_words(["break", "job"]).on(&server).finish().code(64).said(&["held by", "--yes"]);

@@ -133,7 +133,7 @@ fn a_foreign_lock_that_expires_passes_on() {
 }
 
 #[test]
-fn who_waits_for_a_lock_that_never_ends_is_told_so() {
+fn a_waiter_for_a_lock_that_never_ends_is_told_so() {
     let server = Server::start();
     foreign(&server, None);
     rlock("job")

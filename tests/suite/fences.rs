@@ -70,7 +70,7 @@ fn a_majority_knows_the_fence_while_the_lock_is_held_and_in_time_all_do() {
 }
 
 #[test]
-fn twenty_who_wait_all_get_their_turn_and_a_higher_fence_each() {
+fn twenty_waiters_all_get_their_turn_and_a_higher_fence_each() {
     let nodes = Nodes::start(3);
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("log");

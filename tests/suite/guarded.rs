@@ -10,18 +10,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use nix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
+use testkit::now;
 
 use crate::support::{RLOCK, Running, Server, alive, children, eventually, guard_of, rlock, signal};
 
 /// Some milliseconds, on a machine whose cores are all busy with other tests. `tests/faults` measures an idle machine.
 const MOMENT: Duration = Duration::from_millis(400);
-
-/// Nanoseconds since boot, on the clock that the witness writes.
-fn boot_nanos() -> u128 {
-    Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME).expect("a clock")).as_nanos()
-}
 
 /// A command that prints its own pid and its child's, and then ticks in both until it is killed. TERM does not end it.
 struct Witness {
@@ -114,12 +109,10 @@ fn a_local_lock_outlasts_a_killed_rlock_until_the_command_is_dead() {
 fn rlock_stopped_past_its_lease_means_the_command_is_gone_by_its_end_and_79_later() {
     let server = Server::start();
     let witness = Witness::start(&server.url(), &["--ttl", "900ms"]);
-    let renewed = boot_nanos();
+    let renewed = now();
     witness.rlock.signal(Signal::SIGSTOP);
     witness.dies();
-    assert!(
-        Duration::from_nanos(u64::try_from(boot_nanos() - renewed).expect("a short time")) < Duration::from_millis(900)
-    );
+    assert!(now().saturating_sub(renewed) < Duration::from_millis(900));
     // By now another client holds the lock.
     eventually("the lease is over", || server.cli(&["EXISTS", "job"]) == "0");
     server.cli(&["SET", "job", "another's"]);
@@ -228,12 +221,12 @@ fn a_frozen_tree_that_thaws_past_its_lease_runs_for_a_moment_only() {
             signal(pid, Signal::SIGSTOP);
         }
         eventually("the lease is over", || server.cli(&["EXISTS", "job"]) == "0");
-        let thawed = boot_nanos();
+        let thawed = now();
         for pid in all.into_iter().rev() {
             signal(pid, Signal::SIGCONT);
         }
         witness.dies();
-        let ran = Duration::from_nanos(u64::try_from(boot_nanos() - thawed).expect("a short time"));
+        let ran = now().saturating_sub(thawed);
         assert!(ran < MOMENT, "ran {ran:?} after the thaw");
         witness.rlock.finish().code(79);
     }

@@ -47,7 +47,7 @@ fn is_told(waiter: Running, since: Instant) {
 }
 
 #[track_caller]
-fn nobody_waits(servers: &[Server]) {
+fn no_waiter_is_left(servers: &[Server]) {
     for server in servers {
         assert_eq!(server.cli(&["EXISTS", QUEUE]), "0");
     }
@@ -62,7 +62,7 @@ fn the_next_waiter_gets_in_at_once_after_a_release() {
         let begin = Instant::now();
         verb(&["release", "-k", "job", "--token", &token], &nodes).finish().code(0).silent();
         is_told(waiter, begin);
-        nobody_waits(&servers);
+        no_waiter_is_left(&servers);
     }
 }
 
@@ -122,7 +122,7 @@ fn acquire_waits_in_the_same_line_as_run() {
         let begin = Instant::now();
         verb(&["release", "-k", "job", "--token", &token], &nodes).finish().code(0).silent();
         is_told(second, begin);
-        nobody_waits(&servers);
+        no_waiter_is_left(&servers);
     }
 }
 
@@ -133,9 +133,9 @@ fn nothing_is_left_of_an_acquire_that_gave_up() {
     let waiter = queued(&servers, acquire(&nodes));
     waiter.signal(Signal::SIGTERM);
     waiter.finish().code(143).printed(&[]);
-    nobody_waits(&servers);
+    no_waiter_is_left(&servers);
     queued(&servers, acquire(&nodes).args(["--wait", "1"])).finish().code(75).printed(&[]);
-    nobody_waits(&servers);
+    no_waiter_is_left(&servers);
     verb(&["check", "-k", "job", "--token", &token], &nodes).finish().code(0).silent();
 }
 
@@ -147,6 +147,6 @@ fn an_acquire_that_won_waits_nowhere_any_more() {
     let waiter = queued(&servers, acquire(&nodes).args(["-q"]));
     verb(&["release", "-k", "job", "--token", &token], &nodes).finish().code(0);
     waiter.finish().code(0).silent();
-    nobody_waits(&servers);
+    no_waiter_is_left(&servers);
     assert_eq!(servers[2].cli(&["GET", "job"]), "f00dfeed");
 }

@@ -81,8 +81,8 @@ const FLOODS: [(&str, Says, i32); 9] = [
     ("many empty values", Says::Forever("*100000000\r\n", "_\r\n"), 69),
     ("many small arrays", Says::Forever("*100000000\r\n", "*1\r\n:1\r\n"), 69),
     ("arrays in arrays", Says::Forever("*1\r\n", "*1\r\n"), 69),
-    ("replies to nobody", Says::Forever("+OK\r\n", "+OK\r\n"), 69),
-    ("pushes that nobody asked for", Says::Forever(">2\r\n+message\r\n+x\r\n", ">2\r\n+message\r\n+x\r\n"), 69),
+    ("replies without a request", Says::Forever("+OK\r\n", "+OK\r\n"), 69),
+    ("pushes without a subscription", Says::Forever(">2\r\n+message\r\n+x\r\n", ">2\r\n+message\r\n+x\r\n"), 69),
     ("a drip", Says::Drip, 69),
 ];
 

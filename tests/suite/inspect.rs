@@ -198,7 +198,7 @@ fn watching_survives_the_death_of_the_node_and_ends_at_a_signal() {
 const QUEUE: &str = "rlock:queue:{job}:job";
 
 #[test]
-fn those_who_wait_are_shown_in_their_order() {
+fn waiters_are_shown_in_their_order() {
     let servers = [Server::start(), Server::start(), Server::start()];
     let nodes = servers.iter().map(Server::url).collect::<Vec<_>>().join(",");
     let job = || rlock("job").node(&nodes).args(["--restart-guard", "off"]);
@@ -265,7 +265,7 @@ fn a_queue_is_not_trusted_and_not_told_to_its_end() {
 }
 
 #[test]
-fn all_who_wait_for_each_of_several_locks_are_told() {
+fn the_number_of_waiters_for_each_of_several_locks_is_shown() {
     let server = Server::start();
     let crowd = "for i = 1, ARGV[1] do
                    redis.call('ZADD', KEYS[1], i, string.format('5ae7c1be-3e1a-4a44-8c5a-%012x web1 7 8', i))

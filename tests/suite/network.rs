@@ -26,10 +26,10 @@ fn connections_that_are_killed_do_not_disturb_the_command() {
 
 #[test]
 fn a_node_that_is_away_is_69_at_once_without_waiting_and_after_the_wait_with() {
-    let nobody = "redis://127.0.0.1:1";
-    let words = ["job", nobody, "cannot connect"];
-    rlock("job").node(nobody).args(["-n"]).command(["true"]).code(69).said(&words).within(Duration::from_secs(1));
-    let waited = rlock("job").node(nobody).args(["--wait", "1"]).command(["true"]).code(69).said(&words);
+    let absent = "redis://127.0.0.1:1";
+    let words = ["job", absent, "cannot connect"];
+    rlock("job").node(absent).args(["-n"]).command(["true"]).code(69).said(&words).within(Duration::from_secs(1));
+    let waited = rlock("job").node(absent).args(["--wait", "1"]).command(["true"]).code(69).said(&words);
     assert!(
         waited.took >= Duration::from_millis(990) && waited.took < Duration::from_millis(2500),
         "{:?}",

@@ -46,7 +46,7 @@ fn bad_input_is_64_or_78_with_one_line_and_no_connection() {
     ] {
         rlock_words(["run"]).env("RLOCK_NODE", &node).args(words).finish().code(code).said(&[flag]);
     }
-    assert!(listener.accept().is_err(), "nobody was to be asked");
+    assert!(listener.accept().is_err(), "a node was asked");
 }
 
 #[test]

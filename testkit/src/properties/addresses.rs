@@ -25,8 +25,8 @@ fn is_the_same_when_read_again(raw: &str, address: &Address) {
     let Address::Server(server) = address else { return };
     let handed_on = address.without_secret().into_string().expect("a server's address is text");
     assert!(!handed_on.contains(','), "{handed_on} would be taken for two");
-    let nobody = Server { user: None, password: None, ..server.clone() };
-    assert_eq!(Address::parse(&name).as_ref(), Ok(&Address::Server(nobody)), "{name}");
+    let anonymous = Server { user: None, password: None, ..server.clone() };
+    assert_eq!(Address::parse(&name).as_ref(), Ok(&Address::Server(anonymous)), "{name}");
     let without = Server { password: None, ..server.clone() };
     assert_eq!(Address::parse(&handed_on).as_ref(), Ok(&Address::Server(without)), "{handed_on}");
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::{MOMENT, STUBBORN, Stopped, apart, local, nested};
-use crate::support::{Server, alive, eventually, parent, rlock, signal};
+use crate::support::{Server, alive, eventually, guard_of, parent, rlock, signal};
 
 #[test]
 fn a_nested_rlock_that_is_killed_takes_its_command_along_and_the_outer_one_goes_on() {
@@ -54,7 +54,7 @@ fn a_local_lock_outlasts_a_killed_outer_rlock_until_nested_commands_are_dead() {
     let work = job.wait_for_pid("work");
     // The waiter learns of the death only later.
     let nested = Stopped::stop(parent(work));
-    let guard = child_named(job.pid(), "rlock-guard");
+    let guard = guard_of(job.pid());
     let mut next = rlock("job").node(&node).args(["-v", "-c", &alone(work)]).spawn();
     next.wait_until_told("waiting: held by");
     let leader = parent(parent(work));
@@ -73,14 +73,6 @@ fn a_local_lock_outlasts_a_killed_outer_rlock_until_nested_commands_are_dead() {
 /// Returns a script that prints `alone` if `pid` cannot run. A zombie cannot.
 fn alone(pid: i32) -> String {
     format!("case $(cut -d' ' -f3 /proc/{pid}/stat 2>/dev/null) in Z|X|'') echo alone;; esac")
-}
-
-/// The child of `pid` that calls itself `name`.
-fn child_named(pid: i32, name: &str) -> i32 {
-    let all = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("its children");
-    let has_name =
-        |child: &i32| std::fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|comm| comm.trim() == name);
-    all.split_whitespace().map(|word| word.parse().expect("a pid")).find(has_name).expect("such a child")
 }
 
 #[test]
