@@ -21,12 +21,12 @@ use rlock::{cli, command, exit, report};
 // SAFETY: nothing else in the program has this name.
 #[unsafe(no_mangle)]
 extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
-    report::install_panic_hook();
     // A panic must not look like a busy lock or a failed command.
     let outcome = std::panic::catch_unwind(|| {
         // SAFETY: the C runtime passes `count` strings, and nothing in rlock writes to them.
         let args = unsafe { owned(count, words) };
         let log = cli::log_format(&args);
+        report::install_panic_hook(log);
         run(args).unwrap_or_else(|error| {
             report::failure(log, &error);
             exit::outcome_of(&error)

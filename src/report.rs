@@ -1,8 +1,10 @@
 //! Every line that rlock prints on stderr.
 //!
-//! `run` is silent when all goes well: cron mails whatever is printed. A line is written whole, by a thread of its own:
-//! a reader that has stopped reading stops neither the renewals, nor a wait, nor the end of rlock.
+//! `run` is silent when all goes well: cron mails everything that is printed. A thread of its own writes each line whole.
+//! A reader that has stopped reading stops neither the renewals, nor a wait, nor the end of rlock.
 
+mod blocked;
+mod event;
 mod status;
 mod stderr;
 
@@ -11,8 +13,10 @@ use std::io::{self, BufRead, IsTerminal};
 use std::time::SystemTime;
 
 use clap::ValueEnum;
-use serde_json::json;
+use serde_json::{Map, Value};
 
+pub use blocked::{Blocked, WaitStatus};
+pub use event::{AtNode, Event, holders_nodes};
 pub use status::StatusLine;
 pub use stderr::{finish, settle};
 
@@ -30,11 +34,14 @@ pub enum Log {
     Json,
 }
 
-/// How much is said.
+/// Weight of an event, which decides whether it is printed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Level {
+pub enum Level {
+    /// A step: printed with `-v` or `--log json`.
     Info,
+    /// No failure yet, but a reader should know: printed without `-q`.
     Warning,
+    /// The lock or the command failed: always printed.
     Error,
 }
 
@@ -48,7 +55,7 @@ impl Level {
     }
 }
 
-/// Says what happens to one lock.
+/// Prints the events of one lock.
 #[derive(Clone, Debug)]
 pub struct Reporter {
     /// The lock.
@@ -62,43 +69,49 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// A step, told with `-v` or `--log json` only.
+    /// Prints `event`, if its level calls for it.
+    pub fn say(&self, event: &Event) {
+        let is_said = match event.level() {
+            Level::Info => self.verbose || (self.log == Log::Json && !self.quiet),
+            Level::Warning => !self.quiet,
+            Level::Error => true,
+        };
+        if is_said {
+            print(self.log, event, Some(&self.key));
+        }
+    }
+
+    /// A step in words, until `command::wait` speaks in events.
     pub fn step(&self, event: &str, text: impl Display) {
         if self.verbose || (self.log == Log::Json && !self.quiet) {
             self.line(Level::Info, event, &text);
         }
     }
 
-    /// Something that is not a failure yet but that somebody should know of; `-q` keeps it back.
+    /// A warning in words, until `command::wait` speaks in events.
     pub fn note(&self, event: &str, text: impl Display) {
         if !self.quiet {
             self.line(Level::Warning, event, &text);
         }
     }
 
-    /// Whether a line that is redrawn has a place: with `-q` nobody wants it, and steps would get in its way.
-    pub fn has_room_for_a_line(&self) -> bool {
-        !self.quiet && !self.verbose && self.log == Log::Text
-    }
-
-    /// Something went wrong with the lock.
-    pub fn problem(&self, event: &str, text: impl Display) {
-        self.line(Level::Error, event, &text);
-    }
-
     fn line(&self, level: Level, event: &str, text: &dyn Display) {
         let message = format!("{}: {text}", self.key);
-        stderr::line(render(self.log, level, event, Some(&self.key), &message), self.log);
+        stderr::line(render(self.log, level, event, Some(&self.key), &message, Map::new()), self.log);
+    }
+
+    /// Whether a status line may be drawn: `-q` silences it, and with `-v` or JSON other lines would tear it.
+    pub fn allows_status_line(&self) -> bool {
+        !self.quiet && !self.verbose && self.log == Log::Text
     }
 }
 
-/// A warning that is perhaps about no lock in particular.
-pub fn warn(log: Log, event: &str, key: Option<&Key>, text: impl Display) {
-    let about = key.map(|key| format!("{key}: ")).unwrap_or_default();
-    stderr::line(render(log, Level::Warning, event, key, &format!("{about}{text}")), log);
+/// Prints `event`, about `key` if it concerns one lock.
+pub fn print(log: Log, event: &Event, key: Option<&Key>) {
+    stderr::line(line(log, event, key), log);
 }
 
-/// Asks whoever is at the terminal, after saying `what` it is about; `None` if nobody is there.
+/// Shows `what` and asks the user at the terminal; `None` without a terminal.
 pub fn ask(what: impl Display, question: &str) -> Option<bool> {
     let stdin = io::stdin();
     if !stdin.is_terminal() || !io::stderr().is_terminal() {
@@ -111,9 +124,10 @@ pub fn ask(what: impl Display, question: &str) -> Option<bool> {
     Some(read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// The last line of a run that failed.
+/// Prints the last line of a run that failed. Its event is named by the outcome, and its field `code` is the exit code.
 pub fn failure(log: Log, error: &anyhow::Error) {
-    let event = match exit::outcome_of(error) {
+    let outcome = exit::outcome_of(error);
+    let event = match outcome {
         Outcome::Usage => "usage",
         Outcome::Unreachable => "unreachable",
         Outcome::Busy(_) => "busy",
@@ -122,36 +136,42 @@ pub fn failure(log: Log, error: &anyhow::Error) {
         Outcome::CannotExecute | Outcome::NotFound => "exec",
         _ => "failed",
     };
-    stderr::last_line(render(log, Level::Error, event, None, &format!("{error:#}")));
+    let fields = Map::from_iter([("code".to_owned(), outcome.code().into())]);
+    stderr::last_line(render(log, Level::Error, event, None, &format!("{error:#}"), fields));
 }
 
-/// Makes a panic one line that says whose fault it is.
-pub fn install_panic_hook() {
-    std::panic::set_hook(Box::new(|panic| {
+/// Makes a panic one line that asks for a report, in the form of `--log`.
+pub fn install_panic_hook(log: Log) {
+    std::panic::set_hook(Box::new(move |panic| {
         let place = panic.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
-        let message = format!("a bug in rlock {} at {place}: please report it", env!("CARGO_PKG_VERSION"));
-        stderr::last_line(render(Log::Text, Level::Error, "bug", None, &message));
+        stderr::last_line(line(log, &Event::Bug { place: &place }, None));
     }));
 }
 
-fn render(log: Log, level: Level, event: &str, key: Option<&Key>, message: &str) -> String {
-    match log {
-        Log::Text => format!("rlock: {message}\n"),
-        Log::Json => {
-            let ts = clock::unix_millis(SystemTime::now());
-            let mut line = json!({ "ts": ts, "level": level.name(), "event": event, "message": message });
-            if let Some(key) = key {
-                line["key"] = key.typed().into();
-            }
-            format!("{}\n", escape::json(&line.to_string()))
-        }
-    }
+/// The line of `event`, about `key` if it concerns one lock.
+fn line(log: Log, event: &Event, key: Option<&Key>) -> String {
+    let message = key.map_or_else(|| event.to_string(), |key| format!("{key}: {event}"));
+    let fields = if log == Log::Json { event.fields() } else { Map::new() };
+    render(log, event.level(), event.name(), key, &message, fields)
 }
 
-/// The notice that stands in the place of lines that found no room.
-fn dropped(count: u64, log: Log) -> String {
-    let lines = if count == 1 { "line was" } else { "lines were" };
-    render(log, Level::Warning, "dropped", None, &format!("{count} {lines} dropped: stderr was not read"))
+fn render(
+    log: Log,
+    level: Level,
+    event: &str,
+    key: Option<&Key>,
+    message: &str,
+    mut fields: Map<String, Value>,
+) -> String {
+    if log == Log::Text {
+        return format!("rlock: {message}\n");
+    }
+    fields.insert("ts".to_owned(), clock::unix_millis(SystemTime::now()).into());
+    fields.insert("level".to_owned(), level.name().into());
+    fields.insert("event".to_owned(), event.into());
+    fields.insert("message".to_owned(), message.into());
+    fields.extend(key.map(|key| ("key".to_owned(), key.typed().into())));
+    format!("{}\n", escape::json(&Value::Object(fields).to_string()))
 }
 
 #[cfg(test)]
@@ -162,7 +182,7 @@ mod tests {
     fn a_line_of_json_keeps_the_key_and_holds_nothing_that_a_terminal_acts_on() {
         let typed = "branch\u{9b}31m\u{202e}\x7f";
         let key = Key::new("", typed).unwrap();
-        let line = render(Log::Json, Level::Info, "running", Some(&key), "running");
+        let line = line(Log::Json, &Event::Running { pid: 7 }, Some(&key));
         assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap()["key"], typed);
         let bare = line.strip_suffix('\n').unwrap();
         assert_eq!(escape::text(bare), bare);

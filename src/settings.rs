@@ -25,7 +25,7 @@ use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::node::address::{Address, Endpoint, Secret, Server};
 use crate::node::redis::connection::Access;
 use crate::node::redis::tls::Trust;
-use crate::report::Reporter;
+use crate::report::{Event, Reporter};
 use crate::secret;
 use crate::text::duration;
 use crate::text::escape;
@@ -138,7 +138,7 @@ impl LockSettings {
         let report = Reporter { key: key.clone(), log: output.log, quiet: output.quiet, verbose: output.verbose };
         let note = args.note.map(|note| note.to_string_lossy().into_owned());
         if note.as_deref().is_some_and(|note| !fits(note, LONGEST_NOTE)) {
-            report.note("note", format_args!("--note is cut to the {LONGEST_NOTE} bytes that are stored"));
+            report.say(&Event::NoteCut { limit: LONGEST_NOTE });
         }
         Ok(Self {
             key,

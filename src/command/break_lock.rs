@@ -18,7 +18,7 @@ use crate::node::ForceUnlock;
 use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, observe};
 use crate::redlock::outside::{self, Count};
-use crate::report::{Reporter, StatusLine, ask};
+use crate::report::{Event, Reporter, StatusLine, ask, holders_nodes};
 use crate::settings::token::NodeSettings;
 use crate::text::duration;
 
@@ -85,11 +85,10 @@ impl BreakRequest {
         }
         let tombstone = details.tombstone(token, format!("{}@{}", user(), host()));
         let done = self.force(&nodes, |_| Some(ForceUnlock::Tombstone(token, &tombstone))).await?;
-        self.report.step("entombed", "the holder will be told at its next renewal");
+        self.report.say(&Event::Tombstoned);
         if let Some(theirs) = theirs {
             // One tombstone is enough for the holder to stop its command.
-            let forced = done.done;
-            self.report.note("entombed", format_args!("broken at {}", of_theirs(forced, theirs)));
+            self.report.say(&Event::TombstonedAt { broken: done.done, of: theirs });
         }
         self.wait(&nodes, token, &looks).await
     }
@@ -105,7 +104,7 @@ impl BreakRequest {
             return Err(Failure::new(Outcome::Usage, why));
         }
         if self.yes {
-            self.report.note("holder", holder);
+            self.report.say(&Event::Holder { occupant: holder });
             return Ok(());
         }
         match ask(format_args!("{}: {holder}", self.key), "Break it?") {
@@ -147,15 +146,17 @@ impl BreakRequest {
             return Err(unanswered(&self.key, nodes, &done.faults, self.reach.node_is_default).into());
         }
         let Some(theirs) = theirs else {
-            self.report.note("broken", "broken: the key was deleted");
+            self.report.say(&Event::KeyDeleted { at: None });
             return Ok(Outcome::Done);
         };
-        let told = format!("the key was deleted at {}", of_theirs(done.done, theirs));
         if done.done < Quorum::of(theirs).needed() {
-            let why = format!("not broken: {told}, which is no majority; give --node the list that the holder has");
+            let nodes = holders_nodes(done.done, theirs);
+            let why = format!(
+                "not broken: the key was deleted at {nodes}, which is no majority; give --node the holder's list"
+            );
             return Err(self.no(why).into());
         }
-        self.report.note("broken", format_args!("broken: {told}"));
+        self.report.say(&Event::KeyDeleted { at: Some((done.done, theirs)) });
         Ok(Outcome::Done)
     }
 
@@ -170,8 +171,7 @@ impl BreakRequest {
             let waited = clock::now().since(begun);
             if looks.census().is_answered() && !kept {
                 drop(progress);
-                let waited = duration::show_rounded(waited);
-                self.report.note("broken", format_args!("broken: its holder let go after {waited}"));
+                self.report.say(&Event::HolderReleased { after: waited });
                 return Ok(Outcome::Done);
             }
             if waited > left + MARGIN {
@@ -186,10 +186,6 @@ impl BreakRequest {
             alarm.reached(clock::now() + PAUSE).await;
         }
     }
-}
-
-fn of_theirs(forced: usize, theirs: usize) -> String {
-    format!("{forced} of the holder's {theirs} node{}", if theirs == 1 { "" } else { "s" })
 }
 
 const STILL_THERE: &str = "broken, but its holder has not let go: it cannot end its command, or it runs with --on-lost warn; \

@@ -12,6 +12,7 @@ use crate::lock::census::Census;
 use crate::lock::fence::Fence;
 use crate::lock::token::Token;
 use crate::redlock::observe::observe;
+use crate::report::Event;
 use crate::settings::StoreConfig;
 use crate::settings::token::{DRIFT, TokenSettings};
 use crate::text::duration;
@@ -48,7 +49,7 @@ async fn ask(settings: &TokenSettings, question: &Question) -> anyhow::Result<Ou
     let census = looks.census();
     let failure = if question.is_answered_by(&census) {
         warn_of_refusals(report, &looks.faults);
-        report.step("checked", "the lock is the caller's");
+        report.say(&Event::Checked);
         return Ok(Outcome::Done);
     } else if census.is_held_by(*token) == Some(true) {
         Failure::new(Outcome::No, format!("{key}: {}", question.unmet(&census)))

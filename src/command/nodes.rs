@@ -17,7 +17,7 @@ use crate::node::redis::RedisNode;
 use crate::node::redis::connection::Access;
 use crate::redlock::Nodes;
 use crate::redlock::observe::Observations;
-use crate::report::{Reporter, warn};
+use crate::report::{self, Event, Reporter};
 use crate::settings::StoreConfig;
 
 /// Runs `work` to its end, on this thread.
@@ -37,8 +37,7 @@ pub(super) fn tell_of_default_node(place: &StoreConfig, node_is_default: bool, o
         && !output.quiet
     {
         let node = servers.iter().map(|access| access.server.to_string()).collect::<Vec<_>>().join(",");
-        let text = format_args!("no node is configured, using {node} (--node or RLOCK_NODE)");
-        warn(output.log, "default-node", key, text);
+        report::print(output.log, &Event::DefaultNode { node: &node }, key);
     }
 }
 
@@ -90,7 +89,7 @@ fn outcome_of(faults: &Faults, quorum: Quorum) -> Outcome {
 /// Warns of the nodes that refuse us, of which a majority that answered did without.
 pub(super) fn warn_of_refusals(report: &Reporter, faults: &Faults) {
     for refusal in faults.refusals() {
-        report.note("refused", format_args!("{}: {}", refusal.name, refusal.fault.as_missing_vote()));
+        report.say(&Event::Refused { node: &refusal.name, fault: &refusal.fault });
     }
 }
 

@@ -9,6 +9,7 @@ use crate::cli::subcommands::ReleaseArgs;
 use crate::exit::Outcome;
 use crate::redlock::observe::observe;
 use crate::redlock::outside;
+use crate::report::Event;
 use crate::settings::token::TokenSettings;
 
 /// How long a release that waits for no reply has to be written.
@@ -38,7 +39,7 @@ async fn give_back(settings: &TokenSettings) -> anyhow::Result<Outcome> {
     match count.is_majority(nodes.quorum()) {
         Some(true) => {
             warn_of_refusals(report, &count.faults);
-            report.step("released", "released");
+            report.say(&Event::Released);
             return Ok(Outcome::Done);
         }
         None => return Err(unanswered(key, &nodes, &count.faults, reach.node_is_default).into()),

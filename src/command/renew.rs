@@ -14,6 +14,7 @@ use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::node::Renew;
 use crate::redlock::observe::{Observations, observe};
 use crate::redlock::outside;
+use crate::report::Event;
 use crate::settings::token::{DRIFT, TokenSettings};
 use crate::text::duration;
 
@@ -68,9 +69,8 @@ async fn extend(settings: &TokenSettings, wanted: &Wanted) -> anyhow::Result<Out
     let request = Renew { key: key.clone(), token: *token, fence, term: schedule.term() };
     let (count, end) = outside::renew(&nodes, &request, schedule.node_timeout()).await;
     if let Some(end) = end {
-        let left = duration::show_rounded(end.since(clock::now()));
         warn_of_refusals(report, &count.faults);
-        report.step("renewed", format_args!("renewed for {left}"));
+        report.say(&Event::Renewed { left: end.since(clock::now()) });
         return Ok(Outcome::Done);
     }
     if count.is_majority(nodes.quorum()).is_none() {

@@ -155,7 +155,7 @@ impl<'a> Wait<'a> {
             watches: false,
             joining: Joining::default(),
             told: Announced::default(),
-            status: StatusLine::new(lock.report.has_room_for_a_line(), EVERY),
+            status: StatusLine::new(lock.report.allows_status_line(), EVERY),
         })
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow};
 
-use super::{Log, dropped};
+use super::{Event, Log};
 
 /// Bytes that may wait to be written, as many as a pipe holds. A longer line is taken if nothing else waits.
 const ROOM: usize = 64 * 1024;
@@ -77,7 +77,7 @@ impl Queue {
         if self.lines.is_empty()
             && let Some((count, log)) = self.dropped.take()
         {
-            self.insist(dropped(count, log));
+            self.insist(super::line(log, &Event::Dropped { count }, None));
         }
         self.lines.pop_front()
     }

@@ -49,6 +49,11 @@ pub fn show_rounded(span: Duration) -> String {
     humantime::format_duration(rounded).to_string().split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
+/// Whole milliseconds.
+pub fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,8 +13,7 @@ use crate::lock::lease::Loss;
 use crate::lock::token::Token;
 use crate::redlock::ReleaseOutcome;
 use crate::redlock::holding::{Change, Holding};
-use crate::report::Reporter;
-use crate::text::duration;
+use crate::report::{AtNode, Event as Report, Reporter};
 
 /// The lock that excludes other clients while the command runs.
 pub(super) enum Cover {
@@ -102,11 +101,11 @@ impl Cover {
     pub(super) async fn release(self, report: &Reporter) -> ReleaseOutcome {
         match self {
             Self::Own(holding) => {
-                report.step("ended", "the command has ended; giving the lock back");
+                report.say(&Report::Ended { outer: false });
                 holding.release().await
             }
             Self::Outer(..) => {
-                report.step("ended", "the command has ended; the outer rlock keeps the lock");
+                report.say(&Report::Ended { outer: true });
                 ReleaseOutcome::Ours
             }
         }
@@ -125,16 +124,15 @@ impl CoverChange {
     pub(super) fn report(self, report: &Reporter) -> Option<Event> {
         match self {
             Self::Own(Change::Extended(until)) => {
-                let left = duration::show_rounded(until.since(clock::now()));
-                report.step("renewed", format_args!("renewed for {left}"));
+                report.say(&Report::Renewed { left: until.since(clock::now()) });
                 Some(Event::Extended(until))
             }
             Self::Own(Change::Trouble(node, fault)) => {
-                report.step("trouble", format_args!("{node}: {fault}; trying again"));
+                report.say(&Report::RenewalFailed(AtNode { node: &node, why: &fault.why }));
                 None
             }
             Self::Own(Change::Refused(node, fault)) => {
-                report.note("refused", format_args!("{node}: {}", fault.as_missing_vote()));
+                report.say(&Report::Refused { node: &node, fault: &fault });
                 None
             }
             Self::Own(Change::Lost(how)) => Some(Event::Lost(how)),

@@ -9,6 +9,7 @@ use crate::job::nested::outer::{JoinError, OuterRun};
 use crate::lock::instant::Instant;
 use crate::lock::occupant::Occupant;
 use crate::lock::token::Token;
+use crate::report::Event;
 use crate::settings::LockSettings;
 
 /// Time that an outer rlock gets to answer before the nodes are asked again.
@@ -53,7 +54,7 @@ impl Joining {
         let asked = OuterRun::join(token);
         Ok(match clock::until(clock::now() + ANSWER, asked).await {
             Some(Ok(outer)) => {
-                lock.report.step("nested", format_args!("running under the outer lock, {}", occupant.named()));
+                lock.report.say(&Event::Nested { occupant });
                 Joined::Over(Acquired::Nested(Box::new(outer), occupant.named()))
             }
             Some(Err(JoinError::Busy)) | None => {

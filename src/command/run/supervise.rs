@@ -15,16 +15,16 @@ use crate::exit::{Failure, Outcome};
 use crate::job::event::CaughtSignal;
 use crate::job::guard::Guard;
 use crate::job::nested::runs::NestedRuns;
-use crate::job::policy::{Action, Event, Policy, Reaction};
+use crate::job::policy::{Action, Event, Policy};
 use crate::job::polling;
 use crate::job::process_tree::ProcessTree;
 use crate::job::signals::Signals;
 use crate::job::spawn::Leader;
 use crate::job::terminal::Terminal;
 use crate::lock::instant::Instant;
-use crate::lock::lease::{Loss, Revoked};
+use crate::lock::lease::Loss;
 use crate::redlock::ReleaseOutcome;
-use crate::report::Reporter;
+use crate::report::{Event as Report, Reporter};
 use crate::settings::LockSettings;
 
 /// Time that killed processes get to end before rlock reports that it waits for them.
@@ -84,7 +84,7 @@ impl Job {
         match &freed {
             // The loss was reported already.
             _ if !self.policy.was_kept() => {}
-            ReleaseOutcome::NotOurs(how) => lock.report.problem("lost", unnoticed(*how)),
+            ReleaseOutcome::NotOurs(how) => lock.report.say(&Report::LostUnnoticed { how: *how }),
             _ => report_release(&lock.report, &freed),
         }
         Ok(self.policy.outcome(!matches!(freed, ReleaseOutcome::NotOurs(_))))
@@ -118,7 +118,7 @@ impl Job {
     }
 
     async fn watch(&mut self, report: &Reporter, cover: &mut Cover) -> anyhow::Result<()> {
-        report.step("running", format_args!("running, pid {}", self.tree.group()));
+        report.say(&Report::Running { pid: self.tree.group().as_raw() });
         loop {
             if let Some(event) = self.next_event(report, cover).await?
                 && self.handle(event, cover, report)?
@@ -173,14 +173,14 @@ impl Job {
     fn caught(&mut self, caught: CaughtSignal, report: &Reporter) -> anyhow::Result<Option<Event>> {
         if caught.signal != Signal::SIGCHLD {
             if !matches!(caught.signal, Signal::SIGCONT | Signal::SIGWINCH) {
-                report.step("signal", format_args!("{} forwarded to the command", caught.signal));
+                report.say(&Report::Forwarded { signal: caught.signal });
             }
             return Ok(Some(Event::CaughtSignal(caught)));
         }
         if self.guard.ensure_alive().map_err(|error| unguarded(&error))? {
             self.tree.set_guard(self.guard.pid());
             self.signals.reap_all_but(&[self.guard.pid(), self.leader.group()]);
-            report.step("guard", "the guard was killed or stopped; it was replaced");
+            report.say(&Report::GuardReplaced);
         }
         let foreground = self.terminal.foreground(self.tree.group());
         Ok(match (self.leader.exit_status(), self.leader.stop_signal()) {
@@ -269,15 +269,14 @@ impl Job {
                 // rlock gets it too and forwards it no more; it re-raises it once the lock is released.
                 let _ = killpg(getpgrp(), signal);
             }
-            Action::SayLost(reaction) => report.problem("lost", lost(&cover.loss_cause(self.loss), reaction)),
-            Action::SayTimeIsUp => report.problem("max-run", "--max-run is over; the command is being stopped"),
+            Action::SayLost(reaction) => {
+                report.say(&Report::Lost { why: &cover.loss_cause(self.loss), reaction });
+            }
+            Action::SayTimeIsUp => report.say(&Report::TimeIsUp),
             Action::SayLingering => {
                 // The leader has ended, so the terminal's signals are for rlock now.
                 self.terminal.take_back(self.tree.group());
-                report.step(
-                    "lingering",
-                    "the command has ended; keeping the lock until the nested rlock runs have ended",
-                );
+                report.say(&Report::Lingering);
             }
             // `handle` carries these out.
             Action::Suspend(_) | Action::SuspendJob(_) | Action::Finish => {}
@@ -293,18 +292,14 @@ impl Job {
 
     fn report_overdue_nested(&mut self, report: &Reporter) {
         if self.nested.as_mut().is_some_and(NestedRuns::is_overdue) {
-            let text = "a nested rlock run must kill its command and has not ended; the lock is kept until it has";
-            report.problem("unkillable", text);
+            report.say(&Report::NestedUnkillable);
         }
     }
 
     fn report_survivors(&mut self, report: &Reporter) {
         if self.killed_at.is_some_and(|at| clock::now() >= at + PATIENCE) {
             self.killed_at = Some(Instant::NEVER);
-            let group = self.tree.group();
-            let text =
-                format_args!("process group {group} was killed and is still there; the lock is kept until it is gone");
-            report.problem("unkillable", text);
+            report.say(&Report::Unkillable { group: self.tree.group().as_raw() });
         }
     }
 }
@@ -312,26 +307,6 @@ impl Job {
 fn unguarded(error: &std::io::Error) -> anyhow::Error {
     let message = format!("the guard has ended and another cannot be started ({error}); the command was killed");
     Failure::new(Outcome::Lost, message).into()
-}
-
-fn unnoticed(how: Revoked) -> String {
-    let how = match how {
-        Revoked::Missing => "was missing",
-        Revoked::TakenOver => "belonged to another client",
-    };
-    format!(
-        "lost the lock unnoticed: its key {how} when the command had ended; another command may have run at the same time"
-    )
-}
-
-/// The message of a loss: its cause and the reaction.
-fn lost(cause: &str, reaction: Reaction) -> String {
-    let done = match reaction {
-        Reaction::Signalled => "the command is being stopped",
-        Reaction::Killed => "the command was killed",
-        Reaction::Ignored => "the command goes on (--on-lost warn) and may not be alone",
-    };
-    format!("lost the lock: {cause}; {done}")
 }
 
 async fn nested_changed(nested: Option<&NestedRuns>) {

@@ -1,0 +1,326 @@
+//! Every sentence about a lock that reaches stderr, with its name, its level and its fields.
+//!
+//! Text and JSON are two views of one event: [`Event`]'s `Display` is the text, and the `message` of the JSON object. The
+//! names and fields are an interface that scripts read: they may be added to, not changed.
+
+use std::fmt;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::{Map, Value, json};
+
+use super::Level;
+use super::blocked::{Blocked, ahead, holder};
+use crate::job::policy::Reaction;
+use crate::lock::fault::Fault;
+use crate::lock::fence::Fence;
+use crate::lock::lease::Revoked;
+use crate::lock::occupant::Occupant;
+use crate::text::duration::{self, millis};
+
+/// A node's name and what went wrong there.
+#[derive(Clone, Copy, Debug)]
+pub struct AtNode<'a> {
+    pub node: &'a str,
+    pub why: &'a str,
+}
+
+/// What happened to a lock.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// No `--node` and no `RLOCK_NODE` was given, so the default is used.
+    DefaultNode { node: &'a str },
+    /// `--note` exceeds the limit, in bytes.
+    NoteCut { limit: usize },
+    /// The wait goes on. `ahead`: number of waiters in front.
+    Waiting { blocked: Blocked<'a>, ahead: Option<u32> },
+    /// A foreign value without a TTL blocks the lock, so the wait has no end of its own.
+    WaitingForever { blocked: Blocked<'a> },
+    /// No majority voted; the nodes are asked again. `had_majority`: one had answered earlier, so `--wait` alone ends this.
+    Unreachable { blocked: Blocked<'a>, had_majority: bool },
+    /// The outer rlock that holds the lock does not answer.
+    OuterSilent { occupant: &'a Occupant },
+    /// A node denies INFO, so its restarts are invisible.
+    NoUptime(AtNode<'a>),
+    /// A node denies the queue's commands.
+    NoQueue(AtNode<'a>),
+    /// A node denies the subscription to wake-ups.
+    NoWakeups { node: &'a str, poll_every: Duration },
+    /// A node refuses rlock; a majority of the others answers.
+    Refused { node: &'a str, fault: &'a Fault },
+    /// The lock was taken.
+    Acquired { fence: Fence, after: Duration },
+    /// The command runs under the lock of an outer rlock.
+    Nested { occupant: &'a Occupant },
+    /// The command was started.
+    Running { pid: i32 },
+    /// A signal was forwarded to the command.
+    Forwarded { signal: Signal },
+    /// The guard was killed or stopped, and replaced.
+    GuardReplaced,
+    /// The lease was extended.
+    Renewed { left: Duration },
+    /// A renewal failed at one node and is repeated.
+    RenewalFailed(AtNode<'a>),
+    /// The lock was lost, or can no longer be renewed in time.
+    Lost { why: &'a str, reaction: Reaction },
+    /// The release found that the lock had been lost.
+    LostUnnoticed { how: Revoked },
+    /// `--max-run` is over.
+    TimeIsUp,
+    /// The command has ended, and nested runs still need the lock.
+    Lingering,
+    /// A nested run outlives the time in which it had to end.
+    NestedUnkillable,
+    /// Killed processes are still there.
+    Unkillable { group: i32 },
+    /// The command has ended. `outer`: the lock is the outer rlock's, and stays held.
+    Ended { outer: bool },
+    /// The lock was given back.
+    Released,
+    /// The release found no lock of this rlock.
+    NothingToRelease,
+    /// A node did not confirm the release.
+    NotReleased(AtNode<'a>),
+    /// `check`: the lock is the caller's.
+    Checked,
+    /// `break --yes`: the holder whose lock is broken.
+    Holder { occupant: &'a Occupant },
+    /// `break`: a tombstone is in the lock's place.
+    Tombstoned,
+    /// `break --foreign`: the holder uses another number of nodes, of which so many have the tombstone.
+    TombstonedAt { broken: usize, of: usize },
+    /// `break`: the key was deleted; at so many of the holder's nodes, if it uses another number of them.
+    KeyDeleted { at: Option<(usize, usize)> },
+    /// `break`: the holder has stopped its command and released the lock.
+    HolderReleased { after: Duration },
+    /// Lines found no room in the queue to stderr.
+    Dropped { count: u64 },
+    /// rlock panicked at `place`.
+    Bug { place: &'a str },
+}
+
+impl Event<'_> {
+    /// Name in `--log json`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::DefaultNode { .. } => "default-node",
+            Self::NoteCut { .. } => "note",
+            Self::Waiting { .. } | Self::WaitingForever { .. } => "waiting",
+            Self::Unreachable { .. } => "unreachable",
+            Self::OuterSilent { .. } => "silent",
+            Self::NoUptime(_) => "unguarded",
+            Self::NoQueue(_) => "unqueued",
+            Self::NoWakeups { .. } => "unheard",
+            Self::Refused { .. } => "refused",
+            Self::Acquired { .. } => "acquired",
+            Self::Nested { .. } => "nested",
+            Self::Running { .. } => "running",
+            Self::Forwarded { .. } => "signal",
+            Self::GuardReplaced => "guard",
+            Self::Renewed { .. } => "renewed",
+            Self::RenewalFailed(_) => "trouble",
+            Self::Lost { .. } | Self::LostUnnoticed { .. } => "lost",
+            Self::TimeIsUp => "max-run",
+            Self::Lingering => "lingering",
+            Self::NestedUnkillable | Self::Unkillable { .. } => "unkillable",
+            Self::Ended { .. } => "ended",
+            Self::Released | Self::NothingToRelease => "released",
+            Self::NotReleased(_) => "unreleased",
+            Self::Checked => "checked",
+            Self::Holder { .. } => "holder",
+            Self::Tombstoned | Self::TombstonedAt { .. } => "entombed",
+            Self::KeyDeleted { .. } | Self::HolderReleased { .. } => "broken",
+            Self::Dropped { .. } => "dropped",
+            Self::Bug { .. } => "bug",
+        }
+    }
+
+    /// Level, which decides whether it is printed.
+    pub fn level(&self) -> Level {
+        match self {
+            Self::Waiting { .. }
+            | Self::Unreachable { had_majority: false, .. }
+            | Self::Acquired { .. }
+            | Self::Nested { .. }
+            | Self::Running { .. }
+            | Self::Forwarded { .. }
+            | Self::GuardReplaced
+            | Self::Renewed { .. }
+            | Self::RenewalFailed(_)
+            | Self::Lingering
+            | Self::Ended { .. }
+            | Self::Released
+            | Self::NothingToRelease
+            | Self::Checked
+            | Self::Tombstoned => Level::Info,
+            Self::DefaultNode { .. }
+            | Self::NoteCut { .. }
+            | Self::WaitingForever { .. }
+            | Self::Unreachable { had_majority: true, .. }
+            | Self::OuterSilent { .. }
+            | Self::NoUptime(_)
+            | Self::NoQueue(_)
+            | Self::NoWakeups { .. }
+            | Self::Refused { .. }
+            | Self::NotReleased(_)
+            | Self::Holder { .. }
+            | Self::TombstonedAt { .. }
+            | Self::KeyDeleted { .. }
+            | Self::HolderReleased { .. }
+            | Self::Dropped { .. } => Level::Warning,
+            Self::Lost { .. }
+            | Self::LostUnnoticed { .. }
+            | Self::TimeIsUp
+            | Self::NestedUnkillable
+            | Self::Unkillable { .. }
+            | Self::Bug { .. } => Level::Error,
+        }
+    }
+
+    /// Its data in `--log json`, beside ts, level, event, key and message.
+    pub fn fields(&self) -> Map<String, Value> {
+        let fields = match self {
+            Self::DefaultNode { node } => json!({ "node": node }),
+            Self::NoteCut { limit } => json!({ "limit": limit }),
+            Self::Waiting { blocked, ahead } => {
+                let mut fields = blocked.fields();
+                fields.extend(ahead.map(|ahead| ("ahead".to_owned(), ahead.into())));
+                return fields;
+            }
+            Self::WaitingForever { blocked } | Self::Unreachable { blocked, .. } => return blocked.fields(),
+            Self::NoUptime(at) | Self::NoQueue(at) | Self::RenewalFailed(at) | Self::NotReleased(at) => {
+                json!({ "node": at.node, "reason": at.why })
+            }
+            Self::Refused { node, fault } => json!({ "node": node, "reason": fault.why }),
+            Self::NoWakeups { node, poll_every } => json!({ "node": node, "poll_ms": millis(*poll_every) }),
+            Self::Acquired { fence, after } => json!({ "fence": fence.get(), "wait_ms": millis(*after) }),
+            Self::OuterSilent { occupant } | Self::Nested { occupant } | Self::Holder { occupant } => {
+                return holder(occupant);
+            }
+            Self::Running { pid } => json!({ "pid": pid }),
+            Self::Forwarded { signal } => json!({ "signal": signal.as_str() }),
+            Self::Renewed { left } => json!({ "left_ms": millis(*left) }),
+            Self::Lost { why, .. } => json!({ "reason": why }),
+            Self::LostUnnoticed { how } => json!({ "reason": lost_how(*how) }),
+            Self::Unkillable { group } => json!({ "pid": group }),
+            Self::TombstonedAt { broken, of } | Self::KeyDeleted { at: Some((broken, of)) } => {
+                json!({ "nodes": broken, "of": of })
+            }
+            Self::HolderReleased { after } => json!({ "wait_ms": millis(*after) }),
+            Self::Dropped { count } => json!({ "count": count }),
+            Self::Bug { place } => json!({ "place": place }),
+            Self::GuardReplaced
+            | Self::TimeIsUp
+            | Self::Lingering
+            | Self::NestedUnkillable
+            | Self::Ended { .. }
+            | Self::Released
+            | Self::NothingToRelease
+            | Self::Checked
+            | Self::Tombstoned
+            | Self::KeyDeleted { at: None } => Value::Null,
+        };
+        if let Value::Object(fields) = fields { fields } else { Map::new() }
+    }
+}
+
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DefaultNode { node } => write!(f, "no node is configured, using {node} (--node or RLOCK_NODE)"),
+            Self::NoteCut { limit } => write!(f, "--note is cut to the {limit} bytes that are stored"),
+            Self::Waiting { blocked, ahead: rank } => write!(f, "waiting{}: {blocked}", ahead(*rank)),
+            Self::WaitingForever { blocked } => write!(f, "waiting: {blocked}"),
+            Self::Unreachable { blocked, .. } => write!(f, "{blocked}; trying again"),
+            Self::OuterSilent { occupant } => {
+                write!(f, "waiting: the outer rlock does not answer: {}", occupant.named())
+            }
+            Self::NoUptime(at) => {
+                write!(f, "{}: INFO is refused, so a restart of this node goes unseen: {}", at.node, at.why)
+            }
+            Self::NoQueue(at) => write!(f, "{}: cannot join the queue, waiting without a place: {}", at.node, at.why),
+            Self::NoWakeups { node, poll_every } => {
+                let every = duration::show_rounded(*poll_every);
+                write!(f, "{node}: SUBSCRIBE to rlock:wake:* is not allowed; polling every {every} instead")
+            }
+            Self::Refused { node, fault } => write!(f, "{node}: {}", fault.as_missing_vote()),
+            Self::Acquired { fence, after } => {
+                write!(f, "acquired, fence {fence}, after {}", duration::show_rounded(*after))
+            }
+            Self::Nested { occupant } => write!(f, "running under the outer lock, {}", occupant.named()),
+            Self::Running { pid } => write!(f, "running, pid {pid}"),
+            Self::Forwarded { signal } => write!(f, "{signal} forwarded to the command"),
+            Self::GuardReplaced => f.write_str("the guard was killed or stopped; it was replaced"),
+            Self::Renewed { left } => write!(f, "renewed for {}", duration::show_rounded(*left)),
+            Self::RenewalFailed(at) => write!(f, "{at}; trying again"),
+            Self::Lost { why, reaction } => write!(f, "lost the lock: {why}; {}", reacted(*reaction)),
+            Self::LostUnnoticed { how } => write!(
+                f,
+                "lost the lock unnoticed: its key {} when the command had ended; another command may have run at the same time",
+                lost_how(*how)
+            ),
+            Self::TimeIsUp => f.write_str("--max-run is over; the command is being stopped"),
+            Self::Lingering => {
+                f.write_str("the command has ended; keeping the lock until the nested rlock runs have ended")
+            }
+            Self::NestedUnkillable => {
+                f.write_str("a nested rlock run must kill its command and has not ended; the lock is kept until it has")
+            }
+            Self::Unkillable { group } => {
+                write!(f, "process group {group} was killed and is still there; the lock is kept until it is gone")
+            }
+            Self::Ended { outer: false } => f.write_str("the command has ended; giving the lock back"),
+            Self::Ended { outer: true } => f.write_str("the command has ended; the outer rlock keeps the lock"),
+            Self::Released => f.write_str("released"),
+            Self::NothingToRelease => f.write_str("released nothing: the lock was not held any more"),
+            Self::NotReleased(at) => {
+                write!(f, "{}: release not confirmed ({}); the lock ends with its lease at the latest", at.node, at.why)
+            }
+            Self::Checked => f.write_str("the lock is the caller's"),
+            Self::Holder { occupant } => write!(f, "{occupant}"),
+            Self::Tombstoned => f.write_str("broken; the holder learns it at its next renewal"),
+            Self::TombstonedAt { broken, of } => write!(f, "broken at {}", holders_nodes(*broken, *of)),
+            Self::KeyDeleted { at: None } => f.write_str("broken: the key was deleted"),
+            Self::KeyDeleted { at: Some((broken, of)) } => {
+                write!(f, "broken: the key was deleted at {}", holders_nodes(*broken, *of))
+            }
+            Self::HolderReleased { after } => {
+                write!(f, "broken: its holder released it after {}", duration::show_rounded(*after))
+            }
+            Self::Dropped { count } => {
+                let lines = if *count == 1 { "line was" } else { "lines were" };
+                write!(f, "{count} {lines} dropped: stderr was not read")
+            }
+            Self::Bug { place } => {
+                write!(f, "a bug in rlock {} at {place}: please report it", env!("CARGO_PKG_VERSION"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for AtNode<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.node, self.why)
+    }
+}
+
+/// `2 of the holder's 3 nodes`.
+pub fn holders_nodes(broken: usize, of: usize) -> String {
+    format!("{broken} of the holder's {of} node{}", if of == 1 { "" } else { "s" })
+}
+
+fn lost_how(how: Revoked) -> &'static str {
+    match how {
+        Revoked::Missing => "was missing",
+        Revoked::TakenOver => "belonged to another client",
+    }
+}
+
+fn reacted(reaction: Reaction) -> &'static str {
+    match reaction {
+        Reaction::Signalled => "the command is being stopped",
+        Reaction::Killed => "the command was killed",
+        Reaction::Ignored => "the command goes on (--on-lost warn) and may not be alone",
+    }
+}
