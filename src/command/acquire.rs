@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::nodes::{block_on, open, tell_of_default_node};
+use super::nodes::{block_on, open, tell_of_defaults};
 use super::output::write_all;
 use super::released::report_release;
 use super::wait::{self, Acquired, Purpose};
@@ -13,27 +13,20 @@ use crate::exit::{Failure, Outcome};
 use crate::job::inherited::Inherited;
 use crate::job::signals::Signals;
 use crate::lock::key::Key;
-use crate::lock::schedule::ScheduleOptions;
 use crate::redlock::holding::Holding;
 use crate::settings::LockSettings;
-use crate::settings::token::needs_server;
+use crate::text::duration::millis;
 
 /// Takes the lock.
 pub fn acquire(args: AcquireArgs, sources: &Sources, inherited: &Inherited) -> anyhow::Result<Outcome> {
     let format = args.format;
-    let wishes = ScheduleOptions {
-        ttl: args.lock.ttl,
-        drift: args.lock.drift,
-        node_timeout: args.lock.nodes.node_timeout,
-        kill_after: None,
-    };
-    let settings = LockSettings::new(args.lock, wishes, &args.output, sources)?;
-    needs_server(&settings.place, "acquire")?;
+    let settings = LockSettings::new(args.lock, None, &args.output, sources)?;
+    settings.place.needs_server("acquire")?;
     if format == Format::Env && !is_plain(settings.key.typed()) {
         let message = format!("{}: a shell could read this key as something else; use --format json", settings.key);
         return Err(Failure::new(Outcome::Usage, message).into());
     }
-    tell_of_default_node(&settings.place, settings.node_is_default, &args.output, Some(&settings.key));
+    tell_of_defaults(&settings, &args.output);
     block_on(take(&settings, inherited, format))
 }
 
@@ -66,7 +59,7 @@ fn told(format: Format, key: &Key, holding: &Holding) -> String {
         Format::Token => format!("{token}\n"),
         Format::Env => format!("RLOCK_KEY={}\nRLOCK_TOKEN={token}\nRLOCK_FENCE={fence}\n", key.typed()),
         Format::Json => {
-            let left = u64::try_from(holding.deadline().since(clock::now()).as_millis()).unwrap_or(u64::MAX);
+            let left = millis(holding.deadline().since(clock::now()));
             let told = json!({ "key": key.typed(), "token": token.to_string(), "fence": fence.get(), "ttl_ms": left });
             format!("{told}\n")
         }

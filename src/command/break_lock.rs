@@ -19,6 +19,7 @@ use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, observe};
 use crate::redlock::outside::{self, Count};
 use crate::report::{Event, Reporter, StatusLine, ask, holders_nodes};
+use crate::settings;
 use crate::settings::token::NodeSettings;
 use crate::text::duration;
 
@@ -41,14 +42,13 @@ struct BreakRequest {
 /// Breaks the lock.
 pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let reach = NodeSettings::new(&args.nodes, sources)?;
-    reach.needs_server("break")?;
+    reach.place.needs_server("break")?;
     let usage = |why: String| Failure::new(Outcome::Usage, why);
     let name = args.key.as_deref().or(args.name.as_deref());
     let name = name.ok_or_else(|| usage("no KEY is given; see rlock --help".to_owned()))?;
-    let key = Key::new(&args.nodes.prefix, name).map_err(usage)?;
-    let output = &args.output;
-    let report = Reporter { key: key.clone(), log: output.log, quiet: output.quiet, verbose: output.verbose };
-    tell_of_default_node(&reach.place, reach.node_is_default, output, Some(&key));
+    let key = settings::key(&args.nodes, name)?;
+    let report = settings::reporter(&key, &args.output);
+    tell_of_default_node(&reach.place, reach.node_is_default, &args.output, Some(&key));
     let order = BreakRequest { key, reach, yes: args.yes, now: args.now, foreign: args.foreign, report };
     block_on(order.carry_out())
 }

@@ -10,11 +10,11 @@ use crate::clock;
 use crate::exit::{Failure, Outcome};
 use crate::lock::census::Census;
 use crate::lock::fence::Fence;
+use crate::lock::schedule::DRIFT;
 use crate::lock::token::Token;
 use crate::redlock::observe::observe;
 use crate::report::Event;
-use crate::settings::StoreConfig;
-use crate::settings::token::{DRIFT, TokenSettings};
+use crate::settings::token::TokenSettings;
 use crate::text::duration;
 
 /// What is asked, beside whose the lock is.
@@ -28,12 +28,11 @@ struct Question {
 pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let settings = TokenSettings::new(&args.held, &args.output, sources)?;
     let fence = args.fence.map(|number| fence(&settings, number)).transpose()?;
-    let fence = match settings.reach.place {
-        StoreConfig::Servers(_) => fence,
-        // There the counter is all locks' together; the one in the environment came with the token.
-        StoreConfig::Local(_) if sources.typed("fence") => settings.reach.needs_server("--fence").map(|()| None)?,
-        StoreConfig::Local(_) => None,
-    };
+    if sources.typed("fence") {
+        settings.reach.place.needs_server("--fence")?;
+    }
+    // On this machine alone all locks share one counter, and the fence in the environment came with the token.
+    let fence = fence.filter(|_| settings.reach.place.local().is_none());
     let question = Question { token: settings.token, fence, at_least: args.at_least.unwrap_or_default() };
     tell_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.key));
     block_on(ask(&settings, &question))

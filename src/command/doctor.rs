@@ -12,37 +12,34 @@ use crate::cli::Sources;
 use crate::cli::subcommands::DoctorArgs;
 use crate::exit::{Failure, Outcome};
 use crate::lock::key::Key;
-use crate::lock::schedule::{Schedule, ScheduleOptions};
+use crate::lock::schedule::ScheduleOptions;
 use crate::node::local::LocalNode;
 use crate::node::redis::acl::{acl_line, is_user};
 use crate::node::redis::connection::Access;
 use crate::node::redis::probe::Probe;
-use crate::settings::StoreConfig;
-use crate::settings::token::{DRIFT, NODE_TIMEOUT, NodeSettings};
+use crate::settings;
+use crate::settings::token::{NODE_TIMEOUT, NodeSettings};
 use diagnosis::{Level, Use};
 use render::Report;
 
 /// Looks at the nodes and says what it found.
 pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
-    let usage = |why: String| Failure::new(Outcome::Usage, why);
     let reach = NodeSettings::new(&args.nodes, sources)?;
-    let key = |name: &String| Key::new(&args.nodes.prefix, name).map_err(usage);
-    let keys = args.keys.iter().map(key).collect::<Result<Vec<_>, _>>()?;
-    let wishes =
-        ScheduleOptions { ttl: args.ttl, drift: DRIFT, node_timeout: args.nodes.node_timeout, kill_after: None };
-    let schedule = Schedule::new(wishes).map_err(|unfit| usage(unfit.to_string()))?;
+    let keys = args.keys.iter().map(|name| settings::key(&args.nodes, name)).collect::<Result<Vec<_>, _>>()?;
+    let options = ScheduleOptions { node_timeout: args.nodes.node_timeout, ..ScheduleOptions::new(args.ttl) };
+    let schedule = settings::schedule(options)?;
     tell_of_default_node(&reach.place, reach.node_is_default, &args.output, None);
     let how = Use { ttl: args.ttl, node_timeout: schedule.node_timeout(), guard: args.restart_guard };
-    let report = match &reach.place {
-        StoreConfig::Servers(servers) if let Some(access) = servers.iter().find(|access| !has_a_users_name(access)) => {
-            let why = format!("--node {}: no server has a user with a blank or a control character", access.server);
-            return Err(Failure::new(Outcome::Config, why).into());
-        }
-        StoreConfig::Servers(servers) => block_on(async { Ok(examined(servers, &reach, &keys, &how).await) })?,
-        StoreConfig::Local(dir) => {
-            let node = LocalNode::open(dir.as_deref()).map_err(|why| Failure::new(Outcome::Config, why))?;
-            Report::of_local(crate::node::Node::name(&node))
-        }
+    let servers = reach.place.servers();
+    if let Some(access) = servers.iter().find(|access| !has_valid_user(access)) {
+        let why = format!("--node {}: no server has a user with a blank or a control character", access.server);
+        return Err(Failure::new(Outcome::Config, why).into());
+    }
+    let report = if let Some(dir) = reach.place.local() {
+        let node = LocalNode::open(dir).map_err(|why| Failure::new(Outcome::Config, why))?;
+        Report::of_local(crate::node::Node::name(&node))
+    } else {
+        block_on(async { Ok(probed(servers, &reach, &keys, &how).await) })?
     };
     print((if args.json { report.json() } else { report.text() }).as_bytes())?;
     Ok(match diagnosis::verdict(&report.findings) {
@@ -53,11 +50,11 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
 }
 
 /// Whether the user, if there is one, can stand in a line that is to be pasted into a server.
-fn has_a_users_name(access: &Access) -> bool {
+fn has_valid_user(access: &Access) -> bool {
     access.server.user.as_deref().is_none_or(is_user)
 }
 
-async fn examined(servers: &[Access], reach: &NodeSettings, keys: &[Key], how: &Use) -> Report {
+async fn probed(servers: &[Access], reach: &NodeSettings, keys: &[Key], how: &Use) -> Report {
     // A slow node is to be seen as slow, not as dead.
     let limit = reach.limit.max(NODE_TIMEOUT);
     let exams = join_all(servers.iter().map(|access| Probe::take(access, limit, keys))).await;

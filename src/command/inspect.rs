@@ -22,7 +22,7 @@ use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, Room, observe_with_waiters};
 use crate::redlock::scan::scan;
 use crate::report::StatusLine;
-use crate::settings::StoreConfig;
+use crate::settings;
 use crate::settings::token::NodeSettings;
 use crate::text::glob::Glob;
 
@@ -63,7 +63,7 @@ pub fn inspect(args: &InspectArgs, sources: &Sources) -> anyhow::Result<Outcome>
     let reach = NodeSettings::new(&args.nodes, sources)?;
     let wanted = Wanted::new(args)?;
     if !wanted.patterns.is_empty() {
-        reach.needs_server("inspect without a lock's name")?;
+        reach.place.needs_server("inspect without a lock's name")?;
     }
     tell_of_default_node(&reach.place, reach.node_is_default, &args.output, None);
     let quiet = args.output.quiet;
@@ -81,7 +81,7 @@ impl Wanted {
     fn new(args: &InspectArgs) -> Result<Self, Failure> {
         let (patterns, names): (Vec<&String>, Vec<&String>) = args.words.iter().partition(|word| Glob::is_one(word));
         let prefix = args.nodes.prefix.clone();
-        let key = |name: &String| Key::new(&prefix, name).map_err(|why| Failure::new(Outcome::Usage, why));
+        let key = |name: &String| settings::key(&args.nodes, name);
         let keys = args.keys.iter().chain(names).map(key).collect::<Result<Vec<_>, _>>()?;
         let mut patterns: Vec<Glob> = patterns.into_iter().map(|text| Glob::new(text)).collect();
         if keys.is_empty() && patterns.is_empty() {
@@ -169,7 +169,6 @@ async fn found(
     nodes: &Nodes,
     quiet: bool,
 ) -> anyhow::Result<(Vec<Key>, Faults)> {
-    let StoreConfig::Servers(servers) = &reach.place else { return Ok(Default::default()) };
     if wanted.patterns.is_empty() {
         return Ok(Default::default());
     }
@@ -177,7 +176,7 @@ async fn found(
     let told = |seen: u64, of: u64| progress.draw(|| format!("looking: {} of {of} keys", seen.min(of)));
     let matches =
         |key: &Key| wanted.patterns.iter().any(|pattern| pattern.matches(key.typed())) && !wanted.is_named(key);
-    let found = scan(servers, reach.limit, &wanted.prefix, matches, told).await;
+    let found = scan(reach.place.servers(), reach.limit, &wanted.prefix, matches, told).await;
     if found.faults.len() > nodes.quorum().tolerated() {
         let what = "cannot look for locks";
         return Err(no_majority(what, nodes, &found.faults, reach.node_is_default).into());

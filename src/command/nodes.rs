@@ -7,6 +7,7 @@ use tokio::runtime;
 use crate::cli::OutputArgs;
 use crate::exit::{Failure, Outcome};
 use crate::lock::census::{Census, State};
+use crate::lock::details::{LONGEST_NOTE, fits};
 use crate::lock::fault::{FaultKind, Faults};
 use crate::lock::key::Key;
 use crate::lock::quorum::Quorum;
@@ -18,7 +19,7 @@ use crate::node::redis::connection::Access;
 use crate::redlock::Nodes;
 use crate::redlock::observe::Observations;
 use crate::report::{self, Event, Reporter};
-use crate::settings::StoreConfig;
+use crate::settings::{LockSettings, StoreConfig};
 
 /// Runs `work` to its end, on this thread.
 pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
@@ -32,13 +33,17 @@ pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
 /// Says which node is used where none was named: `sudo`, cron and `ssh HOST rlock` drop `RLOCK_NODE`, and a server on this
 /// machine would then give each host a lock of its own.
 pub(super) fn tell_of_default_node(place: &StoreConfig, node_is_default: bool, output: &OutputArgs, key: Option<&Key>) {
-    if let StoreConfig::Servers(servers) = place
-        && node_is_default
-        && !output.quiet
-    {
-        let node = servers.iter().map(|access| access.server.to_string()).collect::<Vec<_>>().join(",");
-        report::print(output.log, &Event::DefaultNode { node: &node }, key);
+    if node_is_default && place.local().is_none() && !output.quiet {
+        report::print(output.log, &Event::DefaultNode { node: &place.shown() }, key);
     }
+}
+
+/// The same for `run` and `acquire`, which also say that a note is cut.
+pub(super) fn tell_of_defaults(settings: &LockSettings, output: &OutputArgs) {
+    if settings.note.as_deref().is_some_and(|note| !fits(note, LONGEST_NOTE)) {
+        settings.report.say(&Event::NoteCut { limit: LONGEST_NOTE });
+    }
+    tell_of_default_node(&settings.place, settings.node_is_default, output, Some(&settings.key));
 }
 
 /// Makes the nodes ready to be asked; each exchange takes `limit` at most.
@@ -52,15 +57,12 @@ pub(super) fn open_for_looks(place: &StoreConfig, limit: Duration, looks: usize)
 }
 
 fn open_as(place: &StoreConfig, server: impl Fn(Access) -> RedisNode) -> Result<Nodes, Failure> {
-    match place {
-        StoreConfig::Servers(servers) => {
-            Ok(servers.iter().map(|access| -> Box<dyn Node> { Box::new(server(access.clone())) }).collect())
-        }
-        StoreConfig::Local(dir) => {
-            let node = LocalNode::open(dir.as_deref()).map_err(|why| Failure::new(Outcome::Config, why))?;
-            Ok(std::iter::once::<Box<dyn Node>>(Box::new(node)).collect())
-        }
-    }
+    let Some(dir) = place.local() else {
+        let servers = place.servers().iter();
+        return Ok(servers.map(|access| -> Box<dyn Node> { Box::new(server(access.clone())) }).collect());
+    };
+    let node = LocalNode::open(dir).map_err(|why| Failure::new(Outcome::Config, why))?;
+    Ok(std::iter::once::<Box<dyn Node>>(Box::new(node)).collect())
 }
 
 /// Returns the failure of a command to which too few nodes gave an answer about a lock.

@@ -18,7 +18,7 @@ const WRITING: Duration = Duration::from_millis(20);
 /// Gives the lock back.
 pub fn release(args: &ReleaseArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let settings = TokenSettings::new(&args.held, &args.output, sources)?;
-    settings.reach.needs_server("release")?;
+    settings.reach.place.needs_server("release")?;
     tell_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.key));
     block_on(give_back(&settings))
 }

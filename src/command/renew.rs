@@ -15,7 +15,8 @@ use crate::node::Renew;
 use crate::redlock::observe::{Observations, observe};
 use crate::redlock::outside;
 use crate::report::Event;
-use crate::settings::token::{DRIFT, TokenSettings};
+use crate::settings::schedule;
+use crate::settings::token::TokenSettings;
 use crate::text::duration;
 
 /// What is asked for, beside the lock.
@@ -28,7 +29,7 @@ struct Wanted {
 /// Extends the lock.
 pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let settings = TokenSettings::new(&args.held, &args.output, sources)?;
-    settings.reach.needs_server("renew")?;
+    settings.reach.place.needs_server("renew")?;
     let wanted = Wanted {
         fence: args.fence.map(|number| fence(&settings, number)).transpose()?,
         ttl: args.ttl,
@@ -50,8 +51,8 @@ pub(super) fn fence(settings: &TokenSettings, number: u64) -> Result<Fence, Fail
 
 impl Wanted {
     fn schedule(&self, settings: &TokenSettings, ttl: Duration) -> Result<Schedule, Failure> {
-        let wishes = ScheduleOptions { ttl, drift: DRIFT, node_timeout: self.node_timeout, kill_after: None };
-        Schedule::new(wishes).map_err(|unfit| usage(settings, unfit))
+        let options = ScheduleOptions { node_timeout: self.node_timeout, ..ScheduleOptions::new(ttl) };
+        schedule(options).map_err(|failure| usage(settings, failure))
     }
 }
 

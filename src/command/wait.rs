@@ -505,7 +505,7 @@ fn claim(
         acquired,
         broken: None,
         fence: None,
-        ttl: u64::try_from(lock.schedule.ttl().as_millis()).unwrap_or(u64::MAX),
+        ttl: duration::millis(lock.schedule.ttl()),
         n: nodes,
         v: 0,
     };

@@ -2,8 +2,63 @@
 
 use std::fmt;
 
-/// The longest key accepted, in bytes, prefix included.
+/// Longest key accepted, in bytes, prefix included.
 pub const LONGEST: usize = 1024;
+
+/// A key that rlock keeps beside a lock's own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Derived {
+    /// The counter of fences.
+    Fence,
+    /// The waiters, in their order.
+    Queue,
+    /// The waiter whose turn it is.
+    Offer,
+    /// The waiters that check whether it takes its turn.
+    Standby,
+    /// `doctor` tries rights on this one; no lock has it.
+    Doctor,
+}
+
+impl Derived {
+    /// Those that a lock has.
+    pub const OF_LOCK: [Self; 4] = [Self::Fence, Self::Queue, Self::Offer, Self::Standby];
+
+    /// Its name in the stored key.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fence => "fence",
+            Self::Queue => "queue",
+            Self::Offer => "offer",
+            Self::Standby => "standby",
+            Self::Doctor => "doctor",
+        }
+    }
+}
+
+/// Why a name is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyError {
+    Empty,
+    /// It has this many bytes with its prefix, more than [`LONGEST`].
+    TooLong(usize),
+    /// It has the form of a derived key.
+    Reserved,
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the lock's name is empty"),
+            Self::TooLong(length) => {
+                write!(f, "the lock's name is {length} bytes long with its prefix; {LONGEST} are allowed")
+            }
+            Self::Reserved => f.write_str("names like rlock:<kind>:{…} are reserved for rlock's own keys"),
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}
 
 /// A lock's name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -14,24 +69,24 @@ pub struct Key {
 
 impl Key {
     /// The lock `typed`, stored under `prefix` + `typed`.
-    pub fn new(prefix: &str, typed: &str) -> Result<Self, String> {
+    pub fn new(prefix: &str, typed: &str) -> Result<Self, KeyError> {
         if typed.is_empty() {
-            return Err("--key is empty: give the lock a name".to_owned());
+            return Err(KeyError::Empty);
         }
         let stored = format!("{prefix}{typed}");
         if stored.len() > LONGEST {
-            return Err(format!("--key is {} bytes long with its prefix; {LONGEST} are allowed", stored.len()));
+            return Err(KeyError::TooLong(stored.len()));
         }
         if is_derived(&stored) {
-            return Err("--key is of the form rlock:<kind>:{…}, which rlock uses for its own counters".to_owned());
+            return Err(KeyError::Reserved);
         }
         Ok(Self { typed: typed.to_owned(), stored })
     }
 
-    /// The lock under `prefix` whose derived key of this kind is `derived`; `None` if there is none.
-    pub fn of_derived(kind: &str, derived: &str, prefix: &str) -> Option<Self> {
-        let rest = derived.strip_prefix("rlock:")?.strip_prefix(kind)?.strip_prefix(":{")?;
-        // No tag has a brace in it.
+    /// Returns the lock under `prefix` whose derived key of this kind is `derived`, if there can be one.
+    pub fn of_derived(kind: Derived, derived: &str, prefix: &str) -> Option<Self> {
+        let rest = derived.strip_prefix("rlock:")?.strip_prefix(kind.name())?.strip_prefix(":{")?;
+        // A tag holds no brace.
         let (its_tag, stored) = rest.split_once("}:")?;
         let fits = match hash_tag(stored) {
             Some(own) => own == its_tag,
@@ -41,7 +96,7 @@ impl Key {
         Self::new(prefix, stored.strip_prefix(prefix).filter(|_| fits)?).ok()
     }
 
-    /// As the user typed it, which is how messages and `RLOCK_KEY` name it.
+    /// The name as the user typed it: in messages and `RLOCK_KEY`.
     pub fn typed(&self) -> &str {
         &self.typed
     }
@@ -52,8 +107,8 @@ impl Key {
     }
 
     /// `rlock:<kind>:{TAG}:<KEY>`, in the key's own cluster slot.
-    pub fn derived(&self, kind: &str) -> String {
-        format!("rlock:{kind}:{{{}}}:{}", tag(&self.stored), self.stored)
+    pub fn derived(&self, kind: Derived) -> String {
+        format!("rlock:{}:{{{}}}:{}", kind.name(), tag(&self.stored), self.stored)
     }
 }
 
@@ -69,8 +124,8 @@ fn is_derived(key: &str) -> bool {
         .is_some_and(|(kind, _)| !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_lowercase()))
 }
 
-/// What to put between braces so that a derived key hashes to the slot of `key` (Redis cluster specification, "Hash
-/// tags"): the key's own non-empty tag; else the key if it has no `}`; else a short string with the same slot.
+/// Returns the text between the braces with which a derived key hashes to the slot of `key` (Redis cluster specification,
+/// "Hash tags"): the key's own non-empty tag; else the key if it has no `}`; else a short string with the same slot.
 fn tag(key: &str) -> String {
     if let Some(own) = hash_tag(key) {
         return own.to_owned();
@@ -79,11 +134,11 @@ fn tag(key: &str) -> String {
         return key.to_owned();
     }
     let wanted = slot(key);
-    // Every slot is met among these (a test counts them), so the search always ends.
+    // They cover every slot (a test counts them), so the search always ends.
     (0..SHORT_TAGS).map(short_tag).find(|short| slot(short) == wanted).unwrap_or_default()
 }
 
-/// So many short strings meet every slot.
+/// Number of short strings that cover every slot.
 const SHORT_TAGS: u32 = 1 << 18;
 
 fn short_tag(mut number: u32) -> String {
@@ -138,24 +193,25 @@ mod tests {
 
     #[test]
     fn empty_overlong_and_reserved_keys_are_refused() {
-        assert!(Key::new("", "").is_err());
-        assert!(Key::new("p:", "").is_err());
-        assert!(Key::new("", &"x".repeat(1024)).is_ok());
-        assert!(Key::new("", &"x".repeat(1025)).is_err());
-        assert!(Key::new("p", &"x".repeat(1024)).is_err());
-        assert!(Key::new("", "rlock:fence:{job}:job").is_err());
-        assert!(Key::new("rlock:fence:", "{job}:job").is_err());
-        assert!(Key::new("", "rlock:deploy").is_ok());
+        let error = |prefix: &str, typed: &str| Key::new(prefix, typed).err();
+        assert_eq!(error("", ""), Some(KeyError::Empty));
+        assert_eq!(error("p:", ""), Some(KeyError::Empty));
+        assert_eq!(error("", &"x".repeat(1024)), None);
+        assert_eq!(error("", &"x".repeat(1025)), Some(KeyError::TooLong(1025)));
+        assert_eq!(error("p", &"x".repeat(1024)), Some(KeyError::TooLong(1025)));
+        assert_eq!(error("", "rlock:fence:{job}:job"), Some(KeyError::Reserved));
+        assert_eq!(error("rlock:fence:", "{job}:job"), Some(KeyError::Reserved));
+        assert_eq!(error("", "rlock:deploy"), None);
     }
 
     #[test]
     fn a_derived_key_names_its_lock_and_a_made_up_one_none() {
         let prefixed = Key::new("p:", "job").unwrap();
-        assert_eq!(Key::of_derived("fence", "rlock:fence:{p:job}:p:job", "p:"), Some(prefixed));
+        assert_eq!(Key::of_derived(Derived::Fence, "rlock:fence:{p:job}:p:job", "p:"), Some(prefixed));
         for made_up in
             ["rlock:fence:{p:job}:p:job", "rlock:fence:{x}:job", "rlock:queue:{job}:job", "rlock:fence:{}:", "x"]
         {
-            assert_eq!(Key::of_derived("fence", made_up, "q:"), None, "{made_up}");
+            assert_eq!(Key::of_derived(Derived::Fence, made_up, "q:"), None, "{made_up}");
         }
     }
 
@@ -163,9 +219,9 @@ mod tests {
         #[test]
         fn a_derived_key_shares_the_slot_and_no_two_keys_share_a_derived_one(a in "[ab{}:]{1,8}", b in "[ab{}:]{1,8}") {
             let (Ok(a), Ok(b)) = (Key::new("", &a), Key::new("", &b)) else { return Ok(()) };
-            prop_assert_eq!(slot(&a.derived("fence")), slot(a.stored()));
-            prop_assert_eq!(a.derived("fence") == b.derived("fence"), a == b);
-            prop_assert_eq!(Key::of_derived("fence", &a.derived("fence"), ""), Some(a));
+            prop_assert_eq!(slot(&a.derived(Derived::Fence)), slot(a.stored()));
+            prop_assert_eq!(a.derived(Derived::Fence) == b.derived(Derived::Fence), a == b);
+            prop_assert_eq!(Key::of_derived(Derived::Fence, &a.derived(Derived::Fence), ""), Some(a));
         }
     }
 }

@@ -1,15 +1,11 @@
 //! What one node has at a key, as it was seen from here.
 
-use std::time::Duration;
-
 use super::fence::Fence;
 use super::instant::Instant;
 use super::occupant::{Occupant, OccupantKind, RawValue};
 use super::queue::Ticket;
+use super::schedule;
 use super::token::Token;
-
-/// Added to the allowance for drift, as in the schedule: servers count in whole milliseconds.
-const DRIFT_FLOOR: Duration = Duration::from_millis(2);
 
 /// A look at one node.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,7 +58,7 @@ impl Observation {
         match self.occupant.as_ref().map(|occupant| occupant.ttl) {
             None => self.asked,
             Some(None) => Instant::NEVER,
-            Some(Some(ttl)) => self.asked + ttl.saturating_sub(ttl.mul_f64(drift) + DRIFT_FLOOR),
+            Some(Some(ttl)) => self.asked + ttl.saturating_sub(schedule::drift(ttl, drift)),
         }
     }
 }

@@ -1,28 +1,29 @@
-//! Nodes that restarted have perhaps forgotten locks, and grant nothing new until all they could have forgotten is over.
+//! Nodes that restarted may have forgotten locks. They do not count until every lock that they could have forgotten has expired.
 //!
 //! antirez' *delayed restarts* ("Distributed Locks with Redis", section "Performance, crash recovery and fsync"), done by
-//! the client, so that nothing need be set up on the server.
+//! the client, so that the server needs no setup.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::text::duration;
 
-/// The least that `auto` assumes others' leases to last, since a host may use another TTL for the key.
+/// Shortest lease that `auto` assumes of other hosts, which may use another TTL for the key.
 const LEAST: Duration = Duration::from_secs(30);
 
 /// `--restart-guard`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RestartGuard {
-    /// On for several nodes, for as long as the longest lease that is known; off for one, which has no majority to ask.
+    /// On for several nodes, for the longest lease known. Off for one node, where waiting would only delay the lock.
     Auto,
     /// Off: restarted nodes count at once.
     Off,
-    /// On, for so long.
+    /// On, for this long.
     For(Duration),
 }
 
 impl RestartGuard {
-    /// M: how long a node must have been up to grant. `longest_ttl` is our own, or that of a holder met, if longer.
+    /// M: least uptime of a node that may grant. `longest_ttl` is our own, or that of a holder met, if longer.
     pub fn span(self, nodes: usize, longest_ttl: Duration) -> Duration {
         match self {
             Self::Off => Duration::ZERO,
@@ -32,37 +33,41 @@ impl RestartGuard {
         }
     }
 
-    /// Whether a node that keeps its uptime to itself is refused: who named a duration relies on it.
+    /// Whether a node that hides its uptime is refused: a user who named a duration relies on it.
     pub fn requires_uptime(self) -> bool {
         matches!(self, Self::For(span) if !span.is_zero())
     }
 }
 
-/// The least uptime, in whole seconds as INFO tells it, with which a node counts under a guard of `span`; 0 if any does.
+/// Returns the least uptime, in whole seconds as in INFO, with which a node counts under a guard of `span`; 0 if any does.
 ///
-/// One more than the span: INFO subtracts two times that are both cut to seconds.
+/// One second more than the span: INFO subtracts two times that are both cut to seconds.
 pub fn least_uptime(span: Duration) -> u64 {
     let whole = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
     if whole == 0 { 0 } else { whole.saturating_add(1) }
 }
 
-/// For a node that does not count yet: since when it is up, and when it will count.
-pub fn describe(uptime: u64, span: Duration) -> String {
-    let show = |seconds| duration::show(Duration::from_secs(seconds));
-    let left = least_uptime(span).saturating_sub(uptime);
-    format!(
-        "it restarted {} ago and has perhaps forgotten locks; it counts again in {} (--restart-guard)",
-        show(uptime),
-        show(left)
-    )
+/// A node that does not count yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Restarted {
+    /// Time since it started.
+    pub uptime: Duration,
+    /// Time until it counts.
+    pub left: Duration,
 }
 
-/// Reads `auto`, `off` or a duration with its unit.
-pub fn parse(text: &str) -> Result<RestartGuard, String> {
-    match text {
-        "auto" => Ok(RestartGuard::Auto),
-        "off" => Ok(RestartGuard::Off),
-        _ => duration::parse(text).map(RestartGuard::For).map_err(|why| format!("auto, off or a duration: {why}")),
+impl Restarted {
+    /// A node that has been up for `uptime` seconds, under a guard of `span`.
+    pub fn new(uptime: u64, span: Duration) -> Self {
+        let left = least_uptime(span).saturating_sub(uptime);
+        Self { uptime: Duration::from_secs(uptime), left: Duration::from_secs(left) }
+    }
+}
+
+impl fmt::Display for Restarted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [uptime, left] = [self.uptime, self.left].map(duration::show);
+        write!(f, "it restarted {uptime} ago and may have forgotten locks; it counts again in {left} (restart guard)")
     }
 }
 

@@ -1,22 +1,23 @@
 //! When a holder renews, when it signals its command and when it kills it: docs/design.md §5 as arithmetic.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::instant::Instant;
-use crate::text::duration;
+
+/// Default clock-rate error allowed for, as a fraction of the TTL.
+pub const DRIFT: f64 = 0.01;
 
 /// Added to the drift allowance, as antirez' Redlock does: Redis expires keys with 1 ms precision.
 const DRIFT_FLOOR: Duration = Duration::from_millis(2);
 
-/// The longest lease accepted. Redis keeps times as unix milliseconds; a lease beyond a year is a mistake.
+/// Longest lease accepted. Redis keeps times as unix milliseconds; a lease beyond a year is a mistake.
 pub const LONGEST_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// The longest time between two renewals. Cleaners of temporary directories take a `local` lock's file for abandoned after
-/// some days in which it was not touched.
+/// Longest time between two renewals. Cleaners of temporary directories delete a `local` lock's file that was not touched
+/// for some days.
 const RENEW_AT_LEAST_EVERY: Duration = Duration::from_secs(24 * 3600);
 
-/// What the user chose of the schedule; what is `None` follows from the TTL.
+/// The chosen parts of a schedule. A part that is `None` follows from the TTL.
 #[derive(Clone, Copy, Debug)]
 pub struct ScheduleOptions {
     /// Lease length.
@@ -29,12 +30,24 @@ pub struct ScheduleOptions {
     pub kill_after: Option<Duration>,
 }
 
-/// When a command must be signalled and killed if nothing more is heard of the lease that it runs under.
+impl ScheduleOptions {
+    /// The defaults for a lease of `ttl`.
+    pub fn new(ttl: Duration) -> Self {
+        Self { ttl, drift: DRIFT, node_timeout: None, kill_after: None }
+    }
+}
+
+/// Returns the part of `ttl` that two clocks whose rates differ by `rate` may disagree about, rounded up.
+pub fn drift(ttl: Duration, rate: f64) -> Duration {
+    millis_up(ttl.mul_f64(rate)) + DRIFT_FLOOR
+}
+
+/// When a command must be signalled and killed unless its lease is extended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
-    /// The last moment for the first signal.
+    /// Last moment for the first signal.
     pub signal_at: Instant,
-    /// The last moment for SIGKILL.
+    /// Last moment for SIGKILL.
     pub kill_at: Instant,
     /// End of the lease.
     pub ends: Instant,
@@ -59,7 +72,7 @@ impl Term {
     }
 }
 
-/// A schedule that is known to fit into its TTL.
+/// A schedule that fits into its TTL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Schedule {
     ttl: Duration,
@@ -72,15 +85,15 @@ pub struct Schedule {
 
 impl Schedule {
     /// Derives the schedule and checks that a renewal that fails once still leaves time to kill the command.
-    pub fn new(wishes: ScheduleOptions) -> Result<Self, Unfit> {
+    pub fn new(wishes: ScheduleOptions) -> Result<Self, ScheduleError> {
         if wishes.ttl > LONGEST_TTL {
-            return Err(Unfit::TooLong);
+            return Err(ScheduleError::TooLong);
         }
         let schedule = Self::derive(wishes);
         if schedule.fits() {
             return Ok(schedule);
         }
-        Err(Unfit::TooShort { schedule, shortest: shortest_fitting(wishes) })
+        Err(ScheduleError::TooShort { schedule, shortest: shortest_fitting(wishes) })
     }
 
     fn derive(wishes: ScheduleOptions) -> Self {
@@ -88,7 +101,7 @@ impl Schedule {
         let share = |part: u32| ttl / part;
         Self {
             ttl,
-            drift: millis_up(ttl.mul_f64(wishes.drift)) + DRIFT_FLOOR,
+            drift: drift(ttl, wishes.drift),
             node_timeout: wishes
                 .node_timeout
                 .unwrap_or_else(|| share(20).clamp(Duration::from_millis(50), Duration::from_secs(1))),
@@ -102,8 +115,9 @@ impl Schedule {
         self.ttl >= self.needed()
     }
 
-    /// Drift, a third of the TTL, two failing exchanges and the kill margin. The grace takes what is left.
-    fn needed(&self) -> Duration {
+    /// Shortest TTL for this schedule: drift, a third of the TTL, two failing exchanges and the kill margin. The grace
+    /// takes the rest.
+    pub fn needed(&self) -> Duration {
         [self.drift, self.ttl / 3, self.node_timeout.saturating_mul(2), self.retry * 2, self.margin]
             .into_iter()
             .fold(Duration::ZERO, Duration::saturating_add)
@@ -114,12 +128,22 @@ impl Schedule {
         self.ttl
     }
 
+    /// Part of the TTL that clocks may disagree about.
+    pub fn drift(&self) -> Duration {
+        self.drift
+    }
+
+    /// Time kept free between SIGKILL and the end of the lease.
+    pub fn margin(&self) -> Duration {
+        self.margin
+    }
+
     /// Limit for one whole exchange with one node, connecting included.
     pub fn node_timeout(&self) -> Duration {
         self.node_timeout
     }
 
-    /// The range of the random pause before a failed exchange is tried again.
+    /// Upper bound of the random pause before a failed exchange is repeated.
     pub fn retry(&self) -> Duration {
         self.retry
     }
@@ -139,8 +163,8 @@ impl Schedule {
         self.kill_after.min(self.ttl.saturating_sub(self.needed()))
     }
 
-    /// How far apart strikes are heard that befell the nodes at once: two exchanges, and less than from one renewal to the
-    /// next.
+    /// Key losses reported within this window count as simultaneous: two exchanges, and less than the time between two
+    /// renewals.
     pub fn round(&self) -> Duration {
         ((self.node_timeout + self.retry) * 2).min(self.renew_every() / 2)
     }
@@ -155,22 +179,22 @@ impl Schedule {
         Term { ttl: self.ttl, drift: self.drift }
     }
 
-    /// When to renew a lease that lasts until `deadline`: a third of the TTL after its request was sent.
+    /// Time to renew a lease that lasts until `deadline`: a third of the TTL after its request was sent.
     pub fn renew_at(&self, deadline: Instant) -> Instant {
         deadline.before(self.ttl.saturating_sub(self.drift + self.renew_every()))
     }
 
-    /// What a lease that ends at `deadline` means for the command.
+    /// Deadlines of the command under a lease that ends at `deadline`.
     pub fn terms(&self, deadline: Instant) -> Terms {
         Terms { signal_at: self.signal_at(deadline), kill_at: self.kill_at(deadline), ends: deadline }
     }
 
-    /// The last moment for the first signal, so that SIGKILL still comes in time for a lease that ends at `deadline`.
+    /// Last moment for the first signal, so that SIGKILL still comes in time for a lease that ends at `deadline`.
     pub fn signal_at(&self, deadline: Instant) -> Instant {
         deadline.before(self.margin + self.grace())
     }
 
-    /// The last moment for SIGKILL for a lease that ends at `deadline`.
+    /// Last moment for SIGKILL under a lease that ends at `deadline`.
     pub fn kill_at(&self, deadline: Instant) -> Instant {
         deadline.before(self.margin)
     }
@@ -178,42 +202,17 @@ impl Schedule {
 
 /// Why a schedule is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unfit {
+pub enum ScheduleError {
     /// The parts of the schedule add up to more than the TTL.
     TooShort {
-        /// What does not fit.
+        /// The schedule that does not fit.
         schedule: Schedule,
-        /// The shortest TTL that would do with the other choices, if there is one.
+        /// Shortest TTL that fits the other choices, if there is one.
         shortest: Option<Duration>,
     },
     /// Longer than [`LONGEST_TTL`].
     TooLong,
 }
-
-impl fmt::Display for Unfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::TooShort { schedule: s, shortest } = self else {
-            return write!(f, "--ttl is at most {}", duration::show(LONGEST_TTL));
-        };
-        let show = |span| duration::show(millis_up(span));
-        write!(
-            f,
-            "--ttl {} is too short for its own schedule: a third to renew, drift {}, twice --node-timeout {} and pause {}, and margin {} make {}",
-            show(s.ttl),
-            show(s.drift),
-            show(s.node_timeout),
-            show(s.retry),
-            show(s.margin),
-            show(s.needed()),
-        )?;
-        match shortest {
-            Some(ttl) => write!(f, "; give --ttl {} or more", show(*ttl)),
-            None => write!(f, "; give a smaller --node-timeout or --drift"),
-        }
-    }
-}
-
-impl std::error::Error for Unfit {}
 
 /// Binary search over whole milliseconds: the slack grows with the TTL, since all parts that grow are fixed shares.
 fn shortest_fitting(wishes: ScheduleOptions) -> Option<Duration> {
@@ -233,7 +232,8 @@ fn shortest_fitting(wishes: ScheduleOptions) -> Option<Duration> {
     Some(Duration::from_millis(high))
 }
 
-fn millis_up(span: Duration) -> Duration {
+/// Rounds up to whole milliseconds.
+pub fn millis_up(span: Duration) -> Duration {
     let whole = Duration::from_secs(span.as_secs()) + Duration::from_millis(u64::from(span.subsec_millis()));
     if whole == span { span } else { whole.saturating_add(Duration::from_millis(1)) }
 }
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_short_ttl_is_refused_with_the_shortest_that_would_do() {
-        let Err(Unfit::TooShort { shortest: Some(shortest), .. }) = Schedule::new(wishes(200)) else {
+        let Err(ScheduleError::TooShort { shortest: Some(shortest), .. }) = Schedule::new(wishes(200)) else {
             panic!("200 ms must not fit");
         };
         assert!(Schedule::new(ScheduleOptions { ttl: shortest, ..wishes(0) }).is_ok());
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn a_drift_of_one_half_leaves_room_for_nothing_and_names_no_ttl() {
         let greedy = ScheduleOptions { drift: 0.9, ..wishes(30_000) };
-        assert!(matches!(Schedule::new(greedy), Err(Unfit::TooShort { shortest: None, .. })));
+        assert!(matches!(Schedule::new(greedy), Err(ScheduleError::TooShort { shortest: None, .. })));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::lock::fault::{Fault, FaultKind, Faults};
-use crate::lock::key::Key;
+use crate::lock::key::{Derived, Key};
 use crate::node::redis::connection::Access;
 use crate::node::redis::scan::Scan;
 
@@ -40,7 +40,7 @@ pub async fn scan(
         of.set(of.get().saturating_add(scan.size().unwrap_or_default()));
         let (mut keys, mut room) = (BTreeSet::new(), ROOM);
         while let Some(names) = scan.step().await? {
-            for key in names.iter().filter_map(|name| Key::of_derived("fence", name, prefix)).filter(&wanted) {
+            for key in names.iter().filter_map(|name| Key::of_derived(Derived::Fence, name, prefix)).filter(&wanted) {
                 let takes = NAME + 2 * key.stored().len();
                 if keys.insert(key) {
                     room = room.checked_sub(takes).ok_or_else(too_many)?;

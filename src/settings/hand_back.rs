@@ -1,11 +1,11 @@
-//! What `rlock release` is told when a guard becomes it: the same lock on the same nodes, by variables alone.
+//! Variables for the `rlock release` that a guard becomes: the same lock on the same nodes.
 
-use super::{LockSettings, StoreConfig};
+use super::LockSettings;
 use crate::cli::LockArgs;
 use crate::job::handback::HandBack;
 use crate::text::duration;
 
-/// The lock and the nodes as they were typed, with the passwords of their addresses.
+/// Returns the lock and the nodes as typed, with the passwords of their addresses.
 pub(super) fn named(args: &LockArgs) -> Option<HandBack> {
     let named = HandBack::default()
         .with("RLOCK_KEY", args.key.as_ref())?
@@ -17,13 +17,21 @@ pub(super) fn named(args: &LockArgs) -> Option<HandBack> {
     }
 }
 
-/// How to reach the nodes. The password that has no place in an address is handed over as it was read: its file may be gone
-/// by then. `None` for a lock of this machine alone, which the guard holds by a descriptor.
+/// Adds how to reach the nodes. A password from elsewhere than an address is handed over as read: its file may be gone by
+/// then. `None` for a lock on this machine alone, which the guard holds by a descriptor.
 pub(super) fn reached(named: HandBack, lock: &LockSettings) -> Option<HandBack> {
-    let StoreConfig::Servers(servers) = &lock.place else { return None };
+    if lock.place.local().is_some() {
+        return None;
+    }
     let limit = duration::show(lock.schedule.node_timeout());
     let whole = named.with("RLOCK_NODE_TIMEOUT", limit.as_ref())?;
-    match servers.iter().find(|access| access.server.password.is_none()).and_then(|access| access.password.as_ref()) {
+    match lock
+        .place
+        .servers()
+        .iter()
+        .find(|access| access.server.password.is_none())
+        .and_then(|access| access.password.as_ref())
+    {
         Some(password) => whole.with("RLOCK_PASSWORD", password.reveal().as_ref()),
         None => Some(whole),
     }
@@ -38,7 +46,7 @@ mod tests {
         let all = ["rlock", "run", "-k", "job"].iter().chain(words).chain(&["true"]).map(Into::into).collect();
         let Ok(Some(Parsed { cli, sources })) = cli::parse(all) else { panic!("{words:?}") };
         let Command::Run(args) = cli.command else { panic!("{words:?}") };
-        let settings = RunSettings::new(*args, &sources).unwrap_or_else(|failure| panic!("{failure}"));
+        let settings = RunSettings::new(*args.0, &sources).unwrap_or_else(|failure| panic!("{failure}"));
         settings.hand_back.map(|entries| String::from_utf8(entries.bytes().to_vec()).unwrap())
     }
 

@@ -58,7 +58,7 @@ fn several_nodes_are_entombed_and_freed() {
     let (servers, nodes) = three();
     let job = rlock("job").node(&nodes).args(["--ttl", "3s", "--restart-guard", "off"]).hold(OBEDIENT);
     servers[2].freeze();
-    breaking(&nodes).finish().code(0).mentions(&["its holder let go"]);
+    breaking(&nodes).finish().code(0).mentions(&["its holder released it"]);
     servers[2].thaw();
     job.finish().code(79).mentions(&["broke the lock"]);
     eventually("all are free", || servers.iter().all(|server| server.cli(&["EXISTS", "job"]) == "0"));
@@ -97,7 +97,7 @@ fn a_lock_of_another_number_of_nodes_is_78_unless_foreign_is_given() {
     assert!(servers[1..].iter().all(|server| server.cli(&["EXISTS", "job"]) == "1") && job.is_running());
     // One tombstone is enough to stop a command.
     let told = breaking(&servers[1].url()).args(["--foreign"]).finish().code(0);
-    told.mentions(&["broken at 1 of the holder's 3 nodes", "its holder let go"]);
+    told.mentions(&["broken at 1 of the holder's 3 nodes", "its holder released it"]);
     job.finish().code(79).mentions(&["broke the lock"]);
     acquired(&one);
     breaking(&nodes).args(["--now"]).finish().code(78).said(&["with 1 node; we have 3:"]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::exit::Outcome;
 use crate::lock::quorum::Quorum;
-use crate::lock::restart::{self, RestartGuard};
+use crate::lock::restart::{self, RestartGuard, Restarted};
 use crate::node::redis::acl::{CHANNELS, Impact};
 use crate::node::redis::probe::Probe;
 use crate::node::{Fault, FaultKind};
@@ -226,7 +226,7 @@ fn restarted(exam: &Probe, nodes: usize, how: &Use, say: &mut impl FnMut(Level, 
     let span = how.guard.span(nodes, how.ttl);
     let Some(uptime) = exam.number("uptime_in_seconds") else { return };
     if uptime < restart::least_uptime(span) {
-        say(Level::Warn, restart::describe(uptime, span), "wait");
+        say(Level::Warn, Restarted::new(uptime, span).to_string(), "wait");
     }
 }
 

@@ -1,7 +1,5 @@
 //! `inspect --json`: the schema of docs/json.md, stable from 1.0 on. Fields may be added.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use crate::lock::census::{Census, State};
@@ -10,6 +8,7 @@ use crate::lock::occupant::OccupantKind;
 use crate::lock::queue::Waiter;
 use crate::redlock::Nodes;
 use crate::redlock::observe::Observations;
+use crate::text::duration::millis;
 use crate::text::escape;
 
 /// One line: an array with one object a key.
@@ -78,8 +77,4 @@ fn at_node(node: usize, looks: &Observations, census: &Census, nodes: &Nodes) ->
 
 fn waiter(waiter: &Waiter) -> Value {
     json!({ "token": waiter.id.to_string(), "host": waiter.host, "pid": waiter.pid, "since": waiter.since })
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }

@@ -9,7 +9,7 @@ mod cover;
 pub(super) mod joining;
 mod supervise;
 
-use super::nodes::{block_on, open, tell_of_default_node};
+use super::nodes::{block_on, open, tell_of_defaults};
 use super::wait::{self, Acquired, Purpose};
 use crate::cli::{RunArgs, Sources};
 use crate::clock::Alarm;
@@ -32,7 +32,7 @@ use supervise::{Job, Started};
 
 /// Runs the command under the lock.
 pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::Result<Outcome> {
-    // Forked while rlock has one thread (a note of the settings starts another), no connection and little memory to copy.
+    // Forked while rlock has one thread, no connection and little memory to copy.
     let guard = Guard::start();
     let output = args.output.clone();
     let settings = RunSettings::new(args, sources)?;
@@ -43,7 +43,7 @@ pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::R
     }
     block_sigttou();
     prctl::set_name(names::RLOCK)?;
-    tell_of_default_node(&settings.lock.place, settings.lock.node_is_default, &output, Some(&settings.lock.key));
+    tell_of_defaults(&settings.lock, &output);
     block_on(run_async(&settings, inherited, guard))
 }
 

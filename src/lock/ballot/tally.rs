@@ -6,7 +6,7 @@ use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::occupant::Occupant;
-use crate::lock::restart;
+use crate::lock::restart::Restarted;
 use crate::lock::vote::ServerInfo;
 
 /// The outcome of an attempt.
@@ -176,8 +176,8 @@ impl Ballot {
             return Some(refusal);
         }
         let restarted = || {
-            let why = restart::describe(self.uptime(node).unwrap_or_default(), self.guarded_span());
-            Some(Fault::new(FaultKind::Unavailable, why))
+            let restarted = Restarted::new(self.uptime(node).unwrap_or_default(), self.guarded_span());
+            Some(Fault::new(FaultKind::Unavailable, restarted.to_string()))
         };
         let vote = &self.votes[node];
         match (&vote.reply, vote.discounted) {

@@ -2,7 +2,7 @@
 //!
 //! Whoever makes a script call another command adds it here; a test gives a user no more than this and tries everything.
 
-use crate::lock::key::Key;
+use crate::lock::key::{Derived, Key};
 
 /// A right that rlock uses.
 pub struct Right {
@@ -30,12 +30,6 @@ pub enum Impact {
 pub const CHANNELS: &str = "&rlock:wake:*";
 
 const IN_LINE: Impact = Impact::Degraded("those who wait go in no order, or hear late that the lock is free");
-
-/// The kinds of keys that belong to a lock, beside its own ([`Key::derived`]).
-pub const KINDS: [&str; 4] = ["fence", "queue", "offer", "watch"];
-
-/// The kind of key on which `doctor` tries rights: no lock has one.
-pub const TRIAL: &str = "doctor";
 
 /// All of them. Not among them is CONFIG GET: no ACL limits it to one parameter, and others are the server's passwords.
 pub const RIGHTS: &[Right] = &[
@@ -82,7 +76,7 @@ pub fn is_user(name: &str) -> bool {
 pub fn acl_line(user: &str, keys: &[Key], select: bool) -> String {
     let patterns = keys.iter().flat_map(|key| {
         // Each kind by its name: `*` in its place would match keys of other locks as well.
-        let derived = KINDS.into_iter().chain([TRIAL]).map(|kind| key.derived(kind));
+        let derived = Derived::OF_LOCK.into_iter().chain([Derived::Doctor]).map(|kind| key.derived(kind));
         [key.stored().to_owned()].into_iter().chain(derived).map(|name| word(&format!("~{}", literal(&name))))
     });
     let all = keys.is_empty().then(|| "~*".to_owned());
@@ -121,7 +115,7 @@ mod tests {
         assert!(
             line.starts_with(
                 "ACL SETUSER ci on >PASSWORD ~job ~rlock:fence:{job}:job ~rlock:queue:{job}:job ~rlock:offer:{job}:job \
-                 ~rlock:watch:{job}:job ~rlock:doctor:{job}:job resetchannels &rlock:wake:* +eval +type "
+                 ~rlock:standby:{job}:job ~rlock:doctor:{job}:job resetchannels &rlock:wake:* +eval +type "
             ),
             "{line}"
         );

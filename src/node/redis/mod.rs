@@ -28,7 +28,7 @@ use super::{
 };
 use crate::clock;
 use crate::lock::instant::Instant;
-use crate::lock::key::Key;
+use crate::lock::key::{Derived, Key};
 use crate::lock::lease::Revoked;
 use crate::lock::observation::Observation;
 use crate::lock::queue::Waiter;
@@ -363,7 +363,7 @@ impl Node for RedisNode {
     }
 
     fn acquire(&self, claim: &Claim, anew: bool) -> Pending<Answer> {
-        let (fence, [queue, offer, watch]) = (claim.key.derived("fence"), line(&claim.key));
+        let (fence, [queue, offer, watch]) = (claim.key.derived(Derived::Fence), line(&claim.key));
         let mut command = eval(ACQUIRE, &[claim.key.stored(), &fence, &queue, &offer, &watch]);
         command
             .arg(claim.details.value(claim.token))
@@ -387,7 +387,7 @@ impl Node for RedisNode {
     }
 
     fn renew(&self, renew: &Renew, anew: bool) -> Pending<Renewal> {
-        let mut command = eval(RENEW, &[renew.key.stored(), &renew.key.derived("fence")]);
+        let mut command = eval(RENEW, &[renew.key.stored(), &renew.key.derived(Derived::Fence)]);
         command.arg(renew.token.to_string()).arg(millis(renew.term.ttl()));
         command.arg(renew.fence.get()).arg(fence_life(renew.term));
         renewal(renew.term, self.ask(command, Route::usual_or(anew), Effect::None), false)
@@ -395,7 +395,7 @@ impl Node for RedisNode {
 
     fn heal(&self, heal: &Heal, anew: bool) -> Pending<Renewal> {
         let Renew { key, token, fence, term } = &heal.renew;
-        let [counter, queue] = ["fence", "queue"].map(|kind| key.derived(kind));
+        let [counter, queue] = [Derived::Fence, Derived::Queue].map(|kind| key.derived(kind));
         let mut command = eval(HEAL, &[key.stored(), &counter, &queue]);
         command.arg(token.to_string()).arg(heal.details.value(*token)).arg(millis(term.ttl()));
         command.arg(fence.get()).arg(fence_life(*term)).arg(in_queue(heal.waiter.as_ref()));
@@ -404,7 +404,7 @@ impl Node for RedisNode {
     }
 
     fn observe(&self, key: &Key, max_waiters: usize) -> Pending<Result<Observation, Fault>> {
-        let mut command = eval(LOOK, &[key.stored(), &key.derived("fence"), &key.derived("queue")]);
+        let mut command = eval(LOOK, &[key.stored(), &key.derived(Derived::Fence), &key.derived(Derived::Queue)]);
         command.arg(max_waiters).arg(max_waiters * WAITER_ROOM);
         let reply = self.ask(command, Route::Usual, Effect::None);
         Box::pin(async move {
@@ -422,7 +422,7 @@ impl Node for RedisNode {
                 command
             }
             ForceUnlock::Delete(token, fence) => {
-                let mut command = eval(REMOVE, &[key.stored(), &key.derived("fence"), &queue, &offer, &watch]);
+                let mut command = eval(REMOVE, &[key.stored(), &key.derived(Derived::Fence), &queue, &offer, &watch]);
                 command.arg(token.to_string()).arg(fence).arg(millis(FENCE_LIFE));
                 command
             }
@@ -513,7 +513,7 @@ impl Node for RedisNode {
 
 /// Where those who wait for the lock stand, whose turn it is, and who sees to it that it goes.
 fn line(key: &Key) -> [String; 3] {
-    ["queue", "offer", "watch"].map(|kind| key.derived(kind))
+    [Derived::Queue, Derived::Offer, Derived::Standby].map(|kind| key.derived(kind))
 }
 
 fn eval(script: &'static str, keys: &[&str]) -> Cmd {

@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis::Value;
 
-use super::acl::{CHANNELS, KINDS, RIGHTS, Right, TRIAL};
+use super::acl::{CHANNELS, RIGHTS, Right};
 use super::client::Client;
 use super::connection::{Access, REPLY_LIMIT};
 use crate::clock;
 use crate::lock::identity::Identity;
-use crate::lock::key::Key;
+use crate::lock::key::{Derived, Key};
 use crate::lock::token::Token;
 use crate::node::{Fault, FaultKind};
 
@@ -55,8 +55,8 @@ impl Probe {
         let mut lacking = Vec::new();
         // A key that nobody has: what is tried on it touches nothing.
         let nobodys = format!("doctor-{}", Token::fresh());
-        let nobodys = Key::new("", &nobodys).map_err(|why| Fault::new(FaultKind::Unfit, why))?;
-        let trial = keys.first().unwrap_or(&nobodys).derived(TRIAL);
+        let nobodys = Key::new("", &nobodys).map_err(|why| Fault::new(FaultKind::Unfit, why.to_string()))?;
+        let trial = keys.first().unwrap_or(&nobodys).derived(Derived::Doctor);
         let channel = CHANNELS.replace('&', "").replace('*', &Token::fresh().to_string());
         let (mut deaf, mut write) = (false, Write::Untried);
         for right in RIGHTS {
@@ -87,7 +87,8 @@ impl Probe {
         }
         let mut closed = Vec::new();
         for key in keys {
-            for name in KINDS.map(|kind| key.derived(kind)).iter().map(String::as_str).chain([key.stored()]) {
+            for name in Derived::OF_LOCK.map(|kind| key.derived(kind)).iter().map(String::as_str).chain([key.stored()])
+            {
                 if let Err(fault) = client.say(&["TYPE", name]).await
                     && is_about_keys(&fault)
                 {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use rlock::lock::key::Key;
+use rlock::lock::key::{Derived, Key};
 
 use crate::program::{clean, first_line};
 use crate::{Port, Server, until};
@@ -36,7 +36,7 @@ impl RlockRun {
     /// Makes one of the binary `program`, with its lock on `servers`.
     pub fn on(program: &str, servers: &[Server]) -> Result<Self> {
         let urls: Vec<String> = servers.iter().map(Server::tcp_url).collect();
-        let queue = Key::new("", KEY).map_err(anyhow::Error::msg)?.derived("queue");
+        let queue = Key::new("", KEY)?.derived(Derived::Queue);
         let connections = servers.iter().map(Server::connect).collect();
         Ok(Self { program: program.to_owned(), urls: urls.join(","), connections, queue })
     }

@@ -9,7 +9,6 @@ use nix::sys::stat::{Mode, fchmod};
 use rlock::cli::subcommands::HeldArgs;
 use rlock::cli::{self, Command, NodeArgs, OutputArgs, RunArgs, Sources};
 use rlock::exit::{Failure, Outcome, outcome_of};
-use rlock::lock::schedule::ScheduleOptions;
 use rlock::node::address::{Address, Secret, Server};
 use rlock::settings::token::{NodeSettings, TokenSettings};
 use rlock::settings::{LockSettings, RunSettings, StoreConfig};
@@ -37,16 +36,10 @@ pub fn hold(input: &[u8]) {
     };
     let sources = &parsed.sources;
     let checked = match parsed.cli.command {
-        Command::Run(args) => run(*args, contents, sources),
+        Command::Run(args) => run(*args.0, contents, sources),
         Command::Acquire(args) => {
-            let lock = args.lock;
-            let wishes = ScheduleOptions {
-                ttl: lock.ttl,
-                drift: lock.drift,
-                node_timeout: lock.nodes.node_timeout,
-                kill_after: None,
-            };
-            LockSettings::new(lock, wishes, &args.output, sources).map(|lock| place(&lock.place))
+            let args = *args.0;
+            LockSettings::new(args.lock, None, &args.output, sources).map(|lock| place(&lock.place))
         }
         Command::Renew(args) => held(&args.held, &args.output, sources),
         Command::Release(args) => held(&args.held, &args.output, sources),

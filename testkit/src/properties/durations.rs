@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use rlock::cli;
 use rlock::lock::instant::Instant;
-use rlock::lock::restart::{self, RestartGuard};
-use rlock::lock::schedule::{LONGEST_TTL, Schedule, ScheduleOptions};
+use rlock::lock::restart::{self, RestartGuard, Restarted};
+use rlock::lock::schedule::{LONGEST_TTL, ScheduleOptions};
+use rlock::settings;
 use rlock::text::duration::{parse, parse_or_seconds, show, show_rounded};
 
 use super::is_fit_to_be_shown;
@@ -30,7 +32,7 @@ fn a_duration(text: &str) {
         assert!(!text.contains('M') && !text.trim().starts_with('-'), "{text:?} could be misread");
         assert!(text.contains(char::is_alphabetic) || span.is_zero(), "{text:?} has no unit");
         assert_eq!(parse_or_seconds(text), Ok(span), "{text:?}");
-        assert_eq!(restart::parse(text), Ok(RestartGuard::For(span)), "{text:?}");
+        assert_eq!(cli::restart_guard(text), Ok(RestartGuard::For(span)), "{text:?}");
     }
     if let Ok(span) = parse_or_seconds(text) {
         let written = show(span);
@@ -39,15 +41,15 @@ fn a_duration(text: &str) {
         let rounded = show_rounded(span);
         is_fit_to_be_shown(&rounded, 40);
         assert!(rounded.split(' ').count() <= 2, "{rounded}");
-        is_fit_to_be_shown(&restart::describe(span.as_secs() / 2, span), 300);
+        is_fit_to_be_shown(&Restarted::new(span.as_secs() / 2, span).to_string(), 300);
         assert!(Duration::from_secs(restart::least_uptime(span)) >= span || span > Duration::from_secs(u64::MAX - 2));
     }
 }
 
 fn a_schedule(wishes: ScheduleOptions) {
-    let schedule = match Schedule::new(wishes) {
+    let schedule = match settings::schedule(wishes) {
         Ok(schedule) => schedule,
-        Err(unfit) => return is_fit_to_be_shown(&unfit.to_string(), 1000),
+        Err(failure) => return is_fit_to_be_shown(&failure.to_string(), 1000),
     };
     assert!(schedule.ttl() <= LONGEST_TTL);
     let sent = Instant::from_nanos(1 << 50);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rlock::lock::blocker::Reservation;
 use rlock::lock::details::LARGEST_VALUE;
-use rlock::lock::key::Key;
+use rlock::lock::key::{Derived, Key};
 use rlock::lock::occupant::{Occupant, RawValue};
 use rlock::lock::queue::Waiter;
 use rlock::lock::schedule::LONGEST_TTL;
@@ -34,8 +34,8 @@ pub fn hold(input: &[u8]) {
         assert_eq!(token.to_string(), text);
     }
     for prefix in ["", "p:"] {
-        if let Some(key) = Key::of_derived("fence", text, prefix) {
-            assert_eq!(key.derived("fence"), text);
+        if let Some(key) = Key::of_derived(Derived::Fence, text, prefix) {
+            assert_eq!(key.derived(Derived::Fence), text);
             assert_eq!(Key::new(prefix, key.typed()), Ok(key.clone()));
             is_fit_to_be_shown(&key.to_string(), shown(text.len()));
         }

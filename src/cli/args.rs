@@ -1,0 +1,178 @@
+//! The options that subcommands share, and those of `run`: clap's types and nothing else.
+//!
+//! A doc comment is an option's help: its first paragraph is all that `-h` shows.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args};
+use nix::sys::signal::Signal;
+
+use super::values::{rate, restart_guard, signal, yes_or_no};
+use crate::exit;
+use crate::job::event::OnLost;
+use crate::lock::queue::Order;
+use crate::lock::restart::RestartGuard;
+use crate::lock::schedule;
+use crate::report::Log;
+use crate::text::duration;
+
+// The texts are for --help, where Markdown would be noise.
+#[allow(clippy::doc_markdown)]
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Nodes")]
+pub struct NodeArgs {
+    /// Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local
+    ///
+    /// redis+unix:///path[?db=N] is a Unix socket, local is flock on this machine, local:/dir another directory for it.
+    /// Repeated or separated by commas: a majority of 2 to 9 independent servers holds the lock (Redlock). ps shows a
+    /// password in a URL: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file.
+    #[arg(long, alias = "nodes", value_name = "URL", env = "RLOCK_NODE", default_value = "redis://127.0.0.1:6379")]
+    #[arg(value_delimiter = ',')]
+    pub node: Vec<String>,
+
+    /// Text put before every key
+    #[arg(long, value_name = "STR", env = "RLOCK_PREFIX", default_value = "", hide_short_help = true)]
+    pub prefix: String,
+
+    /// Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]
+    ///
+    /// Without a TTL the default is 1s.
+    #[arg(long, value_name = "DUR", env = "RLOCK_NODE_TIMEOUT", value_parser = duration::parse)]
+    #[arg(allow_negative_numbers = true, hide_short_help = true)]
+    pub node_timeout: Option<Duration>,
+
+    /// Trust this issuer (a PEM file) for rediss:// instead of the system's
+    #[arg(long, value_name = "FILE", env = "RLOCK_CA", hide_short_help = true)]
+    pub ca: Option<PathBuf>,
+
+    /// Read the password from the first line of this file, which others must not be able to read
+    #[arg(long, value_name = "FILE", env = "RLOCK_PASSWORD_FILE", hide_short_help = true)]
+    pub password_file: Option<PathBuf>,
+}
+
+#[allow(clippy::doc_markdown)]
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Lock")]
+pub struct LockArgs {
+    /// The lock's name
+    ///
+    /// The Redis key is exactly this, so every other SET NX client is excluded too.
+    #[arg(short, long, value_name = "NAME")]
+    pub key: String,
+
+    /// Do not wait: the same as --wait 0
+    #[arg(short, long, env = "RLOCK_NO_WAIT", value_parser = yes_or_no, action = ArgAction::SetTrue)]
+    pub no_wait: bool,
+
+    /// Give up waiting after this; without it, wait for ever, as flock does
+    ///
+    /// Bare seconds are taken too.
+    #[arg(short, long, value_name = "DUR", env = "RLOCK_WAIT", value_parser = duration::parse_or_seconds)]
+    #[arg(allow_negative_numbers = true)]
+    pub wait: Option<Duration>,
+
+    /// Exit code when the lock is busy, 0 to 255
+    #[arg(short = 'E', long, value_name = "N", env = "RLOCK_BUSY_CODE", default_value_t = exit::BUSY)]
+    #[arg(allow_negative_numbers = true)]
+    pub busy_code: u8,
+
+    /// Text for those who ask which client holds the lock (a CI job's URL)
+    #[arg(long, value_name = "TEXT", env = "RLOCK_NOTE")]
+    pub note: Option<OsString>,
+
+    /// Lease length: the lock is free this long after its holder's last renewal at the latest
+    #[arg(long, value_name = "DUR", env = "RLOCK_TTL", default_value = "30s", value_parser = duration::parse)]
+    #[arg(allow_negative_numbers = true, hide_short_help = true)]
+    pub ttl: Duration,
+
+    /// Which waiter gets the lock next
+    #[arg(long, value_name = "WHO", env = "RLOCK_ORDER", default_value = "oldest", hide_short_help = true)]
+    pub order: Order,
+
+    /// Clock-rate error allowed for, as a fraction of the TTL
+    #[arg(long, value_name = "RATE", env = "RLOCK_DRIFT", default_value_t = schedule::DRIFT, value_parser = rate)]
+    #[arg(allow_negative_numbers = true, hide_short_help = true)]
+    pub drift: f64,
+
+    /// Ignore a server that restarted more recently than this: it may have forgotten locks
+    ///
+    /// auto: off with one node; with several 30s, or the longest TTL met for the key if that is more. Where hosts use
+    /// different TTLs for a key, give all of them the longest.
+    #[arg(long, value_name = "auto|off|DUR", env = "RLOCK_RESTART_GUARD", default_value = "auto")]
+    #[arg(value_parser = restart_guard, allow_negative_numbers = true, hide_short_help = true)]
+    pub restart_guard: RestartGuard,
+
+    #[command(flatten)]
+    pub nodes: NodeArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// Print nothing when busy or waiting; failures still get their line
+    #[arg(short, long, env = "RLOCK_QUIET", value_parser = yes_or_no, action = ArgAction::SetTrue)]
+    pub quiet: bool,
+
+    /// Print each step on stderr
+    #[arg(short, long, env = "RLOCK_VERBOSE", value_parser = yes_or_no, action = ArgAction::SetTrue)]
+    #[arg(hide_short_help = true)]
+    pub verbose: bool,
+
+    /// Form of the lines on stderr: text, or json, which prints each step too
+    #[arg(long, value_name = "FORMAT", env = "RLOCK_LOG", default_value = "text", hide_possible_values = true)]
+    #[arg(hide_short_help = true)]
+    pub log: Log,
+}
+
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "rlock run [OPTIONS] --key NAME [--] CMD [ARGS]...\n       rlock run [OPTIONS] --key NAME -c STRING"
+)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub lock: LockArgs,
+
+    /// Run sh -c STRING instead of CMD
+    #[arg(short = 'c', value_name = "STRING", conflicts_with = "argv", help_heading = "Command")]
+    pub shell: Option<OsString>,
+
+    /// Time between the first signal and SIGKILL [default: a sixth of the TTL, at most 5s]
+    ///
+    /// Cut to what fits into the TTL when the lock is being lost. Bare seconds are taken too.
+    #[arg(long, value_name = "DUR", env = "RLOCK_KILL_AFTER", value_parser = duration::parse_or_seconds)]
+    #[arg(allow_negative_numbers = true, help_heading = "Command", hide_short_help = true)]
+    pub kill_after: Option<Duration>,
+
+    /// Stop the command after this, as timeout(1) does: exit 124, even if SIGKILL was needed
+    ///
+    /// Bare seconds are taken too; 0 is for ever.
+    #[arg(long, value_name = "DUR", env = "RLOCK_MAX_RUN", value_parser = duration::parse_or_seconds)]
+    #[arg(allow_negative_numbers = true, help_heading = "Command", hide_short_help = true)]
+    pub max_run: Option<Duration>,
+
+    /// When the lock is lost: kill the command, or warn and let it go on, perhaps beside another
+    #[arg(long, value_name = "WHAT", env = "RLOCK_ON_LOST", default_value = "kill")]
+    #[arg(help_heading = "Command", hide_short_help = true)]
+    pub on_lost: OnLost,
+
+    /// First signal to the command when the lock is being lost or --max-run is over
+    #[arg(long, value_name = "SIG", env = "RLOCK_SIGNAL", default_value = "TERM", value_parser = signal)]
+    #[arg(help_heading = "Command", hide_short_help = true)]
+    pub signal: Signal,
+
+    /// End every process that the command started, setsid or not, before the lock is released
+    ///
+    /// When the command ends, the other processes get the first signal and, after --kill-after, SIGKILL.
+    #[arg(long, env = "RLOCK_CONTAIN", value_parser = yes_or_no, action = ArgAction::SetTrue)]
+    #[arg(help_heading = "Command", hide_short_help = true)]
+    pub contain: bool,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+
+    /// The command and its arguments, passed on unchanged
+    #[arg(value_name = "CMD", trailing_var_arg = true, required_unless_present = "shell", help_heading = "Command")]
+    pub argv: Vec<OsString>,
+}

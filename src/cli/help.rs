@@ -1,0 +1,33 @@
+//! What stands below the options in help: exit codes and variables.
+
+use crate::exit;
+
+/// Environment variables without a flag, in the words of `--help`, the man page and `docs/reference/`.
+pub const VARIABLES: &[(&str, &str)] = &[
+    ("RLOCK_PASSWORD", "password for the node, unless its URL or --password-file has one"),
+    ("REDISCLI_AUTH", "the same, as redis-cli reads it; RLOCK_PASSWORD comes first"),
+    ("RLOCK_KEY", "set for the command: the key as typed, without the prefix"),
+    ("RLOCK_TOKEN", "set for the command: proof that the lock is its own"),
+    ("RLOCK_FENCE", "set for the command: a number that strictly increases from holder to holder"),
+    ("RLOCK_HELD", "set for the command: TOKEN:FENCE of each lock that it runs under, outermost first, with commas"),
+];
+
+/// For `-h` of a subcommand, or of rlock: the codes in one line, and where to find the rest.
+pub(super) fn short(subcommand: Option<&str>) -> String {
+    let codes = match subcommand {
+        None | Some("run") => "the command's own, 75 busy, 69 no majority reachable, 79 lock lost",
+        Some("acquire") => "0 taken, 75 busy, 69 no majority reachable",
+        Some(_) => "0 yes or done, 1 no, 69 no majority reachable, 77 refused, 78 configuration",
+    };
+    format!("Exit codes: {codes}\nAll options, codes and variables: rlock {} --help", subcommand.unwrap_or("<COMMAND>"))
+}
+
+/// For `--help`: all codes and variables.
+pub(super) fn long() -> String {
+    format!("{}\n{}", table("Exit codes", exit::TABLE), table("Environment", VARIABLES)).trim_end().to_owned()
+}
+
+fn table(title: &str, rows: &[(&str, &str)]) -> String {
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    rows.iter().fold(format!("{title}:\n"), |text, (name, what)| text + &format!("  {name:width$}  {what}\n"))
+}

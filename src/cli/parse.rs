@@ -1,0 +1,168 @@
+//! Reads the command line, and makes one line of what clap has to say about it.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, FromArgMatches};
+
+use super::{Cli, definition};
+use crate::exit::{Failure, Outcome};
+use crate::report::Log;
+use crate::secret;
+use crate::text::escape;
+
+/// A parsed command line.
+pub struct Parsed {
+    pub cli: Cli,
+    pub sources: Sources,
+}
+
+/// Where the value of each option came from.
+pub struct Sources(Option<ArgMatches>);
+
+impl Sources {
+    /// Whether option `id` was typed. A flag beats the variable of another option that contradicts it.
+    pub fn typed(&self, id: &str) -> bool {
+        self.is(id, ValueSource::CommandLine)
+    }
+
+    /// Whether option `id` was set at all.
+    pub fn given(&self, id: &str) -> bool {
+        self.typed(id) || self.is(id, ValueSource::EnvVariable)
+    }
+
+    fn is(&self, id: &str, source: ValueSource) -> bool {
+        self.0.as_ref().is_some_and(|matches| matches.value_source(id) == Some(source))
+    }
+}
+
+/// Reads the command line; `None` for `--help` and `--version`, which print themselves.
+pub fn parse(args: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
+    let subcommand = args.get(1).cloned();
+    let help = || help_for(subcommand.as_deref());
+    let read = || {
+        let mut matches = definition().try_get_matches_from(args)?;
+        let sources = Sources(matches.subcommand().map(|(_, sub)| sub.clone()));
+        Ok(Some(Parsed { cli: Cli::from_arg_matches_mut(&mut matches)?, sources }))
+    };
+    read().or_else(|error: clap::Error| {
+        let line = match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                // A reader that has gone away has seen enough.
+                let _ = error.print();
+                return Ok(None);
+            }
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+                format!("no subcommand given; try rlock run --key NAME -- CMD, or {}", help())
+            }
+            _ => format!("{}; see {}", one_line(&error), help()),
+        };
+        Err(Failure::new(Outcome::Usage, line).into())
+    })
+}
+
+/// Returns the words that print the help of `subcommand`, if it is one, or of rlock.
+fn help_for(subcommand: Option<&OsStr>) -> String {
+    let named = subcommand.and_then(OsStr::to_str).filter(|word| definition().find_subcommand(word).is_some());
+    named.map_or_else(|| "rlock --help".to_owned(), |name| format!("rlock {name} --help"))
+}
+
+/// clap's message without its usage text and without passwords, on one line.
+fn one_line(error: &clap::Error) -> String {
+    let text = secret::without_userinfo(&error.render().to_string());
+    let words = text
+        .split("\n\nUsage:")
+        .next()
+        .unwrap_or_default()
+        .split("\n\nFor more information")
+        .next()
+        .unwrap_or_default();
+    let joined = words
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(|line| escape::text(line.strip_prefix("error: ").unwrap_or(line)))
+        .collect::<Vec<_>>()
+        .join(" ");
+    let of_variable = variable_of(error).map(|name| format!(" (from the environment: {name})")).unwrap_or_default();
+    format!("{joined}{of_variable}")
+}
+
+/// Returns the variable that probably held the value which clap refuses.
+fn variable_of(error: &clap::Error) -> Option<String> {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let option = context(ContextKind::InvalidArg)?;
+    let long = option.strip_prefix("--")?.split([' ', '=']).next()?;
+    let name = format!("RLOCK_{}", long.to_ascii_uppercase().replace('-', "_"));
+    let value = std::env::var(&name).ok()?;
+    (value == context(ContextKind::InvalidValue)?).then_some(name)
+}
+
+/// Returns `--log` before the command line is known to be valid, so that its errors have the right form.
+pub fn log_format(args: &[OsString]) -> Log {
+    let args = args.split(|arg| arg == "--").next().unwrap_or_default();
+    let flag = args.iter().enumerate().find_map(|(index, arg)| match arg.to_str()?.strip_prefix("--log")? {
+        "" => args.get(index + 1).cloned(),
+        value => value.strip_prefix('=').map(OsString::from),
+    });
+    match flag.or_else(|| std::env::var_os("RLOCK_LOG")) {
+        Some(value) if value == "json" => Log::Json,
+        _ => Log::Text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Command, RunArgs};
+
+    fn run(words: &[&str]) -> Result<RunArgs, String> {
+        let all = ["rlock", "run"].iter().chain(words).map(OsString::from).collect();
+        match parse(all).map(|parsed| parsed.unwrap().cli.command) {
+            Ok(Command::Run(args)) => Ok(*args.0),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(format!("{error:#}")),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn a_command_may_follow_the_options_without_dashes_and_keeps_its_own() {
+        let args = run(&["-k", "job", "ls", "-l", "--key", "--", "x"]).unwrap();
+        assert_eq!(args.argv, ["ls", "-l", "--key", "--", "x"]);
+        let args = run(&["-k", "job", "--", "-weird", "-q"]).unwrap();
+        assert_eq!((args.argv, args.output.quiet), (vec!["-weird".into(), "-q".into()], false));
+    }
+
+    #[test]
+    fn a_misspelt_option_is_not_taken_for_the_command() {
+        assert!(run(&["-k", "job", "--tll", "5s", "true"]).unwrap_err().contains("--tll"));
+    }
+
+    #[test]
+    fn a_usage_error_is_one_line_that_names_the_flag() {
+        for (words, flag) in [
+            (&["true"][..], "--key"),
+            (&["-k", "job"], "CMD"),
+            (&["-k", "job", "-c", "x", "true"], "-c"),
+            (&["-k", "job", "--ttl", "30", "true"], "--ttl"),
+            (&["-k", "job", "--ttl", "5M", "true"], "--ttl"),
+            (&["-k", "job", "--wait=-1", "true"], "--wait"),
+            (&["-k", "job", "-E", "256", "true"], "--busy-code"),
+            (&["-k", "job", "--drift", "2", "true"], "--drift"),
+            (&["-k", "job", "--signal", "NOPE", "true"], "--signal"),
+            (&["-k", "job", "-k", "other", "true"], "--key"),
+        ] {
+            let error = run(words).expect_err(&words.join(" "));
+            assert!(error.contains(flag) && !error.contains('\n'), "{words:?}: {error}");
+        }
+    }
+}

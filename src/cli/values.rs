@@ -1,0 +1,62 @@
+//! The values of options: text in, a checked value out.
+
+use nix::sys::signal::Signal;
+
+use crate::lock::restart::RestartGuard;
+use crate::node::address;
+use crate::text::duration;
+
+pub(super) fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" => Ok(true),
+        "0" | "false" | "no" => Ok(false),
+        _ => Err("write 1 or 0, true or false, yes or no".to_owned()),
+    }
+}
+
+pub(super) fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if (0.0..=0.5).contains(&rate) => Ok(rate),
+        _ => Err("write a fraction from 0 to 0.5, like 0.01".to_owned()),
+    }
+}
+
+/// Reads a signal's name, with or without SIG, or its number.
+pub(super) fn signal(text: &str) -> Result<Signal, String> {
+    let upper = text.to_ascii_uppercase();
+    let named = if upper.starts_with("SIG") { upper.clone() } else { format!("SIG{upper}") };
+    named
+        .parse()
+        .ok()
+        .or_else(|| upper.parse::<i32>().ok().and_then(|number| Signal::try_from(number).ok()))
+        .ok_or_else(|| "write a signal's name or number, like TERM or 15".to_owned())
+}
+
+/// Reads `auto`, `off` or a duration with its unit.
+pub fn restart_guard(text: &str) -> Result<RestartGuard, String> {
+    match text {
+        "auto" => Ok(RestartGuard::Auto),
+        "off" => Ok(RestartGuard::Off),
+        _ => duration::parse(text).map(RestartGuard::For).map_err(|why| format!("auto, off or a duration: {why}")),
+    }
+}
+
+/// Refuses a node's address, which may hold a password: a lock's name is shown and sent.
+pub(super) fn lock_name(text: &str) -> Result<String, String> {
+    match text.split_once("://") {
+        Some((scheme, _)) if address::is_scheme(scheme) => Err("a node's address is given with --node".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_are_read_by_name_and_number() {
+        for text in ["TERM", "SIGTERM", "term", "15"] {
+            assert_eq!(signal(text), Ok(Signal::SIGTERM));
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! `--node`: the addresses, checked without asking any of them.
+
+use std::path::{Path, PathBuf};
+
+use super::{config, credentials, usage};
+use crate::cli::NodeArgs;
+use crate::exit::Failure;
+use crate::node::address::{Address, Server};
+use crate::node::redis::connection::Access;
+
+/// Most nodes that are accepted.
+const MOST_NODES: usize = 9;
+
+/// Where the lock lives, ready to be opened.
+pub enum StoreConfig {
+    /// One server, or several independent ones.
+    Servers(Vec<Access>),
+    /// A directory of this machine; `None` is the user's own.
+    Local(Option<PathBuf>),
+}
+
+impl StoreConfig {
+    /// Checks the addresses, then reads the password and the CA certificates that they need.
+    pub(super) fn new(args: &NodeArgs) -> Result<Self, Failure> {
+        Ok(match Store::parse(args)? {
+            Store::Local(dir) => Self::Local(dir),
+            Store::Servers(servers) => Self::Servers(credentials::attach(servers, args)?),
+        })
+    }
+
+    /// The servers; none for a lock on this machine alone.
+    pub fn servers(&self) -> &[Access] {
+        match self {
+            Self::Servers(servers) => servers,
+            Self::Local(_) => &[],
+        }
+    }
+
+    /// The directory of a lock on this machine alone.
+    pub fn local(&self) -> Option<Option<&Path>> {
+        match self {
+            Self::Servers(_) => None,
+            Self::Local(dir) => Some(dir.as_deref()),
+        }
+    }
+
+    /// The servers' addresses without passwords, separated by commas.
+    pub fn shown(&self) -> String {
+        self.servers().iter().map(|access| access.server.to_string()).collect::<Vec<_>>().join(",")
+    }
+
+    /// Refuses `local` for the subcommand or option `what`: such a lock ends with the process that holds it.
+    pub fn needs_server(&self, what: &str) -> Result<(), Failure> {
+        match self {
+            Self::Servers(_) => Ok(()),
+            Self::Local(_) => Err(usage(format!(
+                "{what} needs a server: a lock on this machine alone ends with the rlock that holds it"
+            ))),
+        }
+    }
+}
+
+/// Addresses that fit together.
+enum Store {
+    Servers(Vec<Server>),
+    Local(Option<PathBuf>),
+}
+
+impl Store {
+    fn parse(args: &NodeArgs) -> Result<Self, Failure> {
+        let mut servers: Vec<Server> = Vec::new();
+        for address in addresses(args)? {
+            match address {
+                Address::Local(dir) if args.node.len() == 1 => return Ok(Self::Local(dir)),
+                Address::Local(_) => {
+                    return Err(usage("--node local is a lock on this machine alone: give no other node"));
+                }
+                Address::Server(server) if servers.iter().any(|other| other.endpoint == server.endpoint) => {
+                    return Err(config(format!("--node names {server} twice: nodes must be independent")));
+                }
+                Address::Server(server) => servers.push(server),
+            }
+        }
+        if servers.len() > MOST_NODES {
+            let count = servers.len();
+            return Err(usage(format!(
+                "--node names {count} nodes; {MOST_NODES} are enough to survive the loss of four"
+            )));
+        }
+        Ok(Self::Servers(servers))
+    }
+}
+
+/// Reads the addresses one by one.
+pub(super) fn addresses(args: &NodeArgs) -> Result<Vec<Address>, Failure> {
+    // The rest of an address whose password has a comma. None of its parts may be shown.
+    let is_rest = |node: &String| node.contains('@') && !node.contains("://") && !node.starts_with("local:");
+    if args.node.iter().skip(1).any(is_rest) {
+        return Err(config(
+            "--node: an address begins with redis:// or the like; a comma in a password must be written %2C",
+        ));
+    }
+    args.node.iter().map(|node| Address::parse(node.trim()).map_err(config)).collect()
+}
