@@ -3,9 +3,9 @@
 //! `run` is silent when all goes well: cron mails everything that is printed. A thread of its own writes each line whole.
 //! A reader that has stopped reading stops neither the renewals, nor a wait, nor the end of rlock.
 
-mod blocked;
 mod event;
 mod status;
+mod status_text;
 mod stderr;
 
 use std::fmt::Display;
@@ -15,9 +15,9 @@ use std::time::SystemTime;
 use clap::ValueEnum;
 use serde_json::{Map, Value};
 
-pub use blocked::{Blocked, WaitStatus};
 pub use event::{AtNode, Event, holders_nodes};
 pub use status::StatusLine;
+pub use status_text::{Blocked, BreakStatus, ScanStatus, WaitStatus};
 pub use stderr::{finish, settle};
 
 use crate::clock;

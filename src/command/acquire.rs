@@ -2,9 +2,10 @@
 
 use serde_json::json;
 
-use super::nodes::{block_on, open, tell_of_defaults};
+use super::nodes::{open, warn_of_settings};
 use super::output::write_all;
 use super::released::report_release;
+use super::runtime::block_on;
 use super::wait::{self, Acquired, Purpose};
 use crate::cli::Sources;
 use crate::cli::subcommands::{AcquireArgs, Format};
@@ -26,7 +27,7 @@ pub fn acquire(args: AcquireArgs, sources: &Sources, inherited: &Inherited) -> a
         let message = format!("{}: a shell could read this key as something else; use --format json", settings.key);
         return Err(Failure::new(Outcome::Usage, message).into());
     }
-    tell_of_defaults(&settings, &args.output);
+    warn_of_settings(&settings, &args.output);
     block_on(take(&settings, inherited, format))
 }
 

@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use super::nodes::{block_on, open, same_list, tell_of_default_node, unanswered, warn_of_refusals};
+use super::failure::{same_list, unanswered};
+use super::nodes::{open, warn_of_default_node, warn_of_refusals};
+use super::runtime::block_on;
 use super::wait::{host, user};
 use crate::cli::Sources;
 use crate::cli::subcommands::BreakArgs;
@@ -18,10 +20,9 @@ use crate::node::ForceUnlock;
 use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, observe};
 use crate::redlock::outside::{self, Count};
-use crate::report::{Event, Reporter, StatusLine, ask, holders_nodes};
+use crate::report::{BreakStatus, Event, Reporter, StatusLine, ask, holders_nodes};
 use crate::settings;
 use crate::settings::token::NodeSettings;
-use crate::text::duration;
 
 /// How often it is looked whether the holder has let go.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -48,7 +49,7 @@ pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome
     let name = name.ok_or_else(|| usage("no KEY is given; see rlock --help".to_owned()))?;
     let key = settings::key(&args.nodes, name)?;
     let report = settings::reporter(&key, &args.output);
-    tell_of_default_node(&reach.place, reach.node_is_default, &args.output, Some(&key));
+    warn_of_default_node(&reach.place, reach.node_is_default, &args.output, Some(&key));
     let order = BreakRequest { key, reach, yes: args.yes, now: args.now, foreign: args.foreign, report };
     block_on(order.carry_out())
 }
@@ -62,7 +63,7 @@ impl BreakRequest {
             return Err(unanswered(&self.key, &nodes, &looks.faults, self.reach.node_is_default).into());
         }
         let Some((holder, _)) = census.leading() else {
-            return Err(self.no("nothing to break: nobody holds the lock").into());
+            return Err(self.no("nothing to break: the lock is free").into());
         };
         if !self.foreign {
             same_list(&self.key, &nodes, &looks).map_err(|other| Failure {
@@ -178,11 +179,7 @@ impl BreakRequest {
                 drop(progress);
                 return Err(self.no(STILL_THERE).into());
             }
-            progress.draw(|| {
-                let [waited, left] =
-                    [waited, left].map(|span| duration::show_rounded(Duration::from_secs(span.as_secs())));
-                format!("waiting for the holder to stop its command: {waited} of {left} at most")
-            });
+            progress.draw(|| BreakStatus { waited, limit: left }.to_string());
             alarm.reached(clock::now() + PAUSE).await;
         }
     }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::nodes::{block_on, not_the_holder, open, same_list, tell_of_default_node, warn_of_refusals};
+use super::failure::{not_the_holder, same_list};
+use super::nodes::{open, warn_of_default_node, warn_of_refusals};
 use super::renew::fence;
+use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::CheckArgs;
 use crate::clock;
@@ -34,7 +36,7 @@ pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     // On this machine alone all locks share one counter, and the fence in the environment came with the token.
     let fence = fence.filter(|_| settings.reach.place.local().is_none());
     let question = Question { token: settings.token, fence, at_least: args.at_least.unwrap_or_default() };
-    tell_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.key));
+    warn_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.key));
     block_on(ask(&settings, &question))
 }
 

@@ -6,8 +6,9 @@ mod writes;
 
 use futures_util::future::join_all;
 
-use super::nodes::{block_on, tell_of_default_node};
+use super::nodes::warn_of_default_node;
 use super::output::print;
+use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::DoctorArgs;
 use crate::exit::{Failure, Outcome};
@@ -28,7 +29,7 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let keys = args.keys.iter().map(|name| settings::key(&args.nodes, name)).collect::<Result<Vec<_>, _>>()?;
     let options = ScheduleOptions { node_timeout: args.nodes.node_timeout, ..ScheduleOptions::new(args.ttl) };
     let schedule = settings::schedule(options)?;
-    tell_of_default_node(&reach.place, reach.node_is_default, &args.output, None);
+    warn_of_default_node(&reach.place, reach.node_is_default, &args.output, None);
     let how = Use { ttl: args.ttl, node_timeout: schedule.node_timeout(), guard: args.restart_guard };
     let servers = reach.place.servers();
     if let Some(access) = servers.iter().find(|access| !has_valid_user(access)) {
@@ -57,11 +58,11 @@ fn has_valid_user(access: &Access) -> bool {
 async fn probed(servers: &[Access], reach: &NodeSettings, keys: &[Key], how: &Use) -> Report {
     // A slow node is to be seen as slow, not as dead.
     let limit = reach.limit.max(NODE_TIMEOUT);
-    let exams = join_all(servers.iter().map(|access| Probe::take(access, limit, keys))).await;
-    let findings = diagnosis::of(&exams, how);
+    let probes = join_all(servers.iter().map(|access| Probe::take(access, limit, keys))).await;
+    let findings = diagnosis::of(&probes, how);
     let user = servers.iter().find_map(|access| access.server.user.as_deref());
     let select = servers.iter().any(|access| access.server.db > 0);
     let acl = acl_line(user.unwrap_or("rlock"), keys, select);
     let names = servers.iter().map(|access| access.server.to_string()).collect();
-    Report { names, exams, findings, acl: Some(acl) }
+    Report { names, probes, findings, acl: Some(acl) }
 }

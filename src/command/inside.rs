@@ -1,6 +1,6 @@
 //! `release` and `renew` inside a live `rlock run`: the lock is that rlock's business.
 
-use super::nodes::not_the_holder;
+use super::failure::not_the_holder;
 use crate::exit::{Failure, Outcome};
 use crate::redlock::Nodes;
 use crate::redlock::observe::observe;

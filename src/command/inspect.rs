@@ -1,4 +1,4 @@
-//! `rlock inspect`: who holds what. Looks, and changes nothing.
+//! `rlock inspect`: shows which locks are held, and by which client. Changes nothing.
 
 mod json;
 mod table;
@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 
-use super::nodes::{block_on, no_majority, open_for_looks, tell_of_default_node, unanswered};
+use super::failure::{no_majority, unanswered};
+use super::nodes::{open_for_looks, warn_of_default_node};
 use super::output::print;
+use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::InspectArgs;
 use crate::clock::{self, Alarm};
@@ -21,63 +23,63 @@ use crate::lock::key::Key;
 use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, Room, observe_with_waiters};
 use crate::redlock::scan::scan;
-use crate::report::StatusLine;
+use crate::report::{ScanStatus, StatusLine};
 use crate::settings;
 use crate::settings::token::NodeSettings;
 use crate::text::glob::Glob;
+use crate::text::terminal;
 
-/// So many locks are looked at at once.
+/// Number of locks that are observed at once.
 const AT_ONCE: usize = 32;
 
-/// So many of those who wait for a lock are shown.
-const CROWD: usize = 1000;
+/// Number of waiters that are shown of each lock.
+const MAX_WAITERS: usize = 1000;
 
-/// So many of them are asked for while it is looked at several locks at once.
-const FEW: usize = 32;
+/// Number of waiters that are asked for while several locks are observed at once.
+const MAX_WAITERS_AT_ONCE: usize = 32;
 
-/// How often the progress is drawn.
+/// Interval at which the progress is redrawn.
 const DRAWN: Duration = Duration::from_millis(100);
 
-/// A screen that is redrawn more often is no more up to date.
+/// Shortest interval of `--watch`.
 const OFTEN: Duration = Duration::from_millis(50);
 
-/// Which locks are meant.
-struct Wanted {
-    /// By their names.
+/// The locks to show.
+struct Selection {
+    /// Those given by name.
     keys: Vec<Key>,
-    /// By patterns; one that matches everything, if nothing was named.
+    /// Patterns for others; one that matches every name, if nothing was given.
     patterns: Vec<Glob>,
     prefix: String,
 }
 
-/// What was seen of them.
+/// The locks as observed.
 struct View {
     nodes: Nodes,
     locks: Vec<(Key, Observations)>,
-    /// The nodes that could not be walked through for locks, and why.
+    /// The nodes that could not be scanned for locks, and why.
     unread: Faults,
 }
 
-/// Shows the locks.
 pub fn inspect(args: &InspectArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let reach = NodeSettings::new(&args.nodes, sources)?;
-    let wanted = Wanted::new(args)?;
-    if !wanted.patterns.is_empty() {
+    let selection = Selection::new(args)?;
+    if !selection.patterns.is_empty() {
         reach.place.needs_server("inspect without a lock's name")?;
     }
-    tell_of_default_node(&reach.place, reach.node_is_default, &args.output, None);
+    warn_of_default_node(&reach.place, reach.node_is_default, &args.output, None);
     let quiet = args.output.quiet;
     block_on(async {
         if let Some(every) = args.watch {
-            return watch(&reach, &wanted, args.json, every.max(OFTEN)).await;
+            return watch(&reach, &selection, args.json, every.max(OFTEN)).await;
         }
-        let view = View::take(&reach, &wanted, quiet).await?;
+        let view = View::take(&reach, &selection, quiet).await?;
         print(view.shown(args.json).as_bytes())?;
-        view.outcome(&reach, &wanted)
+        view.outcome(&reach, &selection)
     })
 }
 
-impl Wanted {
+impl Selection {
     fn new(args: &InspectArgs) -> Result<Self, Failure> {
         let (patterns, names): (Vec<&String>, Vec<&String>) = args.words.iter().partition(|word| Glob::is_one(word));
         let prefix = args.nodes.prefix.clone();
@@ -90,32 +92,34 @@ impl Wanted {
         Ok(Self { keys, patterns, prefix })
     }
 
-    /// Whether the answer is about one lock: held or free.
+    /// Whether one lock is asked for, so that the exit code tells whether it is held.
     fn is_one(&self) -> bool {
         self.keys.len() == 1 && self.patterns.is_empty()
     }
 
-    fn is_named(&self, key: &Key) -> bool {
+    fn names(&self, key: &Key) -> bool {
         self.keys.contains(key)
     }
 }
 
 impl View {
-    async fn take(reach: &NodeSettings, wanted: &Wanted, quiet: bool) -> anyhow::Result<Self> {
+    async fn take(reach: &NodeSettings, selection: &Selection, quiet: bool) -> anyhow::Result<Self> {
         let nodes = open_for_looks(&reach.place, reach.limit, AT_ONCE)?;
-        let mut keys = wanted.keys.clone();
-        let (found, unread) = found(reach, wanted, &nodes, quiet).await?;
+        let mut keys = selection.keys.clone();
+        let (found, unread) = find_locks(reach, selection, &nodes, quiet).await?;
         keys.extend(found);
         let mut locks = Vec::with_capacity(keys.len());
         let mut rest = keys.into_iter();
-        // The first one alone: a node that hangs costs its time once, not for every lock.
+        // The first lock alone: a node that hangs then costs one node timeout, not one for every lock.
         if let Some(key) = rest.next() {
-            let seen = observe_with_waiters(&nodes, &key, reach.limit, CROWD, &Faults::default(), |_| false).await;
+            let seen =
+                observe_with_waiters(&nodes, &key, reach.limit, MAX_WAITERS, &Faults::default(), |_| false).await;
             locks.push((key, seen));
         }
-        let away = locks.first().map(|(_, looks)| looks.away()).unwrap_or_default();
-        // Of what was found by itself only locks that are held are of interest.
-        let is_shown = |key: &Key, looks: &Observations| wanted.is_named(key) || looks.census().holder().is_some();
+        let away = locks.first().map(|(_, observations)| observations.away()).unwrap_or_default();
+        // Locks that a scan found are shown only if they are held.
+        let is_shown =
+            |key: &Key, observations: &Observations| selection.names(key) || observations.census().holder().is_some();
         let room = RefCell::new(Room::new(&nodes, away));
         let look = async |key: &Key, max_waiters: usize| {
             let away = room.borrow().away().clone();
@@ -125,72 +129,74 @@ impl View {
             }
             seen
         };
-        let mut others = stream::iter(rest.map(async |key| (look(&key, FEW).await, key))).buffered(AT_ONCE);
-        while let Some((looks, key)) = others.next().await {
-            if is_shown(&key, &looks) {
-                locks.push((key, looks));
+        let mut others =
+            stream::iter(rest.map(async |key| (look(&key, MAX_WAITERS_AT_ONCE).await, key))).buffered(AT_ONCE);
+        while let Some((observations, key)) = others.next().await {
+            if is_shown(&key, &observations) {
+                locks.push((key, observations));
             }
         }
         drop(others);
-        // Where more wait, one after the other: what was read of several at once has a limit.
-        for (key, looks) in locks.iter_mut().skip(1).filter(|(_, looks)| looks.census().has_more_waiters()) {
-            *looks = look(key, CROWD).await;
+        // Locks with more waiters, one after the other: replies that are read at once have a limit in common.
+        for (key, observations) in
+            locks.iter_mut().skip(1).filter(|(_, observations)| observations.census().has_more_waiters())
+        {
+            *observations = look(key, MAX_WAITERS).await;
         }
-        locks.retain(|(key, looks)| is_shown(key, looks));
+        locks.retain(|(key, observations)| is_shown(key, observations));
         let away = room.into_inner();
         if away.is_overfull() && away.away().len() > nodes.quorum().tolerated() {
-            return Err(no_majority("cannot look at all locks", &nodes, away.away(), reach.node_is_default).into());
+            return Err(no_majority("cannot observe all locks", &nodes, away.away(), reach.node_is_default).into());
         }
         Ok(Self { nodes, locks, unread })
     }
 
     fn shown(&self, json: bool) -> String {
-        let width = terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into());
+        let width = terminal::columns(std::io::stdout());
         if json { json::of(&self.locks, &self.nodes) } else { table::of(&self.locks, &self.nodes, &self.unread, width) }
     }
 
-    /// Whether the answer could be given, and for a single lock what it is.
-    fn outcome(&self, reach: &NodeSettings, wanted: &Wanted) -> anyhow::Result<Outcome> {
-        for (key, looks) in &self.locks {
-            let census = looks.census();
-            if !census.is_answered() || (wanted.is_one() && census.state() == State::Unknown) {
-                return Err(unanswered(key, &self.nodes, &looks.faults, reach.node_is_default).into());
+    /// Returns whether the nodes could tell, and for a single lock whether it is held.
+    fn outcome(&self, reach: &NodeSettings, selection: &Selection) -> anyhow::Result<Outcome> {
+        for (key, observations) in &self.locks {
+            let census = observations.census();
+            if !census.is_answered() || (selection.is_one() && census.state() == State::Unknown) {
+                return Err(unanswered(key, &self.nodes, &observations.faults, reach.node_is_default).into());
             }
         }
-        let free = self.locks.first().is_some_and(|(_, looks)| looks.census().state() == State::Free);
-        Ok(if wanted.is_one() && free { Outcome::No } else { Outcome::Done })
+        let free = self.locks.first().is_some_and(|(_, observations)| observations.census().state() == State::Free);
+        Ok(if selection.is_one() && free { Outcome::No } else { Outcome::Done })
     }
 }
 
-/// The locks that match a pattern and are not named as well, and the nodes that were of no use for that.
-async fn found(
+/// Scans for locks that match a pattern and are not named. Also returns the nodes that could not be scanned.
+async fn find_locks(
     reach: &NodeSettings,
-    wanted: &Wanted,
+    selection: &Selection,
     nodes: &Nodes,
     quiet: bool,
 ) -> anyhow::Result<(Vec<Key>, Faults)> {
-    if wanted.patterns.is_empty() {
+    if selection.patterns.is_empty() {
         return Ok(Default::default());
     }
     let progress = StatusLine::new(!quiet, DRAWN);
-    let told = |seen: u64, of: u64| progress.draw(|| format!("looking: {} of {of} keys", seen.min(of)));
+    let drawn = |seen: u64, of: u64| progress.draw(|| ScanStatus { seen, of }.to_string());
     let matches =
-        |key: &Key| wanted.patterns.iter().any(|pattern| pattern.matches(key.typed())) && !wanted.is_named(key);
-    let found = scan(reach.place.servers(), reach.limit, &wanted.prefix, matches, told).await;
+        |key: &Key| selection.patterns.iter().any(|pattern| pattern.matches(key.typed())) && !selection.names(key);
+    let found = scan(reach.place.servers(), reach.limit, &selection.prefix, matches, drawn).await;
     if found.faults.len() > nodes.quorum().tolerated() {
-        let what = "cannot look for locks";
-        return Err(no_majority(what, nodes, &found.faults, reach.node_is_default).into());
+        return Err(no_majority("cannot scan for locks", nodes, &found.faults, reach.node_is_default).into());
     }
     Ok((found.keys, found.faults))
 }
 
-/// Looks again and again, until a signal ends it or nobody reads it any more. A look that fails is shown, and not the last.
-async fn watch(reach: &NodeSettings, wanted: &Wanted, json: bool, every: Duration) -> anyhow::Result<Outcome> {
+/// Shows the locks every `every`, until a signal comes or the reader has gone. A failure is shown, and does not end it.
+async fn watch(reach: &NodeSettings, selection: &Selection, json: bool, every: Duration) -> anyhow::Result<Outcome> {
     let mut alarm = Alarm::new()?;
     loop {
         let begun = clock::now();
-        // Nodes are opened anew each time, so that one that came back is found at once.
-        let text = match View::take(reach, wanted, true).await {
+        // Opened each time, so that a node that came back is found at once.
+        let text = match View::take(reach, selection, true).await {
             Ok(view) => view.shown(json),
             Err(error) => format!("{error:#}\n"),
         };
@@ -201,12 +207,12 @@ async fn watch(reach: &NodeSettings, wanted: &Wanted, json: bool, every: Duratio
     }
 }
 
-/// On a terminal in the place of the last one, cut to its height; else below it.
+/// Returns the text for a redraw: on a terminal in place of the last one, cut to its height; else below it.
 fn screen(text: &str, json: bool) -> String {
     let stdout = std::io::stdout();
-    let size = terminal_size::terminal_size_of(&stdout).filter(|_| !json && stdout.is_terminal());
-    let Some((_, height)) = size else { return if json { text.to_owned() } else { format!("{text}\n") } };
-    let room = usize::from(height.0).saturating_sub(1).max(1);
+    let rows = terminal::rows(&stdout).filter(|_| !json && stdout.is_terminal());
+    let Some(rows) = rows else { return if json { text.to_owned() } else { format!("{text}\n") } };
+    let room = rows.saturating_sub(1).max(1);
     let lines: Vec<&str> = text.lines().collect();
     let shown = if lines.len() > room { room - 1 } else { lines.len() };
     let drawn = lines[..shown].join("\x1b[K\n");

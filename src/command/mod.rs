@@ -1,9 +1,11 @@
-//! The subcommands, one file each.
+//! The subcommands, one public module each, and what several of them share: waiting ([`wait`]), the nodes ([`nodes`]), the
+//! words of failures ([`failure`]), output on stdout ([`output`]) and the runtime ([`runtime`]).
 
 pub mod acquire;
 pub mod break_lock;
 pub mod check;
 pub mod doctor;
+mod failure;
 pub mod generate;
 mod inside;
 pub mod inspect;
@@ -13,13 +15,14 @@ pub mod release;
 mod released;
 pub mod renew;
 pub mod run;
+mod runtime;
 mod wait;
 
 use crate::cli::{Command, Parsed};
 use crate::exit::Outcome;
 use crate::job::inherited::Inherited;
 
-/// Does what the command line says.
+/// Runs the subcommand.
 pub fn dispatch(parsed: Parsed, inherited: &Inherited) -> anyhow::Result<Outcome> {
     match parsed.cli.command {
         Command::Run(args) => run::run(*args.0, &parsed.sources, inherited),

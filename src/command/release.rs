@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use super::failure::{not_the_holder, same_list, unanswered};
 use super::inside::refuse_inside;
-use super::nodes::{block_on, not_the_holder, open, same_list, tell_of_default_node, unanswered, warn_of_refusals};
+use super::nodes::{open, warn_of_default_node, warn_of_refusals};
+use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::ReleaseArgs;
 use crate::exit::Outcome;
@@ -19,7 +21,7 @@ const WRITING: Duration = Duration::from_millis(20);
 pub fn release(args: &ReleaseArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let settings = TokenSettings::new(&args.held, &args.output, sources)?;
     settings.reach.place.needs_server("release")?;
-    tell_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.key));
+    warn_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.key));
     block_on(give_back(&settings))
 }
 

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use super::failure::{not_the_holder, same_list, unanswered};
 use super::inside::refuse_inside;
-use super::nodes::{block_on, not_the_holder, open, same_list, tell_of_default_node, unanswered, warn_of_refusals};
+use super::nodes::{open, warn_of_default_node, warn_of_refusals};
+use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::RenewArgs;
 use crate::clock;
@@ -37,7 +39,7 @@ pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     };
     // Said before anybody is asked.
     wanted.ttl.map(|ttl| wanted.schedule(&settings, ttl)).transpose()?;
-    tell_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.key));
+    warn_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.key));
     block_on(extend(&settings, &wanted))
 }
 

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Map, Value, json};
 
 use super::Level;
-use super::blocked::{Blocked, ahead, holder};
+use super::status_text::{Blocked, ahead, holder};
 use crate::job::policy::Reaction;
 use crate::lock::fault::Fault;
 use crate::lock::fence::Fence;

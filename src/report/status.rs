@@ -1,4 +1,4 @@
-//! One line for a person at a terminal while something takes long: drawn over and over, and gone at the end.
+//! One line for a user at a terminal while something takes long: redrawn, and erased at the end.
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal};
@@ -10,8 +10,8 @@ use super::stderr;
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::text::escape::cut;
+use crate::text::terminal;
 
-/// The line.
 #[derive(Debug)]
 pub struct StatusLine {
     wanted: bool,
@@ -21,24 +21,23 @@ pub struct StatusLine {
 }
 
 impl StatusLine {
-    /// What takes less than this is not worth a line.
+    /// Time before the line is drawn first.
     const PATIENCE: Duration = Duration::from_secs(1);
 
-    /// A line that is drawn no sooner than `every` after the last time. None is unless it is `wanted` and stderr is a
-    /// terminal.
+    /// A line that is redrawn every `every` at most, if it is `wanted` and stderr is a terminal.
     pub fn new(wanted: bool, every: Duration) -> Self {
         let wanted = wanted && io::stderr().is_terminal();
         let due = if wanted { clock::now() + Self::PATIENCE } else { Instant::NEVER };
         Self { wanted, every, drawn: Cell::new(false), due: Cell::new(due) }
     }
 
-    /// When it is to be drawn next.
+    /// Time of the next drawing.
     pub fn due(&self) -> Instant {
         self.due.get()
     }
 
-    /// Draws `text`, if it is time to. Not from the background, where somebody else has the terminal, and not behind
-    /// lines that wait for a terminal that stands still.
+    /// Draws `text` when it is due. Not from the background, where another job has the terminal, and not behind queued
+    /// lines for a terminal that is not read.
     pub fn draw(&self, text: impl FnOnce() -> String) {
         let now = clock::now();
         if now < self.due.get() {
@@ -46,7 +45,7 @@ impl StatusLine {
         }
         self.due.set(now + self.every);
         if self.wanted && is_in_the_foreground() {
-            let columns = terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| width.0.into());
+            let columns = terminal::columns(io::stderr()).unwrap_or(80);
             let cut = cut(&text(), usize::saturating_sub(columns, 1));
             if stderr::at_once(format!("\r{cut}\x1b[K")) {
                 self.drawn.set(true);
@@ -54,7 +53,7 @@ impl StatusLine {
         }
     }
 
-    /// Erases it. Not from the background: what stands in the line where the cursor is, is somebody else's by then.
+    /// Erases the line. Not from the background, where the cursor's line belongs to another job.
     pub fn clear(&self) {
         if self.drawn.take() && is_in_the_foreground() {
             stderr::last_line("\r\x1b[K".to_owned());

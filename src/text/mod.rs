@@ -1,6 +1,7 @@
-//! Text that people type or read, with no rule of locks in it: durations, patterns, and what is unfit for a terminal.
+//! Text that users type or read, with no rule of locks in it: durations, patterns, tables, escaping, terminals.
 
 pub mod duration;
 pub mod escape;
 pub mod glob;
 pub mod table;
+pub mod terminal;

@@ -241,7 +241,7 @@ fn a_walk_through_keys_that_has_no_end_is_ended_with_little_memory_used() {
         let url = endless(length, size);
         let finished = frugal(rlock_words(["inspect", "--node", &url, "--quiet"])).finish().code(69);
         is_clean("a walk", &finished);
-        finished.said(&["cannot look for locks", &url, why]).within(Duration::from_secs(20));
+        finished.said(&["cannot scan for locks", &url, why]).within(Duration::from_secs(20));
     }
 }
 
@@ -270,7 +270,7 @@ fn locks_that_a_server_invents_are_looked_at_with_little_memory_used() {
     let url = crowded();
     let finished = frugal(rlock_words(["inspect", "--node", &url, "--quiet"])).finish().code(69);
     is_clean("locks", &finished);
-    finished.said(&["cannot look at all locks", &url, "its locks take over 8 MiB"]).within(Duration::from_secs(20));
+    finished.said(&["cannot observe all locks", &url, "its locks take over 8 MiB"]).within(Duration::from_secs(20));
 }
 
 #[test]

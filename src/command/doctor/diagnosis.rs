@@ -57,28 +57,28 @@ pub(super) struct Use {
 }
 
 /// All findings, the nodes' in their order.
-pub(super) fn of(exams: &[Result<Probe, Fault>], how: &Use) -> Vec<Finding> {
+pub(super) fn of(probes: &[Result<Probe, Fault>], how: &Use) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let votes = Votes::of(exams);
-    let reference = median(exams);
-    for (node, exam) in exams.iter().enumerate() {
+    let votes = Votes::of(probes);
+    let reference = median(probes);
+    for (node, probe) in probes.iter().enumerate() {
         let mut say = |level, what: String, cure: &str| {
             findings.push(Finding { node: Some(node), level, what, cure: cure.to_owned() });
         };
-        match exam {
+        match probe {
             Err(fault) => away(fault, votes, &mut say),
-            Ok(exam) => {
-                rights(exam, exams.len(), votes, &mut say);
-                server(exam, votes, &mut say);
-                memory(exam, &mut say);
-                replicas(exam, exams.len(), &mut say);
-                restarted(exam, exams.len(), how, &mut say);
-                clock(exam, reference, exams.len(), &mut say);
-                speed(exam, how, &mut say);
+            Ok(probe) => {
+                rights(probe, probes.len(), votes, &mut say);
+                server(probe, votes, &mut say);
+                memory(probe, &mut say);
+                replicas(probe, probes.len(), &mut say);
+                restarted(probe, probes.len(), how, &mut say);
+                clock(probe, reference, probes.len(), &mut say);
+                speed(probe, how, &mut say);
             }
         }
     }
-    findings.extend(set(exams));
+    findings.extend(set(probes));
     findings
 }
 
@@ -92,14 +92,14 @@ struct Votes {
 }
 
 impl Votes {
-    fn of(exams: &[Result<Probe, Fault>]) -> Self {
-        let quorum = Quorum::of(exams.len());
-        let refused = exams.iter().filter(|exam| refuses(exam)).count();
-        let votes = |exam: &&Result<Probe, Fault>| {
-            let takes = |exam: &Probe| !is_replica(exam) && writes::obstacle(exam).is_none_or(|it| !it.certain);
-            !refuses(exam) && exam.as_ref().is_ok_and(takes)
+    fn of(probes: &[Result<Probe, Fault>]) -> Self {
+        let quorum = Quorum::of(probes.len());
+        let refused = probes.iter().filter(|probe| refuses(probe)).count();
+        let votes = |probe: &&Result<Probe, Fault>| {
+            let takes = |probe: &Probe| !is_replica(probe) && writes::obstacle(probe).is_none_or(|it| !it.certain);
+            !refuses(probe) && probe.as_ref().is_ok_and(takes)
         };
-        Self { majority: exams.iter().filter(votes).count() >= quorum.needed(), refused: refused > quorum.tolerated() }
+        Self { majority: probes.iter().filter(votes).count() >= quorum.needed(), refused: refused > quorum.tolerated() }
     }
 
     /// The level of what costs a node its vote.
@@ -113,15 +113,15 @@ impl Votes {
     }
 }
 
-fn refuses(exam: &Result<Probe, Fault>) -> bool {
-    match exam {
+fn refuses(probe: &Result<Probe, Fault>) -> bool {
+    match probe {
         Err(fault) => fault.kind == FaultKind::Refused,
-        Ok(exam) => !exam.closed.is_empty() || exam.lacking.iter().any(|right| right.lacks == Impact::Required),
+        Ok(probe) => !probe.denied.is_empty() || probe.missing.iter().any(|right| right.lacks == Impact::Required),
     }
 }
 
-fn is_replica(exam: &Probe) -> bool {
-    exam.field("role") == Some("slave")
+fn is_replica(probe: &Probe) -> bool {
+    probe.field("role") == Some("slave")
 }
 
 fn away(fault: &Fault, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
@@ -137,18 +137,18 @@ fn away(fault: &Fault, votes: Votes, say: &mut impl FnMut(Level, String, &str)) 
     }
 }
 
-fn rights(exam: &Probe, nodes: usize, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
+fn rights(probe: &Probe, nodes: usize, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
     let refused: Vec<&str> =
-        exam.lacking.iter().filter(|right| right.lacks == Impact::Required).map(|right| right.name).collect();
+        probe.missing.iter().filter(|right| right.lacks == Impact::Required).map(|right| right.name).collect();
     let cure = "grant what the ACL line below says";
     if !refused.is_empty() {
         say(votes.refusal(), format!("the user may not use {}", refused.join(", ")), cure);
     }
-    for (key, why) in &exam.closed {
+    for (key, why) in &probe.denied {
         say(votes.refusal(), format!("the user may not use the keys of {key}: {why}"), cure);
     }
     // Several whose lack has the same consequence are named together.
-    for group in exam.lacking.chunk_by(|a, b| a.lacks == b.lacks) {
+    for group in probe.missing.chunk_by(|a, b| a.lacks == b.lacks) {
         let names = group.iter().map(|right| right.name).collect::<Vec<_>>().join(", ");
         let what = |lacks: &str| format!("the user may not use {names}: {lacks}");
         match group[0].lacks {
@@ -159,39 +159,39 @@ fn rights(exam: &Probe, nodes: usize, votes: Votes, say: &mut impl FnMut(Level, 
             Impact::Cosmetic(lacks) => say(Level::Note, what(lacks), cure),
         }
     }
-    if exam.deaf {
+    if probe.wakeups_denied {
         let what =
             format!("the user may not use the channels {CHANNELS}: those who wait hear late that the lock is free");
         say(Level::Warn, what, cure);
     }
 }
 
-fn server(exam: &Probe, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
-    if let Some(version) = exam.field("redis_version")
+fn server(probe: &Probe, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
+    if let Some(version) = probe.field("redis_version")
         && version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u64| major < OLDEST)
     {
         let what = format!("version {version}; rlock needs {OLDEST}.0 or later");
         say(Level::Unfit(Outcome::Config), what, "update it");
     }
-    if is_replica(exam) {
+    if is_replica(probe) {
         say(
             votes.missing(),
             "it is a replica and grants nothing".to_owned(),
             "name its primary, or a server of its own",
         );
-    } else if let Some(obstacle) = writes::obstacle(exam) {
+    } else if let Some(obstacle) = writes::obstacle(probe) {
         let level = if obstacle.certain { votes.missing() } else { Level::Warn };
         say(level, obstacle.what, obstacle.cure);
     }
 }
 
-fn memory(exam: &Probe, say: &mut impl FnMut(Level, String, &str)) {
-    if let Some(policy) = exam.field("maxmemory_policy").filter(|policy| *policy != "noeviction") {
-        let now = if exam.number("maxmemory") == Some(0) { ", once maxmemory is set" } else { "" };
+fn memory(probe: &Probe, say: &mut impl FnMut(Level, String, &str)) {
+    if let Some(policy) = probe.field("maxmemory_policy").filter(|policy| *policy != "noeviction") {
+        let now = if probe.number("maxmemory") == Some(0) { ", once maxmemory is set" } else { "" };
         let what = format!("maxmemory-policy {policy} can evict a lock that is held{now}");
         say(Level::Warn, what, "CONFIG SET maxmemory-policy noeviction, or a server of the locks' own");
     }
-    match (exam.field("aof_enabled"), exam.fsync.as_deref()) {
+    match (probe.field("aof_enabled"), probe.fsync.as_deref()) {
         (Some("0"), _) => {
             let what = "no append-only file: a crash forgets the locks of the last minutes, or all".to_owned();
             say(Level::Warn, what, "CONFIG SET appendonly yes");
@@ -212,8 +212,8 @@ fn memory(exam: &Probe, say: &mut impl FnMut(Level, String, &str)) {
     }
 }
 
-fn replicas(exam: &Probe, nodes: usize, say: &mut impl FnMut(Level, String, &str)) {
-    let count = exam.number("connected_slaves").filter(|count| *count > 0 && exam.field("role") != Some("slave"));
+fn replicas(probe: &Probe, nodes: usize, say: &mut impl FnMut(Level, String, &str)) {
+    let count = probe.number("connected_slaves").filter(|count| *count > 0 && probe.field("role") != Some("slave"));
     if let Some(count) = count {
         let level = if nodes == 1 { Level::Warn } else { Level::Note };
         let of = if count == 1 { "a replica".to_owned() } else { format!("{count} replicas") };
@@ -222,19 +222,19 @@ fn replicas(exam: &Probe, nodes: usize, say: &mut impl FnMut(Level, String, &str
     }
 }
 
-fn restarted(exam: &Probe, nodes: usize, how: &Use, say: &mut impl FnMut(Level, String, &str)) {
+fn restarted(probe: &Probe, nodes: usize, how: &Use, say: &mut impl FnMut(Level, String, &str)) {
     let span = how.guard.span(nodes, how.ttl);
-    let Some(uptime) = exam.number("uptime_in_seconds") else { return };
+    let Some(uptime) = probe.number("uptime_in_seconds") else { return };
     if uptime < restart::least_uptime(span) {
         say(Level::Warn, Restarted::new(uptime, span).to_string(), "wait");
     }
 }
 
-fn clock(exam: &Probe, reference: i64, nodes: usize, say: &mut impl FnMut(Level, String, &str)) {
-    let Some(ahead) = exam.ahead else { return };
+fn clock(probe: &Probe, reference: i64, nodes: usize, say: &mut impl FnMut(Level, String, &str)) {
+    let Some(ahead) = probe.clock_offset_ms else { return };
     let off = ahead - reference;
     let span = Duration::from_millis(off.unsigned_abs());
-    if span > SKEW + exam.round_trip {
+    if span > SKEW + probe.round_trip {
         let side = if off > 0 { "ahead of" } else { "behind" };
         let whose = if nodes == 1 { "this machine's" } else { "the others" };
         let what = format!(
@@ -250,8 +250,8 @@ fn clock(exam: &Probe, reference: i64, nodes: usize, say: &mut impl FnMut(Level,
 }
 
 /// The clock in the middle, of the nodes' and ours: one that is wrong does not make the others look so.
-fn median(exams: &[Result<Probe, Fault>]) -> i64 {
-    let mut all: Vec<i64> = exams.iter().flatten().filter_map(|exam| exam.ahead).collect();
+fn median(probes: &[Result<Probe, Fault>]) -> i64 {
+    let mut all: Vec<i64> = probes.iter().flatten().filter_map(|probe| probe.clock_offset_ms).collect();
     if all.len() < 3 {
         all.push(0);
     }
@@ -260,22 +260,22 @@ fn median(exams: &[Result<Probe, Fault>]) -> i64 {
     if all.len() == 2 { 0 } else { all[all.len() / 2] }
 }
 
-fn speed(exam: &Probe, how: &Use, say: &mut impl FnMut(Level, String, &str)) {
-    if exam.round_trip > how.node_timeout / 2 {
-        let (trip, limit) = (duration::show_rounded(exam.round_trip), duration::show(how.node_timeout));
+fn speed(probe: &Probe, how: &Use, say: &mut impl FnMut(Level, String, &str)) {
+    if probe.round_trip > how.node_timeout / 2 {
+        let (trip, limit) = (duration::show_rounded(probe.round_trip), duration::show(how.node_timeout));
         let what = format!("a round trip takes {trip}, more than half of the {limit} that a node is given");
         say(Level::Warn, what, "give a longer --ttl or --node-timeout");
     }
 }
 
 /// What concerns all of them.
-fn set(exams: &[Result<Probe, Fault>]) -> Vec<Finding> {
+fn set(probes: &[Result<Probe, Fault>]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let known: Vec<(usize, &Probe)> =
-        exams.iter().enumerate().filter_map(|(node, exam)| Some((node, exam.as_ref().ok()?))).collect();
-    for (index, (node, exam)) in known.iter().enumerate() {
+        probes.iter().enumerate().filter_map(|(node, probe)| Some((node, probe.as_ref().ok()?))).collect();
+    for (index, (node, probe)) in known.iter().enumerate() {
         for (_, other) in &known[..index] {
-            if let Some(how) = exam.identity().shared_with(&other.identity()) {
+            if let Some(how) = probe.identity().shared_with(&other.identity()) {
                 let what = format!("it {how} another node of the list: their votes are one");
                 let cure = "name servers that are independent of each other".to_owned();
                 let level = Level::Unfit(Outcome::Config);
@@ -284,8 +284,8 @@ fn set(exams: &[Result<Probe, Fault>]) -> Vec<Finding> {
             }
         }
     }
-    let quorum = Quorum::of(exams.len());
-    if exams.len() > 1 && exams.len().is_multiple_of(2) {
+    let quorum = Quorum::of(probes.len());
+    if probes.len() > 1 && probes.len().is_multiple_of(2) {
         let (total, needed, tolerated) = (quorum.total(), quorum.needed(), quorum.tolerated());
         let what =
             format!("of {total} nodes {needed} must agree, so only {tolerated} may be away, as with {}", total - 1);
@@ -311,29 +311,29 @@ mod tests {
     use crate::node::redis::probe::Write;
 
     #[expect(clippy::unnecessary_wraps, reason = "a diagnosis is of nodes that may not have answered")]
-    fn exam(ahead: i64, info: &[(&str, &str)]) -> Result<Probe, Fault> {
+    fn probe(ahead: i64, info: &[(&str, &str)]) -> Result<Probe, Fault> {
         Ok(Probe {
             round_trip: Duration::from_millis(1),
-            ahead: Some(ahead),
+            clock_offset_ms: Some(ahead),
             info: info.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             fsync: None,
-            lacking: Vec::new(),
-            closed: Vec::new(),
-            deaf: false,
+            missing: Vec::new(),
+            denied: Vec::new(),
+            wakeups_denied: false,
             write: Write::Taken,
         })
     }
 
-    fn found(exams: &[Result<Probe, Fault>], guard: RestartGuard) -> Vec<Finding> {
+    fn found(probes: &[Result<Probe, Fault>], guard: RestartGuard) -> Vec<Finding> {
         let how = Use { ttl: Duration::from_secs(30), node_timeout: Duration::from_secs(1), guard };
-        of(exams, &how)
+        of(probes, &how)
     }
 
     #[test]
     fn of_clocks_the_one_in_the_middle_is_right() {
         let wrong = |offsets: &[i64]| {
-            let exams: Vec<_> = offsets.iter().map(|ahead| exam(*ahead, &[])).collect();
-            let findings = found(&exams, RestartGuard::Off);
+            let probes: Vec<_> = offsets.iter().map(|ahead| probe(*ahead, &[])).collect();
+            let findings = found(&probes, RestartGuard::Off);
             findings.iter().filter(|finding| finding.what.contains("clock")).filter_map(|f| f.node).collect::<Vec<_>>()
         };
         assert_eq!(wrong(&[60_000]), [0]);
@@ -348,24 +348,24 @@ mod tests {
     fn the_worst_finding_decides() {
         let gone = || Err(Fault::new(FaultKind::Unknown, "no answer"));
         let refused = || Err(Fault::new(FaultKind::Refused, "WRONGPASS"));
-        let level = |exams: &[Result<Probe, Fault>]| verdict(&found(exams, RestartGuard::Off));
-        assert_eq!(level(&[exam(0, &[])]), Level::Note);
-        assert_eq!(level(&[exam(0, &[]), gone(), exam(0, &[])]), Level::Warn);
-        assert_eq!(level(&[exam(0, &[]), gone(), gone()]), Level::Unfit(Outcome::Unreachable));
+        let level = |probes: &[Result<Probe, Fault>]| verdict(&found(probes, RestartGuard::Off));
+        assert_eq!(level(&[probe(0, &[])]), Level::Note);
+        assert_eq!(level(&[probe(0, &[]), gone(), probe(0, &[])]), Level::Warn);
+        assert_eq!(level(&[probe(0, &[]), gone(), gone()]), Level::Unfit(Outcome::Unreachable));
         // One that refuses is a vote missing; several leave no majority.
-        assert_eq!(level(&[exam(0, &[]), refused(), exam(0, &[])]), Level::Warn);
-        assert_eq!(level(&[gone(), refused(), exam(0, &[])]), Level::Unfit(Outcome::Unreachable));
-        assert_eq!(level(&[refused(), refused(), exam(0, &[])]), Level::Unfit(Outcome::Refused));
+        assert_eq!(level(&[probe(0, &[]), refused(), probe(0, &[])]), Level::Warn);
+        assert_eq!(level(&[gone(), refused(), probe(0, &[])]), Level::Unfit(Outcome::Unreachable));
+        assert_eq!(level(&[refused(), refused(), probe(0, &[])]), Level::Unfit(Outcome::Refused));
         assert_eq!(level(&[refused()]), Level::Unfit(Outcome::Refused));
-        let full = || exam(0, &[]).map(|exam| Probe { write: Write::Refused("OOM".to_owned()), ..exam });
+        let full = || probe(0, &[]).map(|probe| Probe { write: Write::Refused("OOM".to_owned()), ..probe });
         assert_eq!(level(&[full()]), Level::Unfit(Outcome::Unreachable));
-        assert_eq!(level(&[full(), exam(0, &[]), exam(0, &[])]), Level::Warn);
-        assert_eq!(level(&[full(), full(), exam(0, &[])]), Level::Unfit(Outcome::Unreachable));
+        assert_eq!(level(&[full(), probe(0, &[]), probe(0, &[])]), Level::Warn);
+        assert_eq!(level(&[full(), full(), probe(0, &[])]), Level::Unfit(Outcome::Unreachable));
     }
 
     #[test]
     fn a_replica_is_no_vote_and_an_old_server_no_node() {
-        let level = |info: &[(&str, &str)]| verdict(&found(&[exam(0, info)], RestartGuard::Off));
+        let level = |info: &[(&str, &str)]| verdict(&found(&[probe(0, info)], RestartGuard::Off));
         assert_eq!(level(&[("role", "slave")]), Level::Unfit(Outcome::Unreachable));
         assert_eq!(level(&[("redis_version", "5.0.14")]), Level::Unfit(Outcome::Config));
         assert_eq!(level(&[("redis_version", "6.0.1")]), Level::Note);

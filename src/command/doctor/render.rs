@@ -1,4 +1,4 @@
-//! What `doctor` found, as it is told: to people, and with `--json` to programs.
+//! The findings of `doctor` as text, and with `--json` as an object.
 
 use std::time::Duration;
 
@@ -10,12 +10,13 @@ use crate::node::redis::probe::Probe;
 use crate::text::duration;
 use crate::text::escape;
 use crate::text::table::{self, Column};
+use crate::text::terminal;
 
-/// All that was found.
+/// All findings.
 pub(super) struct Report {
     pub(super) names: Vec<String>,
-    /// One of each node; none on `local`.
-    pub(super) exams: Vec<Result<Probe, Fault>>,
+    /// One for each node; none on `local`.
+    pub(super) probes: Vec<Result<Probe, Fault>>,
     pub(super) findings: Vec<Finding>,
     pub(super) acl: Option<String>,
 }
@@ -33,9 +34,9 @@ const COLUMNS: [Column; 9] = [
 ];
 
 impl Report {
-    /// On this machine alone there is nothing that could be unfit but the directory, which was opened.
+    /// The report of `local`: nothing but its directory could be unfit, and that was opened.
     pub(super) fn of_local(name: &str) -> Self {
-        Self { names: vec![name.to_owned()], exams: Vec::new(), findings: Vec::new(), acl: None }
+        Self { names: vec![name.to_owned()], probes: Vec::new(), findings: Vec::new(), acl: None }
     }
 
     fn verdict(&self) -> Level {
@@ -46,10 +47,11 @@ impl Report {
         finding.node.map(|node| self.names[node].as_str())
     }
 
-    /// The table, the findings, the verdict, the ACL line.
+    /// Returns the table, the findings, the verdict and the ACL line.
     pub(super) fn text(&self) -> String {
-        let width = terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into());
-        let rows: Vec<Vec<String>> = self.names.iter().zip(&self.exams).map(|(name, exam)| row(name, exam)).collect();
+        let width = terminal::columns(std::io::stdout());
+        let rows: Vec<Vec<String>> =
+            self.names.iter().zip(&self.probes).map(|(name, probe)| row(name, probe)).collect();
         let mut lines = if rows.is_empty() { self.names.clone() } else { table::fit(&COLUMNS, &rows, width) };
         for finding in &self.findings {
             let about = self.name(finding).map(|name| format!("{name}: ")).unwrap_or_default();
@@ -68,15 +70,15 @@ impl Report {
         }
     }
 
-    /// One line: one object.
+    /// Returns one object on one line.
     pub(super) fn json(&self) -> String {
         let verdict = match self.verdict() {
             Level::Note => "fit",
             Level::Warn => "warn",
             Level::Unfit(_) => "unfit",
         };
-        let local = || self.exams.is_empty().then(|| json!({ "node": self.names[0], "reachable": true }));
-        let nodes = self.names.iter().zip(&self.exams).map(|(name, exam)| node(name, exam)).chain(local());
+        let local = || self.probes.is_empty().then(|| json!({ "node": self.names[0], "reachable": true }));
+        let nodes = self.names.iter().zip(&self.probes).map(|(name, probe)| node(name, probe)).chain(local());
         let findings = self.findings.iter().map(|finding| {
             json!({
                 "node": self.name(finding),
@@ -85,32 +87,33 @@ impl Report {
                 "cure": finding.cure,
             })
         });
-        let told = json!({
+        let report = json!({
             "verdict": verdict,
             "nodes": nodes.collect::<Vec<_>>(),
             "findings": findings.collect::<Vec<_>>(),
             "acl": self.acl,
         });
-        escape::json(&told.to_string()) + "\n"
+        escape::json(&report.to_string()) + "\n"
     }
 }
 
-fn row(name: &str, exam: &Result<Probe, Fault>) -> Vec<String> {
-    let Ok(exam) = exam else {
+fn row(name: &str, probe: &Result<Probe, Fault>) -> Vec<String> {
+    let Ok(probe) = probe else {
         let mut cells = vec![name.to_owned(), "away".to_owned()];
         cells.resize(COLUMNS.len(), String::new());
         return cells;
     };
-    let field = |name| exam.field(name).unwrap_or("?").to_owned();
+    let field = |name| probe.field(name).unwrap_or("?").to_owned();
     vec![
         name.to_owned(),
-        version(exam),
-        if exam.field("role") == Some("slave") { "replica".to_owned() } else { field("role") },
-        duration::show_rounded(exam.round_trip),
-        exam.ahead.map_or_else(|| "?".to_owned(), |ahead| format!("{ahead:+} ms")),
-        exam.number("uptime_in_seconds")
+        version(probe),
+        if probe.field("role") == Some("slave") { "replica".to_owned() } else { field("role") },
+        duration::show_rounded(probe.round_trip),
+        probe.clock_offset_ms.map_or_else(|| "?".to_owned(), |ahead| format!("{ahead:+} ms")),
+        probe
+            .number("uptime_in_seconds")
             .map_or_else(|| "?".to_owned(), |up| duration::show_rounded(Duration::from_secs(up))),
-        match (exam.field("aof_enabled"), &exam.fsync) {
+        match (probe.field("aof_enabled"), &probe.fsync) {
             (Some("1"), Some(fsync)) => format!("aof {fsync}"),
             (Some("1"), None) => "aof".to_owned(),
             (Some(_), _) => "none".to_owned(),
@@ -121,31 +124,31 @@ fn row(name: &str, exam: &Result<Probe, Fault>) -> Vec<String> {
     ]
 }
 
-fn version(exam: &Probe) -> String {
-    match (exam.field("valkey_version"), exam.field("redis_version")) {
+fn version(probe: &Probe) -> String {
+    match (probe.field("valkey_version"), probe.field("redis_version")) {
         (Some(valkey), _) => format!("valkey {valkey}"),
         (None, Some(redis)) => redis.to_owned(),
         (None, None) => "?".to_owned(),
     }
 }
 
-fn node(name: &str, exam: &Result<Probe, Fault>) -> Value {
-    match exam {
+fn node(name: &str, probe: &Result<Probe, Fault>) -> Value {
+    match probe {
         Err(fault) => json!({ "node": name, "reachable": false, "error": fault.to_string() }),
-        Ok(exam) => json!({
+        Ok(probe) => json!({
             "node": name,
             "reachable": true,
             "error": null,
-            "version": version(exam),
-            "role": exam.field("role"),
-            "round_trip_us": u64::try_from(exam.round_trip.as_micros()).unwrap_or(u64::MAX),
-            "clock_ahead_ms": exam.ahead,
-            "uptime_s": exam.number("uptime_in_seconds"),
-            "appendonly": exam.field("aof_enabled").map(|enabled| enabled == "1"),
-            "appendfsync": exam.fsync,
-            "maxmemory_policy": exam.field("maxmemory_policy"),
-            "replicas": exam.number("connected_slaves"),
-            "lacking": exam.lacking.iter().map(|right| right.name).collect::<Vec<_>>(),
+            "version": version(probe),
+            "role": probe.field("role"),
+            "round_trip_us": u64::try_from(probe.round_trip.as_micros()).unwrap_or(u64::MAX),
+            "clock_ahead_ms": probe.clock_offset_ms,
+            "uptime_s": probe.number("uptime_in_seconds"),
+            "appendonly": probe.field("aof_enabled").map(|enabled| enabled == "1"),
+            "appendfsync": probe.fsync,
+            "maxmemory_policy": probe.field("maxmemory_policy"),
+            "replicas": probe.number("connected_slaves"),
+            "lacking": probe.missing.iter().map(|right| right.name).collect::<Vec<_>>(),
         }),
     }
 }

@@ -26,15 +26,15 @@ enum Condition {
 }
 
 impl Condition {
-    fn what(self, exam: &Probe) -> String {
-        let field = |name| exam.field(name).unwrap_or("?");
+    fn what(self, probe: &Probe) -> String {
+        let field = |name| probe.field(name).unwrap_or("?");
         match self {
             Self::Memory => {
                 let (used, most) = (field("used_memory_human"), field("maxmemory_human"));
                 format!("it is out of memory and sets no key: {used} used, maxmemory {most}")
             }
             Self::Replicas => {
-                let there = exam.field("min_slaves_good_slaves").map_or_else(String::new, |good| format!(" ({good})"));
+                let there = probe.field("min_slaves_good_slaves").map_or_else(String::new, |good| format!(" ({good})"));
                 format!("it sets no key: fewer replicas are in step{there} than min-replicas-to-write asks for")
             }
             Self::Snapshot => {
@@ -61,58 +61,58 @@ impl Condition {
 }
 
 /// What keeps the server from setting a key, if anything does. A replica is none of this module's business.
-pub(super) fn obstacle(exam: &Probe) -> Option<Obstacle> {
-    match &exam.write {
-        Write::Refused(why) => Some(refused(exam, why)),
-        Write::Taken => failed_snapshot(exam, "its last snapshot failed"),
-        Write::Untried => by_info(exam).or_else(|| {
-            failed_snapshot(exam, "its last snapshot failed: with stop-writes-on-bgsave-error it sets no key")
+pub(super) fn obstacle(probe: &Probe) -> Option<Obstacle> {
+    match &probe.write {
+        Write::Refused(why) => Some(refused(probe, why)),
+        Write::Taken => failed_snapshot(probe, "its last snapshot failed"),
+        Write::Untried => by_info(probe).or_else(|| {
+            failed_snapshot(probe, "its last snapshot failed: with stop-writes-on-bgsave-error it sets no key")
         }),
     }
 }
 
 /// The server's own words, explained.
-fn refused(exam: &Probe, why: &str) -> Obstacle {
+fn refused(probe: &Probe, why: &str) -> Obstacle {
     let condition = match why.split(' ').next().unwrap_or_default() {
         "OOM" => Some(Condition::Memory),
         "NOREPLICAS" => Some(Condition::Replicas),
-        "MISCONF" if is(exam, "rdb_last_bgsave_status", "err") => Some(Condition::Snapshot),
-        "MISCONF" if is(exam, "aof_last_write_status", "err") => Some(Condition::AppendOnlyFile),
+        "MISCONF" if is(probe, "rdb_last_bgsave_status", "err") => Some(Condition::Snapshot),
+        "MISCONF" if is(probe, "aof_last_write_status", "err") => Some(Condition::AppendOnlyFile),
         "CLUSTERDOWN" => Some(Condition::Cluster),
         "LOADING" => Some(Condition::Loading),
         _ => None,
     };
-    let what = condition.map_or_else(|| format!("it sets no key: {why}"), |condition| condition.what(exam));
+    let what = condition.map_or_else(|| format!("it sets no key: {why}"), |condition| condition.what(probe));
     let cure = condition.map_or("see its log, and what it says here", Condition::cure);
     Obstacle { certain: true, what, cure }
 }
 
 /// What INFO proves.
-fn by_info(exam: &Probe) -> Option<Obstacle> {
-    let (used, most) = (exam.number("used_memory"), exam.number("maxmemory").filter(|most| *most > 0));
+fn by_info(probe: &Probe) -> Option<Obstacle> {
+    let (used, most) = (probe.number("used_memory"), probe.number("maxmemory").filter(|most| *most > 0));
     // Buffers for replicas and for the append-only file do not count, and another policy makes room first.
-    let counted = used.map(|used| used.saturating_sub(exam.number("mem_not_counted_for_evict").unwrap_or_default()));
-    let is_full = is(exam, "maxmemory_policy", "noeviction") && most.is_some_and(|most| counted > Some(most));
+    let counted = used.map(|used| used.saturating_sub(probe.number("mem_not_counted_for_evict").unwrap_or_default()));
+    let is_full = is(probe, "maxmemory_policy", "noeviction") && most.is_some_and(|most| counted > Some(most));
     let condition = if is_full {
         Condition::Memory
-    } else if is(exam, "min_slaves_good_slaves", "0") {
+    } else if is(probe, "min_slaves_good_slaves", "0") {
         // INFO has this field only where min-replicas-to-write is 1 or more.
         Condition::Replicas
-    } else if is(exam, "aof_enabled", "1") && is(exam, "aof_last_write_status", "err") {
+    } else if is(probe, "aof_enabled", "1") && is(probe, "aof_last_write_status", "err") {
         Condition::AppendOnlyFile
     } else {
         return None;
     };
-    Some(Obstacle { certain: true, what: condition.what(exam), cure: condition.cure() })
+    Some(Obstacle { certain: true, what: condition.what(probe), cure: condition.cure() })
 }
 
-fn failed_snapshot(exam: &Probe, what: &str) -> Option<Obstacle> {
-    let failed = is(exam, "rdb_last_bgsave_status", "err");
+fn failed_snapshot(probe: &Probe, what: &str) -> Option<Obstacle> {
+    let failed = is(probe, "rdb_last_bgsave_status", "err");
     failed.then(|| Obstacle { certain: false, what: what.to_owned(), cure: Condition::Snapshot.cure() })
 }
 
-fn is(exam: &Probe, field: &str, value: &str) -> bool {
-    exam.field(field) == Some(value)
+fn is(probe: &Probe, field: &str, value: &str) -> bool {
+    probe.field(field) == Some(value)
 }
 
 #[cfg(test)]
@@ -121,22 +121,22 @@ mod tests {
 
     use super::*;
 
-    fn exam(write: Write, info: &[(&str, &str)]) -> Probe {
+    fn probe(write: Write, info: &[(&str, &str)]) -> Probe {
         Probe {
             round_trip: Duration::from_millis(1),
-            ahead: None,
+            clock_offset_ms: None,
             info: info.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             fsync: None,
-            lacking: Vec::new(),
-            closed: Vec::new(),
-            deaf: false,
+            missing: Vec::new(),
+            denied: Vec::new(),
+            wakeups_denied: false,
             write,
         }
     }
 
     /// Whether it is certain, and what is said; of a server about which there is something to say.
     fn found(write: Write, info: &[(&str, &str)]) -> Option<(bool, String)> {
-        obstacle(&exam(write, info)).map(|obstacle| (obstacle.certain, obstacle.what))
+        obstacle(&probe(write, info)).map(|obstacle| (obstacle.certain, obstacle.what))
     }
 
     #[test]

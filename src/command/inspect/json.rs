@@ -11,16 +11,16 @@ use crate::redlock::observe::Observations;
 use crate::text::duration::millis;
 use crate::text::escape;
 
-/// One line: an array with one object a key.
+/// Returns an array with one object a key, on one line.
 pub(super) fn of(rows: &[(Key, Observations)], nodes: &Nodes) -> String {
-    // One after the other: a value takes ten times as much as its text.
+    // One after the other: a value takes ten times the memory of its text.
     let all: Vec<String> =
-        rows.iter().map(|(key, looks)| escape::json(&object(key, looks, nodes).to_string())).collect();
+        rows.iter().map(|(key, observations)| escape::json(&object(key, observations, nodes).to_string())).collect();
     format!("[{}]\n", all.join(","))
 }
 
-fn object(key: &Key, looks: &Observations, nodes: &Nodes) -> Value {
-    let census = looks.census();
+fn object(key: &Key, observations: &Observations, nodes: &Nodes) -> Value {
+    let census = observations.census();
     let who = census.holder().map(|occupant| &occupant.who);
     let fence = if let Some(OccupantKind::Holder(token, _)) = who { census.fence(*token) } else { None };
     json!({
@@ -41,7 +41,7 @@ fn object(key: &Key, looks: &Observations, nodes: &Nodes) -> Value {
             "needed": census.quorum().needed(),
             "total": census.quorum().total(),
         },
-        "nodes": (0..nodes.len()).map(|node| at_node(node, looks, &census, nodes)).collect::<Vec<_>>(),
+        "nodes": (0..nodes.len()).map(|node| at_node(node, observations, &census, nodes)).collect::<Vec<_>>(),
         "waiters": census.queue().into_iter().map(|ticket| waiter(&ticket.waiter)).collect::<Vec<_>>(),
         "more_waiters": census.has_more_waiters(),
     })
@@ -62,8 +62,8 @@ fn holder(who: &OccupantKind) -> Option<Value> {
     }))
 }
 
-fn at_node(node: usize, looks: &Observations, census: &Census, nodes: &Nodes) -> Value {
-    let observation = looks.of_nodes[node].as_ref();
+fn at_node(node: usize, observations: &Observations, census: &Census, nodes: &Nodes) -> Value {
+    let observation = observations.of_nodes[node].as_ref();
     let state = match (observation, census.agrees_with_leading(node)) {
         (None, _) => "unknown",
         (Some(_), None) => "free",
@@ -71,7 +71,7 @@ fn at_node(node: usize, looks: &Observations, census: &Census, nodes: &Nodes) ->
         (Some(_), Some(false)) => "other",
     };
     let ttl = observation.and_then(|observation| observation.occupant.as_ref()).and_then(|occupant| occupant.ttl);
-    let error = looks.faults.of(node).map(|fault| fault.why.as_str());
+    let error = observations.faults.of(node).map(|fault| fault.why.as_str());
     json!({ "node": nodes[node].name(), "state": state, "ttl_ms": ttl.map(millis), "error": error })
 }
 

@@ -1,4 +1,4 @@
-//! A lock as a row for people, and what there is to say of it beside that.
+//! Locks as a table, with remarks below it.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,7 +15,7 @@ use crate::text::duration;
 use crate::text::escape;
 use crate::text::table::{self, Column};
 
-/// A server's clock that was set back keeps a key longer than its holder asked; so much more is no rounding.
+/// Excess of a key's TTL over its lease from which on the server's clock was probably set back.
 const TOO_LONG: Duration = Duration::from_secs(2);
 
 const COLUMNS: [Column; 9] = [
@@ -30,10 +30,11 @@ const COLUMNS: [Column; 9] = [
     Column { title: "NOTE", yields: true, rank: 7 },
 ];
 
-/// The table, and below it what is unusual, each line at most `width` wide.
+/// Returns the table, and below it the remarks, each line at most `width` wide.
 pub(super) fn of(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults, width: Option<usize>) -> String {
     let now = clock::unix_millis(SystemTime::now());
-    let rows: Vec<Vec<String>> = locks.iter().map(|(key, looks)| row(key, &looks.census(), now)).collect();
+    let rows: Vec<Vec<String>> =
+        locks.iter().map(|(key, observations)| row(key, &observations.census(), now)).collect();
     let mut lines =
         if rows.is_empty() { vec!["no lock is held".to_owned()] } else { table::fit(&COLUMNS, &rows, width) };
     let remarks = remarks(locks, nodes, unread);
@@ -77,7 +78,7 @@ fn row(key: &Key, census: &Census, now: u64) -> Vec<String> {
     cells
 }
 
-/// Where nothing is known but this.
+/// Returns a row of nothing but these.
 fn only(holder: &str, votes: String) -> [String; 8] {
     let mut cells: [String; 8] = Default::default();
     holder.clone_into(&mut cells[0]);
@@ -85,7 +86,7 @@ fn only(holder: &str, votes: String) -> [String; 8] {
     cells
 }
 
-/// Pid and command. A lock that was acquired has none.
+/// Returns pid and command; a lock that was acquired has neither.
 fn process(details: &Details) -> [String; 2] {
     if details.acquired {
         ["-".to_owned(), "(acquire)".to_owned()]
@@ -94,7 +95,7 @@ fn process(details: &Details) -> [String; 2] {
     }
 }
 
-/// Tenths of a second are of interest where few are left.
+/// Shows tenths only of a few seconds.
 fn brief(span: Duration) -> String {
     duration::show_rounded(if span < Duration::from_secs(10) { span } else { Duration::from_secs(span.as_secs()) })
 }
@@ -103,36 +104,37 @@ fn ago(since: u64, now: u64) -> String {
     duration::show_rounded(Duration::from_secs(now.saturating_sub(since) / 1000))
 }
 
-/// Nodes that fail, once each, and nodes that say something else than the majority, for each lock.
+/// Returns the nodes that fail, once each; and for each lock the nodes that contradict the majority, and its waiters.
 fn remarks(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults) -> Vec<String> {
     let mut remarks = Vec::new();
     for (node, there) in nodes.iter().enumerate() {
-        let mut faults = locks.iter().map(|(_, looks)| &looks.faults).chain([unread]);
+        let mut faults = locks.iter().map(|(_, observations)| &observations.faults).chain([unread]);
         let fault = faults.find_map(|faults| faults.of(node));
         remarks.extend(fault.map(|fault| format!("{}: {fault}", there.name())));
     }
-    for (key, looks) in locks {
-        let census = looks.census();
+    for (key, observations) in locks {
+        let census = observations.census();
         for (node, there) in nodes.iter().enumerate() {
-            let remark = looks.of_nodes[node].as_ref().and_then(|_| remark(node, looks, &census));
+            let remark = observations.of_nodes[node].as_ref().and_then(|_| remark(node, observations, &census));
             remarks.extend(remark.map(|remark| format!("{key}: {}: {remark}", there.name())));
         }
         if let Some((node, why)) = census.other_list() {
             remarks.push(format!("{key}: {}: {why}", nodes[node].name()));
         }
         if let Some(by) = census.holder().and_then(|occupant| occupant.holder()?.1.broken.as_deref()) {
-            remarks.push(format!("{key}: {} broke it; its holder is to stop the command and let go", escape::text(by)));
+            remarks
+                .push(format!("{key}: {} broke it; its holder must stop its command and release it", escape::text(by)));
         }
         remarks.extend(waiters(key, &census, locks.len() == 1));
     }
     remarks
 }
 
-/// What is unusual about a lock at a node that answered.
-fn remark(node: usize, looks: &Observations, census: &Census) -> Option<String> {
-    let there = looks.of_nodes[node].as_ref()?.occupant.as_ref();
+/// Returns what is unusual about a lock at a node that answered.
+fn remark(node: usize, observations: &Observations, census: &Census) -> Option<String> {
+    let there = observations.of_nodes[node].as_ref()?.occupant.as_ref();
     if census.holder().is_none() {
-        return there.map(|left| format!("left there, at too few nodes to hold the lock: {left}"));
+        return there.map(|left| format!("left over, at too few nodes to hold the lock: {left}"));
     }
     match census.agrees_with_leading(node) {
         Some(true) => {
@@ -149,7 +151,7 @@ fn remark(node: usize, looks: &Observations, census: &Census) -> Option<String> 
     }
 }
 
-/// How many wait, and for a single lock who, one a line, the next one first.
+/// Returns the number of waiters, and for a single lock each of them on a line, the next one first.
 fn waiters(key: &Key, census: &Census, alone: bool) -> Vec<String> {
     let queue = census.queue();
     let Some(number) = Some(queue.len()).filter(|number| *number > 0) else { return Vec::new() };

@@ -9,7 +9,8 @@ mod cover;
 pub(super) mod joining;
 mod supervise;
 
-use super::nodes::{block_on, open, tell_of_defaults};
+use super::nodes::{open, warn_of_settings};
+use super::runtime::block_on;
 use super::wait::{self, Acquired, Purpose};
 use crate::cli::{RunArgs, Sources};
 use crate::clock::Alarm;
@@ -43,7 +44,7 @@ pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::R
     }
     block_sigttou();
     prctl::set_name(names::RLOCK)?;
-    tell_of_defaults(&settings.lock, &output);
+    warn_of_settings(&settings.lock, &output);
     block_on(run_async(&settings, inherited, guard))
 }
 

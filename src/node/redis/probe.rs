@@ -22,17 +22,17 @@ pub struct Probe {
     /// The shortest exchange.
     pub round_trip: Duration,
     /// How far its clock is ahead of this machine's, in milliseconds.
-    pub ahead: Option<i64>,
+    pub clock_offset_ms: Option<i64>,
     /// What INFO says; empty if it is refused.
     pub info: HashMap<String, String>,
     /// `appendfsync`, if CONFIG GET is allowed, which no right of rlock's asks for.
     pub fsync: Option<String>,
     /// Rights that are refused.
-    pub lacking: Vec<&'static Right>,
+    pub missing: Vec<&'static Right>,
     /// Locks whose keys are refused, and why.
-    pub closed: Vec<(Key, Fault)>,
+    pub denied: Vec<(Key, Fault)>,
     /// Whether the channels of those who wait are refused.
-    pub deaf: bool,
+    pub wakeups_denied: bool,
     /// What the server answered to a write.
     pub write: Write,
 }
@@ -52,13 +52,13 @@ impl Probe {
     /// Asks a server; `keys` are locks that it is to hold.
     pub async fn take(access: &Access, limit: Duration, keys: &[Key]) -> Result<Self, Fault> {
         let client = Client::open(access, limit, REPLY_LIMIT).await?;
-        let mut lacking = Vec::new();
+        let mut missing = Vec::new();
         // A key that nobody has: what is tried on it touches nothing.
         let nobodys = format!("doctor-{}", Token::fresh());
         let nobodys = Key::new("", &nobodys).map_err(|why| Fault::new(FaultKind::Unfit, why.to_string()))?;
         let trial = keys.first().unwrap_or(&nobodys).derived(Derived::Doctor);
         let channel = CHANNELS.replace('&', "").replace('*', &Token::fresh().to_string());
-        let (mut deaf, mut write) = (false, Write::Untried);
+        let (mut wakeups_denied, mut write) = (false, Write::Untried);
         for right in RIGHTS {
             let word = |word: &&'static str| match *word {
                 "KEY" => trial.clone(),
@@ -77,27 +77,27 @@ impl Probe {
                 write = written(&said);
             }
             match said {
-                Err(fault) if is_about_commands(&fault) => lacking.push(right),
-                Err(fault) if is_about_keys(&fault) && fault.why.contains("channel") => deaf = true,
+                Err(fault) if is_about_commands(&fault) => missing.push(right),
+                Err(fault) if is_about_keys(&fault) && fault.why.contains("channel") => wakeups_denied = true,
                 Err(fault) if fault.kind == FaultKind::Refused && !is_about_keys(&fault) => return Err(fault),
                 // Others may know no such command, or be read-only: that shows elsewhere.
                 Err(Fault { kind: FaultKind::Unavailable | FaultKind::Unfit | FaultKind::Refused, .. }) | Ok(_) => {}
                 Err(fault) => return Err(fault),
             }
         }
-        let mut closed = Vec::new();
+        let mut denied = Vec::new();
         for key in keys {
             for name in Derived::OF_LOCK.map(|kind| key.derived(kind)).iter().map(String::as_str).chain([key.stored()])
             {
                 if let Err(fault) = client.say(&["TYPE", name]).await
                     && is_about_keys(&fault)
                 {
-                    closed.push((key.clone(), fault));
+                    denied.push((key.clone(), fault));
                     break;
                 }
             }
         }
-        let (round_trip, ahead) = trips(&client).await?;
+        let (round_trip, clock_offset_ms) = trips(&client).await?;
         let info = client.say(&["INFO"]).await.ok().and_then(text).map(|text| fields(&text)).unwrap_or_default();
         let fsync = match client.say(&["CONFIG", "GET", "appendfsync"]).await {
             Ok(Value::Array(pair)) => {
@@ -105,7 +105,7 @@ impl Probe {
             }
             _ => None,
         };
-        Ok(Self { round_trip, ahead, info, fsync, lacking, closed, deaf, write })
+        Ok(Self { round_trip, clock_offset_ms, info, fsync, missing, denied, wakeups_denied, write })
     }
 
     /// A field of INFO.

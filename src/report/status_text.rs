@@ -1,4 +1,4 @@
-//! What keeps a waiter from the lock, in words: for events, for the failure at the end, and for the status line.
+//! The sentences of status lines, and of what keeps a waiter from the lock. The latter also stand in events and failures.
 
 use std::fmt;
 use std::time::Duration;
@@ -73,6 +73,34 @@ impl fmt::Display for WaitStatus<'_> {
             Blocked::Busy(blocker) => f.write_str(&blocker.named()),
             blocked => write!(f, "{blocked}"),
         }
+    }
+}
+
+/// The status line of a scan: `scanning: 2000 of 30000 keys`.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanStatus {
+    pub seen: u64,
+    pub of: u64,
+}
+
+impl fmt::Display for ScanStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "scanning: {} of {} keys", self.seen.min(self.of), self.of)
+    }
+}
+
+/// The status line of `break` while the holder stops its command.
+#[derive(Clone, Copy, Debug)]
+pub struct BreakStatus {
+    pub waited: Duration,
+    pub limit: Duration,
+}
+
+impl fmt::Display for BreakStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [waited, limit] =
+            [self.waited, self.limit].map(|span| duration::show_rounded(Duration::from_secs(span.as_secs())));
+        write!(f, "waiting for the holder to stop its command: {waited} of {limit} at most")
     }
 }
 
