@@ -1,8 +1,8 @@
-//! What came out of it, and the exit code for that: the only place with numbers.
+//! How rlock ends, and the exit code for it: the only place with numbers.
 
 use std::fmt;
 
-/// How rlock ended. The codes are docs/design.md §8: sysexits(3) where it has one, flock(1) and timeout(1) where they do.
+/// How rlock ends. The codes are docs/design.md §8: sysexits(3) where it has one, flock(1) and timeout(1) where they do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// All is well (the subcommands that run no command).
@@ -13,10 +13,9 @@ pub enum Outcome {
     Exited(u8),
     /// The command ran and was ended by this signal.
     Killed(i32),
-    /// The terminal interrupted rlock, or its command, with this signal: rlock dies of it too, so that a shell's loop
-    /// stops.
+    /// The terminal interrupted rlock, or its command, with this signal. rlock re-raises it, so that a shell's loop stops.
     Interrupted(i32),
-    /// `--max-run` was over.
+    /// `--max-run` is over.
     TimeIsUp,
     /// The command line is wrong.
     Usage,
@@ -24,9 +23,9 @@ pub enum Outcome {
     Unreachable,
     /// A bug in rlock.
     Bug,
-    /// Somebody else holds the lock; the code is `--busy-code`'s.
+    /// Another client holds the lock; the code is `--busy-code`.
     Busy(u8),
-    /// Nodes refused us: password, ACL, certificate; the others are no majority.
+    /// Nodes refused rlock (password, ACL, certificate), and the others are no majority.
     Refused,
     /// A node's URL, a file, or the set of nodes is wrong.
     Config,
@@ -65,13 +64,13 @@ impl Outcome {
         }
     }
 
-    /// The signal by which rlock is to end itself instead of exiting.
+    /// Returns the signal that rlock re-raises instead of exiting.
     pub fn reraised_signal(self) -> Option<i32> {
         if let Self::Interrupted(signal) = self { Some(signal) } else { None }
     }
 }
 
-/// The table of `--help`, the man page and `docs/reference/`, in the same words.
+/// The exit codes, in the words of `--help`, the man page and `docs/reference/`.
 pub const TABLE: &[(&str, &str)] = &[
     ("the command's", "it ran; 128+n if signal n ended it"),
     (
@@ -82,30 +81,28 @@ pub const TABLE: &[(&str, &str)] = &[
     ("64", "usage"),
     ("69", "no majority of nodes could be reached"),
     ("70", "a bug in rlock"),
-    ("75 (-E)", "busy: somebody else holds it (or waited too long)"),
-    ("77", "nodes refused us: password, ACL, certificate, and the others are no majority"),
+    ("75 (-E)", "busy: another client holds it, and --wait is over"),
+    ("77", "refused: password, ACL, certificate; the other nodes are no majority"),
     ("78", "configuration: a node's URL, a file, nodes that cannot be used"),
     (
         "79",
         "the lock was lost and the command was stopped; or it was lost unnoticed and the command had just ended with 0 \
          (any other code of the command's own is passed on; with --on-lost warn always)",
     ),
-    ("124", "--max-run was over"),
+    ("124", "--max-run is over"),
     ("126 / 127", "command cannot be executed / not found; the lock is released"),
     ("128+n", "rlock got signal n while it waited"),
 ];
 
-/// An end that needs a word: one line for stderr, and the outcome.
+/// An end with a line for stderr.
 #[derive(Debug)]
 pub struct Failure {
-    /// What came out of it.
     pub outcome: Outcome,
-    /// What happened and what to do about it, on one line.
+    /// What failed, where, and what to do, on one line.
     pub message: String,
 }
 
 impl Failure {
-    /// A failure with its line.
     pub fn new(outcome: Outcome, message: impl Into<String>) -> Self {
         Self { outcome, message: message.into() }
     }
@@ -119,7 +116,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The outcome that an error carries; an error that carries none is a bug.
+/// Returns the outcome that an error carries; an error without one is a bug.
 pub fn outcome_of(error: &anyhow::Error) -> Outcome {
     error.downcast_ref::<Failure>().map_or(Outcome::Bug, |failure| failure.outcome)
 }

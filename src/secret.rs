@@ -1,13 +1,13 @@
-//! Keeps passwords out of what is shown or stored.
+//! Keeps passwords out of messages and stored values.
 
-/// Stands in the place of a secret.
+/// Replaces a secret.
 const HIDDEN: &str = "***";
 
-/// A beginning of a secret that is as long as this, in bytes, is hidden too: servers cut what they repeat.
+/// Length in bytes from which on the beginning of a secret is hidden too: servers cut what they repeat.
 const TELLING: usize = 8;
 
-/// `text` without user and password of an address in it, wherever that ends: all between the first `://` and the last
-/// `@` is cut out, since a password may have any character.
+/// Returns `text` without the user and password of an address in it. A password may have any character, so everything
+/// between the first `://` and the last `@` is cut out.
 pub fn without_userinfo(text: &str) -> String {
     let cut = |(scheme, rest): (&str, &str)| {
         let (_, host) = rest.rsplit_once('@')?;
@@ -16,7 +16,7 @@ pub fn without_userinfo(text: &str) -> String {
     text.split_once("://").and_then(cut).unwrap_or_else(|| text.to_owned())
 }
 
-/// `text` without `secret`, and without beginnings of it that say much.
+/// Returns `text` without `secret`, and without its longer beginnings.
 pub fn without(text: &str, secret: &str) -> String {
     let telling = secret.len().clamp(1, TELLING);
     let mut shown = String::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! `rlock acquire`: takes the lock, prints what proves it, and leaves.
+//! `rlock acquire`: takes the lock, prints its token, and exits.
 
 use serde_json::json;
 
@@ -18,7 +18,6 @@ use crate::redlock::holding::Holding;
 use crate::settings::LockSettings;
 use crate::text::duration::millis;
 
-/// Takes the lock.
 pub fn acquire(args: AcquireArgs, sources: &Sources, inherited: &Inherited) -> anyhow::Result<Outcome> {
     let format = args.format;
     let settings = LockSettings::new(args.lock, None, &args.output, sources)?;
@@ -41,12 +40,12 @@ async fn take(settings: &LockSettings, inherited: &Inherited, format: Format) ->
         Acquired::Nested(..) => return Ok(Outcome::Bug),
     };
     holding.leave_queue().await;
-    // A signal that came before the token was told still means: do not take it.
+    // A signal that arrived before the token was printed: do not keep the lock.
     if let Some(caught) = signals.interruption() {
         report_release(&settings.report, &holding.release().await);
         return Ok(wait::ended_by(caught));
     }
-    if let Err(error) = write_all(told(format, &settings.key, &holding).as_bytes()) {
+    if let Err(error) = write_all(shown(format, &settings.key, &holding).as_bytes()) {
         report_release(&settings.report, &holding.release().await);
         let message = format!("{}: cannot print the token: {error}; the lock is released", settings.key);
         return Err(Failure::new(Outcome::Config, message).into());
@@ -54,21 +53,22 @@ async fn take(settings: &LockSettings, inherited: &Inherited, format: Format) ->
     Ok(Outcome::Done)
 }
 
-fn told(format: Format, key: &Key, holding: &Holding) -> String {
+fn shown(format: Format, key: &Key, holding: &Holding) -> String {
     let (token, fence) = (holding.token(), holding.fence());
     match format {
         Format::Token => format!("{token}\n"),
         Format::Env => format!("RLOCK_KEY={}\nRLOCK_TOKEN={token}\nRLOCK_FENCE={fence}\n", key.typed()),
         Format::Json => {
             let left = millis(holding.deadline().since(clock::now()));
-            let told = json!({ "key": key.typed(), "token": token.to_string(), "fence": fence.get(), "ttl_ms": left });
-            format!("{told}\n")
+            let object =
+                json!({ "key": key.typed(), "token": token.to_string(), "fence": fence.get(), "ttl_ms": left });
+            format!("{object}\n")
         }
     }
 }
 
-/// Whether a shell's `eval` and `$GITHUB_ENV`, which have no quotes in common, both read the text as it is. To zsh `=ls`
-/// is the path of ls.
+/// Whether a shell's `eval` and `$GITHUB_ENV` both read the text unchanged. They have no quotes in common, and to zsh
+/// `=ls` is the path of ls.
 fn is_plain(text: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || "_-./:@%+,{}".contains(c);
     text.chars().all(plain)

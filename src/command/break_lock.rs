@@ -1,6 +1,6 @@
-//! `rlock break`: takes a lock away from the holder that was shown, and from nobody else.
+//! `rlock break`: takes a lock away from the holder that was shown, and from no other.
 //!
-//! A lock with a live `run` is not deleted but entombed: the key keeps others out until its holder has stopped the command.
+//! The lock of a live `run` is not deleted: a tombstone keeps other clients out until the holder has stopped its command.
 
 use std::time::Duration;
 
@@ -24,13 +24,12 @@ use crate::report::{BreakStatus, Event, Reporter, StatusLine, ask, holders_nodes
 use crate::settings;
 use crate::settings::token::NodeSettings;
 
-/// How often it is looked whether the holder has let go.
+/// Interval at which the nodes are asked whether the holder has released the key.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Beyond the TTL: the holder's own renewals, and what a look takes.
+/// Time beyond the TTL: for the holder's last renewal, and for an observation.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// What is asked for.
 struct BreakRequest {
     key: Key,
     reach: NodeSettings,
@@ -40,13 +39,12 @@ struct BreakRequest {
     report: Reporter,
 }
 
-/// Breaks the lock.
 pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let reach = NodeSettings::new(&args.nodes, sources)?;
     reach.place.needs_server("break")?;
     let usage = |why: String| Failure::new(Outcome::Usage, why);
     let name = args.key.as_deref().or(args.name.as_deref());
-    let name = name.ok_or_else(|| usage("no KEY is given; see rlock --help".to_owned()))?;
+    let name = name.ok_or_else(|| usage("no KEY is given; see rlock break --help".to_owned()))?;
     let key = settings::key(&args.nodes, name)?;
     let report = settings::reporter(&key, &args.output);
     warn_of_default_node(&reach.place, reach.node_is_default, &args.output, Some(&key));
@@ -73,7 +71,7 @@ impl BreakRequest {
         }
         self.confirm(holder)?;
         warn_of_refusals(&self.report, &looks.faults);
-        // With --foreign: so many nodes its holder uses, if those are not as many as ours.
+        // With --foreign: the number of nodes that the holder uses, if it differs from ours.
         let theirs = holder.nodes().filter(|theirs| *theirs != nodes.len());
         let Some((token, details)) = holder.holder() else {
             return self.clear(&nodes, &looks).await;
@@ -98,7 +96,7 @@ impl BreakRequest {
         Failure::new(Outcome::No, format!("{}: {why}", self.key))
     }
 
-    /// Shows the holder, and asks whoever is there. Nothing has been done yet.
+    /// Shows the holder and asks the user, before anything is changed.
     fn confirm(&self, holder: &Occupant) -> Result<(), Failure> {
         if holder.holder().is_none() && !self.foreign {
             let why = format!("{}: {holder}; give --foreign to delete it", self.key);
@@ -112,25 +110,25 @@ impl BreakRequest {
             Some(true) => Ok(()),
             Some(false) => Err(self.no("not broken")),
             None => {
-                let why = format!("{}: {holder}; there is nobody to ask, so give --yes", self.key);
+                let why = format!("{}: {holder}; no terminal to ask at, so give --yes", self.key);
                 Err(Failure::new(Outcome::Usage, why))
             }
         }
     }
 
-    /// Does it at all nodes, as `how` says for each; an error if it was done at none.
+    /// Forces the lock at all nodes, as `how` says for each; an error if it was done at none.
     async fn force<'a>(&self, nodes: &Nodes, how: impl Fn(usize) -> Option<ForceUnlock<'a>>) -> Result<Count, Failure> {
         let count = outside::force_unlock(nodes, &self.key, self.reach.limit, how).await;
         if count.done > 0 {
             Ok(count)
         } else if count.faults.is_empty() {
-            Err(self.no("the holder has changed or let go meanwhile; nothing was broken"))
+            Err(self.no("the holder has changed or released it meanwhile; nothing was broken"))
         } else {
             Err(unanswered(&self.key, nodes, &count.faults, self.reach.node_is_default))
         }
     }
 
-    /// Deletes a foreign value where it is still the one that was seen.
+    /// Deletes a foreign value, unless it has changed since it was observed.
     async fn clear(&self, nodes: &Nodes, looks: &Observations) -> anyhow::Result<Outcome> {
         let census = looks.census();
         let seen = |node: usize| {
@@ -140,8 +138,7 @@ impl BreakRequest {
         self.removed(nodes, &done, None)
     }
 
-    /// After a deletion: what was not reached may still be a majority, of our nodes or of the number `theirs` that its
-    /// holder uses.
+    /// Judges a deletion: the nodes that were not reached may still be a majority, of ours or of the holder's `theirs`.
     fn removed(&self, nodes: &Nodes, done: &Count, theirs: Option<usize>) -> anyhow::Result<Outcome> {
         if done.faults.len() >= Quorum::of(nodes.len()).needed() {
             return Err(unanswered(&self.key, nodes, &done.faults, self.reach.node_is_default).into());
@@ -161,7 +158,7 @@ impl BreakRequest {
         Ok(Outcome::Done)
     }
 
-    /// Waits until the holder of the entombed lock has let go, or the key has ended with the TTL it had.
+    /// Waits until the holder has released the tombstone, or it has expired.
     async fn wait(&self, nodes: &Nodes, token: Token, looks: &Observations) -> anyhow::Result<Outcome> {
         let left = looks.census().ttl().unwrap_or_default();
         let (begun, mut alarm) = (clock::now(), Alarm::new()?);
@@ -185,5 +182,5 @@ impl BreakRequest {
     }
 }
 
-const STILL_THERE: &str = "broken, but its holder has not let go: it cannot end its command, or it runs with --on-lost warn; \
-                           the key still keeps others out, and --now deletes it";
+const STILL_THERE: &str = "broken, but its holder has not released it: it cannot end its command, or runs with --on-lost warn; \
+                           the key still keeps other clients out; --now deletes it";

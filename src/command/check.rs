@@ -1,4 +1,4 @@
-//! `rlock check`: am I still the holder? (Chubby's `CheckSequencer`, Burrows 2006, section 2.4.)
+//! `rlock check`: tells whether the caller still holds the lock (Chubby's `CheckSequencer`, Burrows 2006, section 2.4).
 
 use std::time::Duration;
 
@@ -19,14 +19,13 @@ use crate::report::Event;
 use crate::settings::token::TokenSettings;
 use crate::text::duration;
 
-/// What is asked, beside whose the lock is.
+/// The conditions to check.
 struct Question {
     token: Token,
     fence: Option<Fence>,
     at_least: Duration,
 }
 
-/// Asks the nodes whose the lock is.
 pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let settings = TokenSettings::new(&args.held, &args.output, sources)?;
     let fence = args.fence.map(|number| fence(&settings, number)).transpose()?;
@@ -67,12 +66,12 @@ impl Question {
             && self.fence.is_none_or(|fence| census.has_fence(self.token, fence))
     }
 
-    /// How much of the lease is certainly left.
+    /// Returns the part of the lease that is certainly left.
     fn left(&self, census: &Census) -> Duration {
         census.valid_until(self.token, DRIFT).map_or(Duration::ZERO, |end| end.since(clock::now()))
     }
 
-    /// What the lock lacks that is the caller's.
+    /// Returns the condition that the caller's lock does not meet.
     fn unmet(&self, census: &Census) -> String {
         if let Some(asked) = self.fence.filter(|fence| !census.has_fence(self.token, *fence)) {
             return match census.fence(self.token) {

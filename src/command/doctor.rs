@@ -1,4 +1,4 @@
-//! `rlock doctor`: are these nodes fit to hold locks? Looks, and changes nothing.
+//! `rlock doctor`: tells whether nodes are fit to hold locks. Changes nothing.
 
 mod diagnosis;
 mod render;
@@ -23,7 +23,6 @@ use crate::settings::token::{NODE_TIMEOUT, NodeSettings};
 use diagnosis::{Level, Use};
 use render::Report;
 
-/// Looks at the nodes and says what it found.
 pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let reach = NodeSettings::new(&args.nodes, sources)?;
     let keys = args.keys.iter().map(|name| settings::key(&args.nodes, name)).collect::<Result<Vec<_>, _>>()?;
@@ -50,13 +49,13 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Whether the user, if there is one, can stand in a line that is to be pasted into a server.
+/// Whether the user, if there is one, can stand in an ACL line that is pasted into a server.
 fn has_valid_user(access: &Access) -> bool {
     access.server.user.as_deref().is_none_or(is_user)
 }
 
 async fn probed(servers: &[Access], reach: &NodeSettings, keys: &[Key], how: &Use) -> Report {
-    // A slow node is to be seen as slow, not as dead.
+    // A slow node must show as slow, not as dead.
     let limit = reach.limit.max(NODE_TIMEOUT);
     let probes = join_all(servers.iter().map(|access| Probe::take(access, limit, keys))).await;
     let findings = diagnosis::of(&probes, how);

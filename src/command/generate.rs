@@ -1,4 +1,4 @@
-//! `rlock completions` and `rlock man`: what stands in `completions/` and `man/`, made from `cli`.
+//! `rlock completions` and `rlock man`: print the files of `completions/` and `man/`, made from `cli`.
 
 use clap_complete::Shell;
 use clap_mangen::Man;

@@ -1,4 +1,4 @@
-//! `release` and `renew` inside a live `rlock run`: the lock is that rlock's business.
+//! Keeps `release` and `renew` from touching the lock of an outer `rlock run`.
 
 use super::failure::not_the_holder;
 use crate::exit::{Failure, Outcome};
@@ -6,11 +6,11 @@ use crate::redlock::Nodes;
 use crate::redlock::observe::observe;
 use crate::settings::token::TokenSettings;
 
-/// Refuses to change a lock that an `rlock run` above us keeps: its command would go on without the lock, or with a lease
-/// that its keeper does not know.
+/// Refuses to change a lock that an outer `rlock run` renews. Its command would go on without the lock, or with a lease
+/// that its holder does not know.
 ///
-/// The nodes are asked for the keeper's name, and whether the variables tell the truth. A lock that `acquire` took is the
-/// caller's. Where too few nodes answer, nothing is changed: *unknown is not no*.
+/// The nodes confirm what the variables claim, and name the holder. A lock that `acquire` took is the caller's. If too few
+/// nodes answer, nothing is changed: *unknown is not no*.
 pub(super) async fn refuse_inside(settings: &TokenSettings, nodes: &Nodes) -> Result<(), Failure> {
     let TokenSettings { key, token, reach, .. } = settings;
     if !settings.is_kept {
@@ -25,9 +25,7 @@ pub(super) async fn refuse_inside(settings: &TokenSettings, nodes: &Nodes) -> Re
         Some((_, details)) if details.acquired => Ok(()),
         holder => {
             let pid = holder.map_or_else(String::new, |(_, details)| format!(" (pid {})", details.pid));
-            let why = format!(
-                "rlock run{pid} holds this lock, renews it and gives it back itself when its command ends; nothing was changed"
-            );
+            let why = format!("rlock run{pid} holds this lock, and renews and releases it itself; nothing was changed");
             Err(Failure::new(Outcome::Usage, format!("{key}: {why}")))
         }
     }

@@ -1,10 +1,10 @@
-//! What a subcommand prints on stdout because it was asked to.
+//! Output on stdout.
 
 use std::io;
 
 use crate::exit::{Failure, Outcome};
 
-/// Writes `text` to stdout, in one go if the kernel takes it so. std would report a stdout that was closed as written to.
+/// Writes `text` to stdout, at once if the kernel takes it. std would report success for a closed stdout.
 pub(super) fn write_all(mut text: &[u8]) -> io::Result<()> {
     while !text.is_empty() {
         match nix::unistd::write(io::stdout(), text) {
@@ -17,7 +17,7 @@ pub(super) fn write_all(mut text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Prints it whole. False if its reader has gone away (`| head`), which has seen enough.
+/// Prints `text`; false if its reader has gone away (`| head`).
 pub(super) fn print(text: &[u8]) -> anyhow::Result<bool> {
     match write_all(text) {
         Ok(()) => Ok(true),

@@ -14,10 +14,9 @@ use crate::redlock::outside;
 use crate::report::Event;
 use crate::settings::token::TokenSettings;
 
-/// How long a release that waits for no reply has to be written.
+/// Time for a release that waits for no reply to be written.
 const WRITING: Duration = Duration::from_millis(20);
 
-/// Gives the lock back.
 pub fn release(args: &ReleaseArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let settings = TokenSettings::new(&args.held, &args.output, sources)?;
     settings.reach.place.needs_server("release")?;
@@ -29,7 +28,7 @@ async fn give_back(settings: &TokenSettings) -> anyhow::Result<Outcome> {
     let TokenSettings { key, token, reach, report, .. } = settings;
     let nodes = open(&reach.place, reach.limit)?;
     refuse_inside(settings, &nodes).await?;
-    // A look first: with another list of nodes, some of a lock's keys would be deleted and the rest kept.
+    // Observed first: with another list of nodes, only some of the lock's keys would be deleted.
     let looks = observe(&nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
     same_list(key, &nodes, &looks)?;
     if looks.census().is_held_by(*token).is_none() {

@@ -1,9 +1,9 @@
-//! What `run` says of a release.
+//! The events of a release.
 
 use crate::redlock::ReleaseOutcome;
 use crate::report::{AtNode, Event, Reporter};
 
-/// Says what became of a release; silent if all is well.
+/// Reports the outcome of a release.
 pub(super) fn report_release(report: &Reporter, freed: &ReleaseOutcome) {
     match freed {
         ReleaseOutcome::Ours => report.say(&Event::Released),

@@ -21,26 +21,25 @@ use crate::settings::schedule;
 use crate::settings::token::TokenSettings;
 use crate::text::duration;
 
-/// What is asked for, beside the lock.
-struct Wanted {
+/// The options of `renew`.
+struct RenewOptions {
     fence: Option<Fence>,
     ttl: Option<Duration>,
     node_timeout: Option<Duration>,
 }
 
-/// Extends the lock.
 pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let settings = TokenSettings::new(&args.held, &args.output, sources)?;
     settings.reach.place.needs_server("renew")?;
-    let wanted = Wanted {
+    let options = RenewOptions {
         fence: args.fence.map(|number| fence(&settings, number)).transpose()?,
         ttl: args.ttl,
         node_timeout: args.held.nodes.node_timeout,
     };
-    // Said before anybody is asked.
-    wanted.ttl.map(|ttl| wanted.schedule(&settings, ttl)).transpose()?;
+    // An invalid TTL is refused before any node is asked.
+    options.ttl.map(|ttl| options.schedule(&settings, ttl)).transpose()?;
     warn_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.key));
-    block_on(extend(&settings, &wanted))
+    block_on(extend(&settings, &options))
 }
 
 fn usage(settings: &TokenSettings, why: impl std::fmt::Display) -> Failure {
@@ -48,17 +47,17 @@ fn usage(settings: &TokenSettings, why: impl std::fmt::Display) -> Failure {
 }
 
 pub(super) fn fence(settings: &TokenSettings, number: u64) -> Result<Fence, Failure> {
-    Fence::new(number).ok_or_else(|| usage(settings, format!("--fence {number} is none that a lock can have")))
+    Fence::new(number).ok_or_else(|| usage(settings, format!("--fence {number} is not a valid fence")))
 }
 
-impl Wanted {
+impl RenewOptions {
     fn schedule(&self, settings: &TokenSettings, ttl: Duration) -> Result<Schedule, Failure> {
         let options = ScheduleOptions { node_timeout: self.node_timeout, ..ScheduleOptions::new(ttl) };
         schedule(options).map_err(|failure| usage(settings, failure))
     }
 }
 
-async fn extend(settings: &TokenSettings, wanted: &Wanted) -> anyhow::Result<Outcome> {
+async fn extend(settings: &TokenSettings, options: &RenewOptions) -> anyhow::Result<Outcome> {
     let TokenSettings { key, token, reach, report, .. } = settings;
     let nodes = open(&reach.place, reach.limit)?;
     refuse_inside(settings, &nodes).await?;
@@ -67,8 +66,8 @@ async fn extend(settings: &TokenSettings, wanted: &Wanted) -> anyhow::Result<Out
     if looks.census().is_held_by(*token) != Some(true) {
         return Err(not_the_holder(key, &nodes, &looks, *token, reach.node_is_default).into());
     }
-    let schedule = wanted.schedule(settings, ttl(settings, &looks, wanted.ttl)?)?;
-    let fence = known_fence(settings, &looks, wanted.fence)?;
+    let schedule = options.schedule(settings, ttl(settings, &looks, options.ttl)?)?;
+    let fence = known_fence(settings, &looks, options.fence)?;
     let request = Renew { key: key.clone(), token: *token, fence, term: schedule.term() };
     let (count, end) = outside::renew(&nodes, &request, schedule.node_timeout()).await;
     if let Some(end) = end {
@@ -79,15 +78,15 @@ async fn extend(settings: &TokenSettings, wanted: &Wanted) -> anyhow::Result<Out
     if count.is_majority(nodes.quorum()).is_none() {
         return Err(unanswered(key, &nodes, &count.faults, reach.node_is_default).into());
     }
-    // It was ours a moment ago.
+    // It was the caller's a moment ago.
     let looks = observe(&nodes, key, reach.limit, |_| false).await;
     Err(not_the_holder(key, &nodes, &looks, *token, reach.node_is_default).into())
 }
 
-/// The TTL that was asked for, else the one that the lock was taken with.
+/// Returns the TTL that was asked for, else the one that the lock was taken with.
 ///
-/// Others go by the one that stands in its value: it tells how long a server that restarted may have forgotten a lock
-/// (docs/design.md §6), so with several nodes no renewal may make it longer.
+/// The restart guard of other clients relies on the one in the lock's value (docs/design.md §6). So with several nodes no
+/// renewal may make it longer.
 fn ttl(settings: &TokenSettings, looks: &Observations, asked: Option<Duration>) -> Result<Duration, Failure> {
     let taken = looks.census().leading().and_then(|(occupant, _)| occupant.lease_length());
     match (asked, taken) {
@@ -95,7 +94,7 @@ fn ttl(settings: &TokenSettings, looks: &Observations, asked: Option<Duration>) 
             let taken = duration::show(taken);
             Err(usage(
                 settings,
-                format!("--ttl is longer than the {taken} that the lock was taken for, which others rely on"),
+                format!("--ttl is longer than the {taken} that the lock was taken for, which other clients rely on"),
             ))
         }
         (Some(ttl), _) | (None, Some(ttl)) => Ok(ttl),
@@ -103,20 +102,20 @@ fn ttl(settings: &TokenSettings, looks: &Observations, asked: Option<Duration>) 
     }
 }
 
-/// The fence to carry. One that is above all that the nodes have is a slip of the pen, and would stay with them.
+/// Returns the fence to carry. One above all that the nodes know is a typing error, and would stay with them.
 fn known_fence(settings: &TokenSettings, looks: &Observations, given: Option<Fence>) -> Result<Fence, Failure> {
     let seen = looks.of_nodes.iter().flatten().map(|observation| observation.fence).collect::<Option<Vec<_>>>();
     let highest = seen.and_then(|all| all.into_iter().max());
     match (given, highest) {
         (Some(given), Some(highest)) if given > highest => {
-            Err(usage(settings, format!("--fence {given} is above all that were given out; the last was {highest}")))
+            Err(usage(settings, format!("--fence {given} is above the last fence, {highest}")))
         }
         (Some(given), _) => Ok(given),
         (None, _) => Ok(fence_of(&looks.census(), settings)),
     }
 }
 
-/// What the nodes know; where none does, the least there is, which lowers no counter.
+/// Returns the fence that the nodes know; if none does, the least one, which lowers no counter.
 fn fence_of(census: &Census, settings: &TokenSettings) -> Fence {
     census.fence(settings.token).unwrap_or(Fence::FIRST)
 }

@@ -1,11 +1,11 @@
-//! The way to stderr: a short queue, and a thread that empties it.
+//! Writes to stderr: a short queue, and a thread that empties it.
 //!
-//! A write to a pipe or a terminal waits for its reader, whatever poll(2) said: POLLOUT promises some room, not room for
-//! a line. So the thread that renews, waits and starts the command never writes. It queues a line, and drops it when the
-//! queue is full. The writer starts with the first line: a silent run has one thread.
+//! A write to a pipe or a terminal can block, whatever poll(2) said: POLLOUT promises some room, not room for a line. So
+//! the thread that renews, waits and starts the command never writes. It queues a line, or drops it if the queue is full.
+//! The writer starts with the first line: a silent run has one thread.
 //!
-//! Opening /proc/self/fd/2 again with `O_NONBLOCK` would not do. Sockets and other users' terminals cannot be opened
-//! so, a file would get an offset of its own, and /proc may be missing.
+//! Opening /proc/self/fd/2 again with `O_NONBLOCK` is no alternative. Sockets and other users' terminals cannot be opened
+//! that way, a file would get an offset of its own, and /proc may be missing.
 //!
 //! The writer touches its queue and descriptor 2, and gets no signal. It may run while a child shares rlock's memory
 //! (`job::exec`), and when a guard is forked (`job::guard`): neither of these prints.
@@ -22,27 +22,27 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 
 use super::{Event, Log};
 
-/// Bytes that may wait to be written, as many as a pipe holds. A longer line is taken if nothing else waits.
+/// Capacity of the queue in bytes, that of a pipe. A longer line is taken if the queue is empty.
 const ROOM: usize = 64 * 1024;
 
-/// The writer's stack: it calls write(2) and frees lines.
+/// Size of the writer's stack: it calls write(2) and frees lines.
 const STACK: usize = 64 * 1024;
 
-/// The longest wait for the last lines to be written. A waiter that gets a TERM must be gone within a second, and leaves
-/// its nodes' queues in that time too.
+/// Longest wait for the last lines. A waiter that gets a TERM must exit within a second, in which it also leaves the
+/// nodes' queues.
 const LAST: Duration = Duration::from_millis(500);
 
-/// The longest wait for lines to be written before another process prints: far more than a terminal takes for a line,
-/// and little beside the shortest lease.
+/// Longest wait for lines before another process prints: far more than a terminal needs for a line, and little beside the
+/// shortest lease.
 const ORDER: Duration = Duration::from_millis(50);
 
-/// Lines that are to be written.
+/// Lines to be written.
 #[derive(Debug)]
 struct Queue {
     lines: VecDeque<String>,
-    /// Length of all of them, and of the one that is being written.
+    /// Length of all of them, and of the one being written.
     bytes: usize,
-    /// Number of lines dropped since the last notice, and how the notice is to look.
+    /// Number of lines dropped since the last notice, and the form of that notice.
     dropped: Option<(u64, Log)>,
 }
 
@@ -51,13 +51,13 @@ impl Queue {
         Self { lines: VecDeque::new(), bytes: 0, dropped: None }
     }
 
-    /// Whether nothing is left to be written.
+    /// Whether everything is written.
     fn is_idle(&self) -> bool {
         self.bytes == 0 && self.dropped.is_none()
     }
 
-    /// Adds `line`, or drops it if the queue is full. Once a line was dropped, all are until the queue is empty, so that
-    /// one notice tells of all of them.
+    /// Adds `line`, or drops it if the queue is full. After that all lines are dropped until the queue is empty, so that
+    /// one notice counts them all.
     fn offer(&mut self, line: String, log: Log) {
         match self.dropped {
             Some((count, _)) => self.dropped = Some((count + 1, log)),
@@ -72,7 +72,7 @@ impl Queue {
         self.lines.push_back(line);
     }
 
-    /// The line to be written next; when none is left, the notice that stands in the place of those dropped.
+    /// Returns the next line to write; after the last one, the notice of those dropped.
     fn next(&mut self) -> Option<String> {
         if self.lines.is_empty()
             && let Some((count, log)) = self.dropped.take()
@@ -82,7 +82,7 @@ impl Queue {
         self.lines.pop_front()
     }
 
-    /// The line that was taken last is written, or never will be.
+    /// Accounts for a line that was written, or never will be.
     fn is_done_with(&mut self, line: &str) {
         self.bytes = self.bytes.saturating_sub(line.len());
     }
@@ -90,7 +90,7 @@ impl Queue {
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue::new());
 
-/// Told of each line that is queued or written.
+/// Notified of each line that is queued or written.
 static CHANGED: Condvar = Condvar::new();
 
 /// The process whose writer runs; `None` if it could not be started. A fork inherits this, but no writer.
@@ -101,12 +101,12 @@ pub(super) fn line(text: String, log: Log) {
     queue(text, |queue, text| queue.offer(text, log));
 }
 
-/// Queues a line that must not be missing.
+/// Queues a line that must not be dropped.
 pub(super) fn last_line(text: String) {
     queue(text, Queue::insist);
 }
 
-/// Queues what is of use now or never; false if it would have to wait.
+/// Queues text only if it can be written at once; false if not.
 pub(super) fn at_once(text: String) -> bool {
     let mut is_queued = false;
     queue(text, |queue, text| {
@@ -118,13 +118,12 @@ pub(super) fn at_once(text: String) -> bool {
     is_queued
 }
 
-/// Gives lines that are queued the time to be written before another process prints.
+/// Waits for queued lines to be written before another process prints.
 pub fn settle() {
     wait(ORDER);
 }
 
-/// Gives lines that are queued the time to be written before the process ends. A reader that has stopped reading cannot
-/// keep it.
+/// Waits for queued lines to be written before the process ends. A reader that has stopped reading cannot delay it for long.
 pub fn finish() {
     wait(LAST);
 }
@@ -159,7 +158,7 @@ fn start() -> Option<u32> {
     started.ok().map(|_| std::process::id())
 }
 
-/// The writer's life.
+/// Runs the writer.
 fn write_all() {
     let mut queue = locked();
     loop {

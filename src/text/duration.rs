@@ -1,11 +1,11 @@
-//! Durations as people write them: `30s`, `1h30m`, `500ms`.
+//! Durations as users write them: `30s`, `1h30m`, `500ms`.
 //!
-//! The grammar is humantime's, less what could be misread: `M` (a month there, minutes to most readers) and numbers
-//! without a unit. Where flock(1) and timeout(1) take bare seconds, [`parse_or_seconds`] does too.
+//! The grammar is humantime's without its ambiguities: `M` (a month there, minutes to most readers) and numbers without a
+//! unit. Where flock(1) and timeout(1) take bare seconds, [`parse_or_seconds`] does too.
 
 use std::time::Duration;
 
-/// A duration with its unit.
+/// Reads a duration with its unit.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let trimmed = text.trim();
     if trimmed.starts_with('-') {
@@ -23,7 +23,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A duration with its unit, or a bare number of seconds, fractions too.
+/// Reads a duration with its unit, or a bare number of seconds, with a fraction or not.
 pub fn parse_or_seconds(text: &str) -> Result<Duration, String> {
     let trimmed = text.trim();
     match trimmed.parse::<f64>() {
@@ -34,12 +34,12 @@ pub fn parse_or_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The shortest spelling that [`parse`] reads back: `30s`, `1m30s`, `500ms`.
+/// Returns the shortest spelling that [`parse`] reads back: `30s`, `1m30s`, `500ms`.
 pub fn show(span: Duration) -> String {
     humantime::format_duration(span).to_string().replace(' ', "")
 }
 
-/// For reading, not for parsing: at most two units, nothing below a tenth of a millisecond.
+/// Returns a spelling for messages: at most two units, nothing below a tenth of a millisecond.
 pub fn show_rounded(span: Duration) -> String {
     let rounded = match span.as_secs() {
         0 => Duration::from_micros(u64::from(span.subsec_micros()) / 100 * 100),
@@ -49,7 +49,7 @@ pub fn show_rounded(span: Duration) -> String {
     humantime::format_duration(rounded).to_string().split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
-/// Whole milliseconds.
+/// Returns whole milliseconds.
 pub fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Makes text from elsewhere fit for a terminal: whatever came from a server, an argument or the environment.
+//! Escapes text for a terminal: all that came from a server, an argument or the environment.
 //!
 //! No control character (ESC sequences can retitle a window or answer back), no bidirectional override (CVE-2021-42574)
 //! and no line break gets through: one message stays one line.
@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use unicode_width::UnicodeWidthStr;
 
-/// Text, with what a terminal would act on written as `\x1b`, `\n` or `\u{202e}`.
+/// Escapes the characters that a terminal acts on: `\x1b`, `\n` or `\u{202e}`.
 pub fn text(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len());
     for c in raw.chars() {
@@ -27,26 +27,26 @@ pub fn text(raw: &str) -> String {
     out
 }
 
-/// The same for what may be as long as whoever wrote it likes: its first 200 characters.
+/// Escapes the first 200 characters, of text without a limit on its length.
 pub fn short(raw: &str) -> String {
     let shown: String = raw.chars().take(200).collect();
     let more = if shown.len() < raw.len() { "…" } else { "" };
     text(&shown) + more
 }
 
-/// Text cut to so many cells of a terminal, with an ellipsis where something is missing.
+/// Cuts text to `room` cells of a terminal, with an ellipsis if anything is missing.
 pub fn cut(text: &str, room: usize) -> String {
     if text.width() <= room {
         return text.to_owned();
     }
     let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
-    // Of the whole beginning, not the sum of its characters: some of them change the width of the one before.
+    // The width of the whole, not the sum of its characters: some of them change the width of the one before.
     let end = ends.take_while(|end| text[..*end].width() < room).last().unwrap_or_default();
     let ellipsis = if room > 0 { "…" } else { "" };
     format!("{}{ellipsis}", &text[..end])
 }
 
-/// Bytes, of which those that are no UTF-8 are written as `\xff`.
+/// Escapes bytes; those that are not UTF-8 become `\xff`.
 pub fn bytes(raw: &[u8]) -> String {
     raw.utf8_chunks().fold(String::new(), |mut out, chunk| {
         out.push_str(&text(chunk.valid()));
@@ -57,7 +57,7 @@ pub fn bytes(raw: &[u8]) -> String {
     })
 }
 
-/// JSON, in which a terminal would act on nothing: the same value, with such characters written as `\u202e`.
+/// Escapes JSON without changing its value: characters that a terminal acts on become `\u202e`.
 pub fn json(written: &str) -> String {
     let mut units = [0; 2];
     written.chars().fold(String::with_capacity(written.len()), |mut out, c| {
@@ -72,7 +72,7 @@ pub fn json(written: &str) -> String {
     })
 }
 
-/// Directional marks, line and paragraph separators, invisible joiners, tags.
+/// Whether it is a directional mark, a line or paragraph separator, an invisible joiner or a tag.
 fn acts_on_the_line(c: char) -> bool {
     matches!(
         c,

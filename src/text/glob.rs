@@ -1,4 +1,7 @@
-//! Patterns for names, as Redis' own: `*`, `?`, `[a-z]`, `[^a]`, and `\` before what is meant as it is.
+//! Patterns for names, with the meaning of Redis' own: `*`, `?`, `[a-z]`, `[^a]`, and `\` before a literal character.
+//!
+//! Libraries mean something else: wildmatch has no classes, globset and fast-glob have braces, which stand in keys with a
+//! hash tag. SCAN's MATCH sees the derived key, with prefix and tag, and takes bytes for characters.
 
 /// A pattern.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,7 +25,7 @@ impl Glob {
         text.contains(['*', '?', '['])
     }
 
-    /// Reads a pattern; every text is one.
+    /// Reads a pattern. Every text is one.
     pub fn new(text: &str) -> Self {
         let mut parts = Vec::new();
         let mut rest = text.chars().peekable();
@@ -38,7 +41,7 @@ impl Glob {
         Self(parts)
     }
 
-    /// Whether the whole of `name` is meant. Goes back to the last `*` only, which is enough, so that no pattern takes long.
+    /// Whether the whole of `name` matches. Backtracks to the last `*` only, which suffices and bounds the time.
     pub fn matches(&self, name: &str) -> bool {
         let name: Vec<char> = name.chars().collect();
         let (mut part, mut at) = (0, 0);
@@ -77,7 +80,7 @@ impl Part {
     }
 }
 
-/// What follows a `[`, up to its `]` or the end.
+/// Reads a class after its `[`, up to `]` or the end.
 fn class(rest: &mut std::iter::Peekable<std::str::Chars>) -> Part {
     let negated = rest.next_if_eq(&'^').is_some();
     let mut ranges = Vec::new();

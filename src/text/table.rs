@@ -1,25 +1,24 @@
-//! A table for people, fitted to a width: text in, text out.
+//! A table fitted to a width: text in, text out.
 
 use unicode_width::UnicodeWidthStr;
 
 pub use crate::text::escape::cut;
 
-/// Between two columns.
+/// Cells between two columns.
 const GAP: usize = 2;
 
-/// No column is cut below this; columns are left out instead.
+/// Least width of a column that is cut; below it columns are left out.
 const NARROWEST: usize = 8;
 
-/// A column.
 pub struct Column {
     pub title: &'static str,
     /// Whether its cells may be cut.
     pub yields: bool,
-    /// Columns of higher rank are left out first where the width does not do.
+    /// Columns of higher rank are left out first if the width does not suffice.
     pub rank: u8,
 }
 
-/// Lines, each at most `width` wide; `None`: as wide as need be. Cells hold nothing that a terminal would act on.
+/// Returns lines of at most `width` cells, or as wide as needed for `None`. The caller has escaped the cells.
 pub fn fit(columns: &[Column], rows: &[Vec<String>], width: Option<usize>) -> Vec<String> {
     let natural = |column: usize| {
         let cells = rows.iter().map(|row| row[column].width()).max().unwrap_or_default();
@@ -36,14 +35,14 @@ pub fn fit(columns: &[Column], rows: &[Vec<String>], width: Option<usize>) -> Ve
     std::iter::once(title).chain(body).collect()
 }
 
-/// Cuts the widest column that yields, again and again; where none is left to be cut, the one of highest rank goes.
+/// Cuts the widest column that yields, repeatedly; if none can be cut, leaves out the one of highest rank.
 fn squeeze(columns: &[Column], shown: &mut Vec<(usize, usize)>, width: usize) {
     loop {
         let total = shown.iter().map(|(_, room)| room + GAP).sum::<usize>().saturating_sub(GAP);
         let Some(excess) = total.checked_sub(width).filter(|excess| *excess > 0) else { return };
         let widest = shown.iter_mut().filter(|(column, room)| columns[*column].yields && *room > NARROWEST);
         if let Some((_, room)) = widest.max_by_key(|(_, room)| *room) {
-            // Not all at once: by then another one may be the widest.
+            // In steps: after each, another column may be the widest.
             *room -= excess.min((*room - NARROWEST).div_ceil(4));
         } else if shown.len() > 1 {
             let last = (0..shown.len()).max_by_key(|index| columns[shown[*index].0].rank).unwrap_or_default();

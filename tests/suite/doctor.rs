@@ -304,7 +304,7 @@ fn a_server_that_is_out_of_memory_is_unfit() {
 #[test]
 fn a_server_that_lacks_replicas_is_unfit() {
     let server = Server::with(&["--appendonly", "yes", "--min-replicas-to-write", "1"]);
-    sets_no_key(&server, &["fewer replicas are in step (0) than min-replicas-to-write", "bring its replicas back"]);
+    sets_no_key(&server, &["fewer replicas are in sync (0) than min-replicas-to-write", "restart its replicas"]);
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn a_server_whose_snapshot_failed_is_unfit_if_it_refuses_writes_for_that() {
 #[test]
 fn a_cluster_without_its_slots_is_unfit() {
     let server = Server::with(&["--appendonly", "yes", "--cluster-enabled", "yes"]);
-    sets_no_key(&server, &["part of a cluster that is down", "CLUSTER INFO"]);
+    sets_no_key(&server, &["its cluster is down", "CLUSTER INFO"]);
 }
 
 #[test]

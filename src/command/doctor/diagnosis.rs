@@ -1,4 +1,4 @@
-//! What the nodes' answers mean for locks: facts in, findings out.
+//! Judges what the nodes said of themselves: probes in, findings out.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use crate::text::duration;
 
 use super::writes;
 
-/// Clocks that differ by more are wrong: time servers keep them within some milliseconds.
+/// Largest clock offset that counts as right: time servers keep clocks within some milliseconds.
 const SKEW: Duration = Duration::from_secs(1);
 
-/// The oldest version that is known to do.
+/// Oldest major version of Redis that rlock supports.
 const OLDEST: u64 = 6;
 
-/// How much a finding matters.
+/// Weight of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Level {
     /// Good to know; the nodes are fit.
     Note,
     /// Locks work, but may be lost or cost more than they must.
     Warn,
-    /// No lock can be held like this; the exit code that `run` would have.
+    /// No lock can be held; the outcome is that of a `run`.
     Unfit(Outcome),
 }
 
@@ -39,24 +39,24 @@ impl Level {
     }
 }
 
-/// Something that is not as it should be.
+/// A fact that the user should know, and the remedy.
 #[derive(Debug)]
 pub(super) struct Finding {
-    /// The node's number; `None` if it is about all of them.
+    /// Number of the node; `None` if it concerns all of them.
     pub(super) node: Option<usize>,
     pub(super) level: Level,
     pub(super) what: String,
     pub(super) cure: String,
 }
 
-/// What the nodes are to be used for.
+/// Planned use of the nodes.
 pub(super) struct Use {
     pub(super) ttl: Duration,
     pub(super) node_timeout: Duration,
     pub(super) guard: RestartGuard,
 }
 
-/// All findings, the nodes' in their order.
+/// Returns all findings, in the order of the nodes.
 pub(super) fn of(probes: &[Result<Probe, Fault>], how: &Use) -> Vec<Finding> {
     let mut findings = Vec::new();
     let votes = Votes::of(probes);
@@ -82,12 +82,12 @@ pub(super) fn of(probes: &[Result<Probe, Fault>], how: &Use) -> Vec<Finding> {
     findings
 }
 
-/// What the nodes that give no vote leave.
+/// Consequence of the votes that are missing.
 #[derive(Clone, Copy)]
 struct Votes {
-    /// The others are a majority.
+    /// Whether the remaining nodes are a majority.
     majority: bool,
-    /// So many refuse us that the others are none.
+    /// Whether the nodes that refuse rlock leave no majority.
     refused: bool,
 }
 
@@ -102,12 +102,12 @@ impl Votes {
         Self { majority: probes.iter().filter(votes).count() >= quorum.needed(), refused: refused > quorum.tolerated() }
     }
 
-    /// The level of what costs a node its vote.
+    /// Level of a finding that costs a node its vote.
     fn missing(self) -> Level {
         if self.majority { Level::Warn } else { Level::Unfit(Outcome::Unreachable) }
     }
 
-    /// The level of a refusal.
+    /// Level of a refusal.
     fn refusal(self) -> Level {
         if self.refused { Level::Unfit(Outcome::Refused) } else { self.missing() }
     }
@@ -130,9 +130,9 @@ fn away(fault: &Fault, votes: Votes, say: &mut impl FnMut(Level, String, &str)) 
         FaultKind::Refused => {
             say(votes.refusal(), what, fault.cure());
         }
-        FaultKind::Unfit => say(Level::Unfit(Outcome::Config), what, "mend the node's address"),
+        FaultKind::Unfit => say(Level::Unfit(Outcome::Config), what, "correct the node's address"),
         FaultKind::Unavailable | FaultKind::Unknown => {
-            say(votes.missing(), what, "start it, or see what is between it and this machine");
+            say(votes.missing(), what, "start it, or check the network between it and this machine");
         }
     }
 }
@@ -140,28 +140,27 @@ fn away(fault: &Fault, votes: Votes, say: &mut impl FnMut(Level, String, &str)) 
 fn rights(probe: &Probe, nodes: usize, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
     let refused: Vec<&str> =
         probe.missing.iter().filter(|right| right.lacks == Impact::Required).map(|right| right.name).collect();
-    let cure = "grant what the ACL line below says";
+    let cure = "grant the rights of the ACL line below";
     if !refused.is_empty() {
         say(votes.refusal(), format!("the user may not use {}", refused.join(", ")), cure);
     }
     for (key, why) in &probe.denied {
         say(votes.refusal(), format!("the user may not use the keys of {key}: {why}"), cure);
     }
-    // Several whose lack has the same consequence are named together.
+    // Missing rights with the same consequence are named together.
     for group in probe.missing.chunk_by(|a, b| a.lacks == b.lacks) {
         let names = group.iter().map(|right| right.name).collect::<Vec<_>>().join(", ");
         let what = |lacks: &str| format!("the user may not use {names}: {lacks}");
         match group[0].lacks {
             Impact::Required => {}
-            // Of a single node no restart is waited out, and nothing is to differ from it.
+            // A single node needs neither a restart guard nor a check of independence.
             Impact::Degraded(lacks) if names == "info" && nodes == 1 => say(Level::Note, what(lacks), cure),
             Impact::Degraded(lacks) => say(Level::Warn, what(lacks), cure),
             Impact::Cosmetic(lacks) => say(Level::Note, what(lacks), cure),
         }
     }
     if probe.wakeups_denied {
-        let what =
-            format!("the user may not use the channels {CHANNELS}: those who wait hear late that the lock is free");
+        let what = format!("the user may not use the channels {CHANNELS}: waiters hear late that the lock is free");
         say(Level::Warn, what, cure);
     }
 }
@@ -171,14 +170,10 @@ fn server(probe: &Probe, votes: Votes, say: &mut impl FnMut(Level, String, &str)
         && version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u64| major < OLDEST)
     {
         let what = format!("version {version}; rlock needs {OLDEST}.0 or later");
-        say(Level::Unfit(Outcome::Config), what, "update it");
+        say(Level::Unfit(Outcome::Config), what, "upgrade it");
     }
     if is_replica(probe) {
-        say(
-            votes.missing(),
-            "it is a replica and grants nothing".to_owned(),
-            "name its primary, or a server of its own",
-        );
+        say(votes.missing(), "it is a replica and grants nothing".to_owned(), "name its primary, or another server");
     } else if let Some(obstacle) = writes::obstacle(probe) {
         let level = if obstacle.certain { votes.missing() } else { Level::Warn };
         say(level, obstacle.what, obstacle.cure);
@@ -189,7 +184,7 @@ fn memory(probe: &Probe, say: &mut impl FnMut(Level, String, &str)) {
     if let Some(policy) = probe.field("maxmemory_policy").filter(|policy| *policy != "noeviction") {
         let now = if probe.number("maxmemory") == Some(0) { ", once maxmemory is set" } else { "" };
         let what = format!("maxmemory-policy {policy} can evict a lock that is held{now}");
-        say(Level::Warn, what, "CONFIG SET maxmemory-policy noeviction, or a server of the locks' own");
+        say(Level::Warn, what, "CONFIG SET maxmemory-policy noeviction, or use a server for locks alone");
     }
     match (probe.field("aof_enabled"), probe.fsync.as_deref()) {
         (Some("0"), _) => {
@@ -218,7 +213,7 @@ fn replicas(probe: &Probe, nodes: usize, say: &mut impl FnMut(Level, String, &st
         let level = if nodes == 1 { Level::Warn } else { Level::Note };
         let of = if count == 1 { "a replica".to_owned() } else { format!("{count} replicas") };
         let what = format!("it has {of}, and a failover to one can lose the last writes, locks among them");
-        say(level, what, "use several independent servers, and RLOCK_FENCE where it matters");
+        say(level, what, "use several independent servers, and check RLOCK_FENCE in the storage");
     }
 }
 
@@ -238,7 +233,7 @@ fn clock(probe: &Probe, reference: i64, nodes: usize, say: &mut impl FnMut(Level
         let side = if off > 0 { "ahead of" } else { "behind" };
         let whose = if nodes == 1 { "this machine's" } else { "the others" };
         let what = format!(
-            "its clock is {} {side} {whose}: setting it right ends leases early or late",
+            "its clock is {} {side} {whose}: correcting it ends leases early or late",
             duration::show_rounded(span)
         );
         say(
@@ -249,26 +244,26 @@ fn clock(probe: &Probe, reference: i64, nodes: usize, say: &mut impl FnMut(Level
     }
 }
 
-/// The clock in the middle, of the nodes' and ours: one that is wrong does not make the others look so.
+/// Returns the median offset of the nodes' clocks and ours: one wrong clock does not make the others look wrong.
 fn median(probes: &[Result<Probe, Fault>]) -> i64 {
     let mut all: Vec<i64> = probes.iter().flatten().filter_map(|probe| probe.clock_offset_ms).collect();
     if all.len() < 3 {
         all.push(0);
     }
     all.sort_unstable();
-    // Of two it is ours, whichever side it is on.
+    // Of two clocks ours is taken as right.
     if all.len() == 2 { 0 } else { all[all.len() / 2] }
 }
 
 fn speed(probe: &Probe, how: &Use, say: &mut impl FnMut(Level, String, &str)) {
     if probe.round_trip > how.node_timeout / 2 {
         let (trip, limit) = (duration::show_rounded(probe.round_trip), duration::show(how.node_timeout));
-        let what = format!("a round trip takes {trip}, more than half of the {limit} that a node is given");
+        let what = format!("a round trip takes {trip}, more than half of the node timeout of {limit}");
         say(Level::Warn, what, "give a longer --ttl or --node-timeout");
     }
 }
 
-/// What concerns all of them.
+/// Returns the findings that concern the whole set of nodes.
 fn set(probes: &[Result<Probe, Fault>]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let known: Vec<(usize, &Probe)> =
@@ -276,7 +271,7 @@ fn set(probes: &[Result<Probe, Fault>]) -> Vec<Finding> {
     for (index, (node, probe)) in known.iter().enumerate() {
         for (_, other) in &known[..index] {
             if let Some(how) = probe.identity().shared_with(&other.identity()) {
-                let what = format!("it {how} another node of the list: their votes are one");
+                let what = format!("it {how} another node of the list: both have one vote together");
                 let cure = "name servers that are independent of each other".to_owned();
                 let level = Level::Unfit(Outcome::Config);
                 findings.push(Finding { node: Some(*node), level, what, cure });
@@ -287,14 +282,13 @@ fn set(probes: &[Result<Probe, Fault>]) -> Vec<Finding> {
     let quorum = Quorum::of(probes.len());
     if probes.len() > 1 && probes.len().is_multiple_of(2) {
         let (total, needed, tolerated) = (quorum.total(), quorum.needed(), quorum.tolerated());
-        let what =
-            format!("of {total} nodes {needed} must agree, so only {tolerated} may be away, as with {}", total - 1);
+        let what = format!("{needed} of {total} nodes must agree, so only {tolerated} may fail, as with {}", total - 1);
         findings.push(Finding { node: None, level: Level::Note, what, cure: "use an odd number".to_owned() });
     }
     findings
 }
 
-/// What all of it comes to: the worst finding decides, and of several codes the one that no waiting mends.
+/// Returns the worst level. Of several exit codes the one wins that waiting does not mend.
 pub(super) fn verdict(findings: &[Finding]) -> Level {
     let rank = |finding: &&Finding| match finding.level {
         Level::Note => 0,
@@ -339,7 +333,7 @@ mod tests {
         assert_eq!(wrong(&[60_000]), [0]);
         assert_eq!(wrong(&[0, -60_000]), [1]);
         assert_eq!(wrong(&[0, 60_000, 10]), [1]);
-        // It is ours that is wrong, and no lock depends on it.
+        // Our clock is wrong then, and no lock depends on it.
         assert_eq!(wrong(&[60_000, 60_001, 60_002]), [0; 0]);
         assert_eq!(wrong(&[500]), [0; 0]);
     }
@@ -352,7 +346,7 @@ mod tests {
         assert_eq!(level(&[probe(0, &[])]), Level::Note);
         assert_eq!(level(&[probe(0, &[]), gone(), probe(0, &[])]), Level::Warn);
         assert_eq!(level(&[probe(0, &[]), gone(), gone()]), Level::Unfit(Outcome::Unreachable));
-        // One that refuses is a vote missing; several leave no majority.
+        // One refusal is a missing vote; several leave no majority.
         assert_eq!(level(&[probe(0, &[]), refused(), probe(0, &[])]), Level::Warn);
         assert_eq!(level(&[gone(), refused(), probe(0, &[])]), Level::Unfit(Outcome::Unreachable));
         assert_eq!(level(&[refused(), refused(), probe(0, &[])]), Level::Unfit(Outcome::Refused));

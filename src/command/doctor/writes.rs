@@ -1,11 +1,11 @@
-//! Why a server refuses to set a key for every client, and what to do about it.
+//! Conditions under which a server refuses writes from every client, and their remedies.
 //!
-//! The server was sent a write that changes nothing, so its own answer decides. Where an ACL kept that from being tried,
-//! INFO is what is left; what it cannot tell for certain is a warning.
+//! The server was sent a write that changes nothing, so its own answer decides. If an ACL prevented that write, INFO
+//! decides; where INFO is inconclusive, the finding is a warning.
 
 use crate::node::redis::probe::{Probe, Write};
 
-/// Why a server takes no lock.
+/// A reason why a server sets no key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Obstacle {
     /// Whether writes are certainly refused.
@@ -14,7 +14,7 @@ pub(super) struct Obstacle {
     pub(super) cure: &'static str,
 }
 
-/// The conditions under which Redis refuses a write of anybody's.
+/// A condition under which Redis refuses the writes of every client.
 #[derive(Clone, Copy)]
 enum Condition {
     Memory,
@@ -35,32 +35,30 @@ impl Condition {
             }
             Self::Replicas => {
                 let there = probe.field("min_slaves_good_slaves").map_or_else(String::new, |good| format!(" ({good})"));
-                format!("it sets no key: fewer replicas are in step{there} than min-replicas-to-write asks for")
+                format!("it sets no key: fewer replicas are in sync{there} than min-replicas-to-write requires")
             }
             Self::Snapshot => {
                 "it sets no key: its last snapshot failed, and stop-writes-on-bgsave-error is on".to_owned()
             }
             Self::AppendOnlyFile => "it sets no key: it could not write to its append-only file".to_owned(),
-            Self::Cluster => {
-                "it sets no key: it is part of a cluster that is down, or lacks a node for the key".to_owned()
-            }
+            Self::Cluster => "it sets no key: its cluster is down, or lacks a node for the key".to_owned(),
             Self::Loading => "it sets no key yet: it is loading its data".to_owned(),
         }
     }
 
     fn cure(self) -> &'static str {
         match self {
-            Self::Memory => "raise maxmemory, or delete what is not needed",
-            Self::Replicas => "bring its replicas back, or lower min-replicas-to-write",
-            Self::Snapshot => "see its log, make room on its disk, then BGSAVE",
-            Self::AppendOnlyFile => "see its log, and make room on its disk",
+            Self::Memory => "raise maxmemory, or delete keys",
+            Self::Replicas => "restart its replicas, or lower min-replicas-to-write",
+            Self::Snapshot => "check its log, free space on its disk, then BGSAVE",
+            Self::AppendOnlyFile => "check its log, and free space on its disk",
             Self::Cluster => "see CLUSTER INFO there, or name servers that are not part of a cluster",
             Self::Loading => "wait",
         }
     }
 }
 
-/// What keeps the server from setting a key, if anything does. A replica is none of this module's business.
+/// Returns what keeps the server from setting a key, if anything does. Replicas are judged elsewhere.
 pub(super) fn obstacle(probe: &Probe) -> Option<Obstacle> {
     match &probe.write {
         Write::Refused(why) => Some(refused(probe, why)),
@@ -71,7 +69,7 @@ pub(super) fn obstacle(probe: &Probe) -> Option<Obstacle> {
     }
 }
 
-/// The server's own words, explained.
+/// Explains the server's own words.
 fn refused(probe: &Probe, why: &str) -> Obstacle {
     let condition = match why.split(' ').next().unwrap_or_default() {
         "OOM" => Some(Condition::Memory),
@@ -83,14 +81,14 @@ fn refused(probe: &Probe, why: &str) -> Obstacle {
         _ => None,
     };
     let what = condition.map_or_else(|| format!("it sets no key: {why}"), |condition| condition.what(probe));
-    let cure = condition.map_or("see its log, and what it says here", Condition::cure);
+    let cure = condition.map_or("check its log", Condition::cure);
     Obstacle { certain: true, what, cure }
 }
 
-/// What INFO proves.
+/// Returns what INFO proves.
 fn by_info(probe: &Probe) -> Option<Obstacle> {
     let (used, most) = (probe.number("used_memory"), probe.number("maxmemory").filter(|most| *most > 0));
-    // Buffers for replicas and for the append-only file do not count, and another policy makes room first.
+    // Buffers for replicas and for the append-only file do not count. Any other policy makes room first.
     let counted = used.map(|used| used.saturating_sub(probe.number("mem_not_counted_for_evict").unwrap_or_default()));
     let is_full = is(probe, "maxmemory_policy", "noeviction") && most.is_some_and(|most| counted > Some(most));
     let condition = if is_full {
@@ -134,7 +132,7 @@ mod tests {
         }
     }
 
-    /// Whether it is certain, and what is said; of a server about which there is something to say.
+    /// Returns whether the obstacle is certain, and its words.
     fn found(write: Write, info: &[(&str, &str)]) -> Option<(bool, String)> {
         obstacle(&probe(write, info)).map(|obstacle| (obstacle.certain, obstacle.what))
     }
@@ -147,7 +145,7 @@ mod tests {
             ("MISCONF Redis is configured to save RDB snapshots", Some("rdb_last_bgsave_status"), "snapshot"),
             ("MISCONF Errors writing to the AOF file", Some("aof_last_write_status"), "append-only file"),
             ("MISCONF of another kind", None, "MISCONF of another kind"),
-            ("CLUSTERDOWN Hash slot not served", None, "cluster that is down"),
+            ("CLUSTERDOWN Hash slot not served", None, "cluster is down"),
             ("LOADING Redis is loading the dataset in memory", None, "loading"),
             ("BUSY Redis is busy running a script.", None, "BUSY Redis is busy"),
         ] {

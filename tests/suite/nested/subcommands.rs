@@ -16,7 +16,7 @@ fn release_and_renew_inside_a_live_run_are_64_and_change_nothing() {
     assert_eq!(["release", "renew", "check"].map(|verb| job.wait_for(verb)), ["64", "64", "0"]);
     assert_eq!(server.cli(&["GET", "job"]), value);
     assert!(server.cli(&["PTTL", "job"]).parse::<u64>().expect("a number") <= 30_000);
-    job.finish().code(0).mentions(&["job: ", &pid, "gives it back itself", "nothing was changed"]);
+    job.finish().code(0).mentions(&["job: ", &pid, "releases it itself", "nothing was changed"]);
 
     // An operator outside the run may release it.
     let job = rlock("job").on(&server).hold("echo ready; read x; sleep 60");
