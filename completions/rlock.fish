@@ -29,155 +29,155 @@ complete -c rlock -n "__fish_rlock_needs_command" -s V -l version -d 'Print vers
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "run" -d 'Hold the lock around a command'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "acquire" -d 'Take the lock and exit, printing the token'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "renew" -d 'Extend a lock, if it is still the caller\'s'
-complete -c rlock -n "__fish_rlock_needs_command" -f -a "release" -d 'Give a lock back, if it is still the caller\'s'
+complete -c rlock -n "__fish_rlock_needs_command" -f -a "release" -d 'Release a lock, if it is still the caller\'s'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "check" -d 'Tell whether the lock is still the caller\'s'
-complete -c rlock -n "__fish_rlock_needs_command" -f -a "inspect" -d 'Show who holds which lock'
+complete -c rlock -n "__fish_rlock_needs_command" -f -a "inspect" -d 'Show which locks are held, and by which client'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "break" -d 'Take a lock away from its holder'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "doctor" -d 'Tell whether the nodes are fit to hold locks'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "completions" -d 'Print the completions for a shell'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "man" -d 'Print a man page: rlock\'s, or a subcommand\'s'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c rlock -n "__fish_rlock_using_subcommand run" -s k -l key -d 'The lock\'s name; the Redis key is exactly this, so every other SET NX client is excluded too' -r
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N], or local (flock on this machine), local:/dir. Repeated or separated by commas: the lock is held by a majority of 2 to 9 independent servers (Redlock). A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file' -r
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l prefix -d 'Put before every key' -r
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least 50ms, at most 1s; without a TTL 1s]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l password-file -d 'Read the password from the first line of this file, which must not be readable by others' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l ttl -d 'Lease length: the lock passes on this long after its holder\'s last renewal, at the latest' -r
-complete -c rlock -n "__fish_rlock_using_subcommand run" -s w -l wait -d 'Give up waiting after this; bare seconds are taken too. Not given: wait for ever, as flock does' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -s k -l key -d 'The lock\'s name' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -s w -l wait -d 'Give up waiting after this; without it, wait for ever, as flock does' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s E -l busy-code -d 'Exit code when the lock is busy, 0 to 255' -r
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l order -d 'Who of those who wait has the lock next' -r -f -a "oldest\t'Who has waited longest'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l note -d 'Text for those who ask which client holds the lock (a CI job\'s URL)' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l ttl -d 'Lease length: the lock is free this long after its holder\'s last renewal at the latest' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l order -d 'Which waiter gets the lock next' -r -f -a "oldest\t'Who has waited longest'
 newest\t'Who came last'
 any\t'Whoever: at random among those who wait'"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l drift -d 'Clock-rate error allowed for, as a fraction of the TTL' -r
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l restart-guard -d 'A server that restarted a shorter time ago than this has perhaps forgotten locks and grants none; auto: 30s, or the longest TTL met for the key if that is more, with several nodes, and off with one. Where hosts use different TTLs for a key, give all of them the longest' -r
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l note -d 'Shown to those who ask who holds the lock (a CI job\'s URL)' -r
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l kill-after -d 'Time between the first signal and SIGKILL, cut to what fits into the TTL when the lock is being lost; bare seconds are taken too [default: a sixth of the TTL, at most 5s]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l max-run -d 'Stop the command after this, as timeout(1) does: exit 124, also when SIGKILL was needed; bare seconds are taken too, 0 is for ever' -r
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l on-lost -d 'When the lock is lost: kill the command, or warn and let it go on (then somebody else may run it too)' -r -f -a "kill\t'Stop the command before the lock can pass on'
-warn\t'Let the command go on and say so'"
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l signal -d 'What to send first when the lock is being lost or time is up' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l restart-guard -d 'Ignore a server that restarted more recently than this: it may have forgotten locks' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l prefix -d 'Text put before every key' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s c -d 'Run sh -c STRING instead of CMD' -r
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l log -d 'How lines on stderr look; json tells each step as well' -r -f -a "text\t'Lines for people: `rlock: …`'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l kill-after -d 'Time between the first signal and SIGKILL [default: a sixth of the TTL, at most 5s]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l max-run -d 'Stop the command after this, as timeout(1) does: exit 124, even if SIGKILL was needed' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l on-lost -d 'When the lock is lost: kill the command, or warn and let it go on, perhaps beside another' -r -f -a "kill\t'Stop the command before the lock can pass on'
+warn\t'Let the command go on and say so'"
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l signal -d 'First signal to the command when the lock is being lost or --max-run is over' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s n -l no-wait -d 'Do not wait: the same as --wait 0'
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l contain -d 'Nothing that the command started outlives the lock, setsid or not: when the command ends, the rest gets the first signal and, after --kill-after, SIGKILL'
-complete -c rlock -n "__fish_rlock_using_subcommand run" -s q -l quiet -d 'No line for busy or waiting; failures still get theirs'
-complete -c rlock -n "__fish_rlock_using_subcommand run" -s v -l verbose -d 'Tell each step on stderr'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l contain -d 'End every process that the command started, setsid or not, before the lock is released'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s k -l key -d 'The lock\'s name; the Redis key is exactly this, so every other SET NX client is excluded too' -r
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N], or local (flock on this machine), local:/dir. Repeated or separated by commas: the lock is held by a majority of 2 to 9 independent servers (Redlock). A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file' -r
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l prefix -d 'Put before every key' -r
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least 50ms, at most 1s; without a TTL 1s]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l password-file -d 'Read the password from the first line of this file, which must not be readable by others' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ttl -d 'Lease length: the lock passes on this long after its holder\'s last renewal, at the latest' -r
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Give up waiting after this; bare seconds are taken too. Not given: wait for ever, as flock does' -r
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s k -l key -d 'The lock\'s name' -r
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Give up waiting after this; without it, wait for ever, as flock does' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s E -l busy-code -d 'Exit code when the lock is busy, 0 to 255' -r
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l order -d 'Who of those who wait has the lock next' -r -f -a "oldest\t'Who has waited longest'
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l note -d 'Text for those who ask which client holds the lock (a CI job\'s URL)' -r
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ttl -d 'Lease length: the lock is free this long after its holder\'s last renewal at the latest' -r
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l order -d 'Which waiter gets the lock next' -r -f -a "oldest\t'Who has waited longest'
 newest\t'Who came last'
 any\t'Whoever: at random among those who wait'"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l drift -d 'Clock-rate error allowed for, as a fraction of the TTL' -r
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l restart-guard -d 'A server that restarted a shorter time ago than this has perhaps forgotten locks and grants none; auto: 30s, or the longest TTL met for the key if that is more, with several nodes, and off with one. Where hosts use different TTLs for a key, give all of them the longest' -r
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l note -d 'Shown to those who ask who holds the lock (a CI job\'s URL)' -r
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l format -d 'What is printed: token; json (key, token, fence and the ttl_ms that are certainly left); or env, lines RLOCK_KEY=…, RLOCK_TOKEN=… and RLOCK_FENCE=… for a shell\'s eval and for $GITHUB_ENV' -r -f -a "env\t'`RLOCK_KEY=…`, `RLOCK_TOKEN=…` and `RLOCK_FENCE=…`, one a line'
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l restart-guard -d 'Ignore a server that restarted more recently than this: it may have forgotten locks' -r
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l prefix -d 'Text put before every key' -r
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l format -d 'What to print: token, json or env' -r -f -a "env\t'`RLOCK_KEY=…`, `RLOCK_TOKEN=…` and `RLOCK_FENCE=…`, one a line'
 json\t'An object: key, token, fence, `ttl_ms` (how long the lock is certainly held)'
 token\t'The token alone'"
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l log -d 'How lines on stderr look; json tells each step as well' -r -f -a "text\t'Lines for people: `rlock: …`'
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s n -l no-wait -d 'Do not wait: the same as --wait 0'
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s q -l quiet -d 'No line for busy or waiting; failures still get theirs'
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s v -l verbose -d 'Tell each step on stderr'
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s k -l key -d 'The lock\'s name, as it was taken' -r
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l token -d 'What proves that the lock is the caller\'s, as acquire printed it or the command found it' -r
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N], or local (flock on this machine), local:/dir. Repeated or separated by commas: the lock is held by a majority of 2 to 9 independent servers (Redlock). A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file' -r
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l prefix -d 'Put before every key' -r
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least 50ms, at most 1s; without a TTL 1s]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l token -d 'Proof that the lock is the caller\'s, as acquire printed it or the command found it' -r
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l prefix -d 'Text put before every key' -r
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l password-file -d 'Read the password from the first line of this file, which must not be readable by others' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l fence -d 'The lock\'s fence, so that a server that forgot it learns it again' -r
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l fence -d 'The lock\'s fence, for a server that has forgotten it' -r
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l ttl -d 'How long the lock is to last from now on [default: as long as it was taken for]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l log -d 'How lines on stderr look; json tells each step as well' -r -f -a "text\t'Lines for people: `rlock: …`'
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -s q -l quiet -d 'No line for busy or waiting; failures still get theirs'
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -s v -l verbose -d 'Tell each step on stderr'
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s k -l key -d 'The lock\'s name, as it was taken' -r
-complete -c rlock -n "__fish_rlock_using_subcommand release" -l token -d 'What proves that the lock is the caller\'s, as acquire printed it or the command found it' -r
-complete -c rlock -n "__fish_rlock_using_subcommand release" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N], or local (flock on this machine), local:/dir. Repeated or separated by commas: the lock is held by a majority of 2 to 9 independent servers (Redlock). A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file' -r
-complete -c rlock -n "__fish_rlock_using_subcommand release" -l prefix -d 'Put before every key' -r
-complete -c rlock -n "__fish_rlock_using_subcommand release" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least 50ms, at most 1s; without a TTL 1s]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l token -d 'Proof that the lock is the caller\'s, as acquire printed it or the command found it' -r
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l prefix -d 'Text put before every key' -r
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand release" -l password-file -d 'Read the password from the first line of this file, which must not be readable by others' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand release" -l log -d 'How lines on stderr look; json tells each step as well' -r -f -a "text\t'Lines for people: `rlock: …`'
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
-complete -c rlock -n "__fish_rlock_using_subcommand release" -s q -l quiet -d 'No line for busy or waiting; failures still get theirs'
-complete -c rlock -n "__fish_rlock_using_subcommand release" -s v -l verbose -d 'Tell each step on stderr'
+complete -c rlock -n "__fish_rlock_using_subcommand release" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
+complete -c rlock -n "__fish_rlock_using_subcommand release" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand check" -s k -l key -d 'The lock\'s name, as it was taken' -r
-complete -c rlock -n "__fish_rlock_using_subcommand check" -l token -d 'What proves that the lock is the caller\'s, as acquire printed it or the command found it' -r
-complete -c rlock -n "__fish_rlock_using_subcommand check" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N], or local (flock on this machine), local:/dir. Repeated or separated by commas: the lock is held by a majority of 2 to 9 independent servers (Redlock). A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file' -r
-complete -c rlock -n "__fish_rlock_using_subcommand check" -l prefix -d 'Put before every key' -r
-complete -c rlock -n "__fish_rlock_using_subcommand check" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least 50ms, at most 1s; without a TTL 1s]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l token -d 'Proof that the lock is the caller\'s, as acquire printed it or the command found it' -r
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l prefix -d 'Text put before every key' -r
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand check" -l password-file -d 'Read the password from the first line of this file, which must not be readable by others' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand check" -l fence -d 'And it must have this fence' -r
-complete -c rlock -n "__fish_rlock_using_subcommand check" -l for -d 'And it must stay the caller\'s for at least this long without a renewal' -r
-complete -c rlock -n "__fish_rlock_using_subcommand check" -l log -d 'How lines on stderr look; json tells each step as well' -r -f -a "text\t'Lines for people: `rlock: …`'
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l fence -d 'Also require this fence' -r
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l for -d 'Also require that the lock stays the caller\'s for this long without a renewal' -r
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
-complete -c rlock -n "__fish_rlock_using_subcommand check" -s q -l quiet -d 'No line for busy or waiting; failures still get theirs'
-complete -c rlock -n "__fish_rlock_using_subcommand check" -s v -l verbose -d 'Tell each step on stderr'
+complete -c rlock -n "__fish_rlock_using_subcommand check" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
+complete -c rlock -n "__fish_rlock_using_subcommand check" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s k -l key -d 'A lock\'s name, whatever it looks like' -r
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N], or local (flock on this machine), local:/dir. Repeated or separated by commas: the lock is held by a majority of 2 to 9 independent servers (Redlock). A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file' -r
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l prefix -d 'Put before every key' -r
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least 50ms, at most 1s; without a TTL 1s]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s k -l key -d 'A lock\'s name, even if it looks like a pattern or an option' -r
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l prefix -d 'Text put before every key' -r
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l password-file -d 'Read the password from the first line of this file, which must not be readable by others' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l watch -d 'Look again and again, every 2s or as often as said, and redraw' -r
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l log -d 'How lines on stderr look; json tells each step as well' -r -f -a "text\t'Lines for people: `rlock: …`'
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l watch -d 'Redraw every 2s, or at the given interval' -r
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l json -d 'Print an array with one object a key instead of the table'
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s q -l quiet -d 'No line for busy or waiting; failures still get theirs'
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s v -l verbose -d 'Tell each step on stderr'
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c rlock -n "__fish_rlock_using_subcommand break" -s k -l key -d 'The name of the lock to break, if it looks like an option' -r
-complete -c rlock -n "__fish_rlock_using_subcommand break" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N], or local (flock on this machine), local:/dir. Repeated or separated by commas: the lock is held by a majority of 2 to 9 independent servers (Redlock). A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file' -r
-complete -c rlock -n "__fish_rlock_using_subcommand break" -l prefix -d 'Put before every key' -r
-complete -c rlock -n "__fish_rlock_using_subcommand break" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least 50ms, at most 1s; without a TTL 1s]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand break" -s k -l key -d 'The name of the lock to break, even if it looks like an option' -r
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l prefix -d 'Text put before every key' -r
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand break" -l password-file -d 'Read the password from the first line of this file, which must not be readable by others' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand break" -l log -d 'How lines on stderr look; json tells each step as well' -r -f -a "text\t'Lines for people: `rlock: …`'
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s y -l yes -d 'Do not ask'
-complete -c rlock -n "__fish_rlock_using_subcommand break" -l now -d 'Delete the key at once: the holder\'s command may run on until its next renewal, and not alone'
-complete -c rlock -n "__fish_rlock_using_subcommand break" -l foreign -d 'Break what is at the key even if it is none of rlock\'s, or a lock whose holder uses another number of nodes'
-complete -c rlock -n "__fish_rlock_using_subcommand break" -s q -l quiet -d 'No line for busy or waiting; failures still get theirs'
-complete -c rlock -n "__fish_rlock_using_subcommand break" -s v -l verbose -d 'Tell each step on stderr'
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l now -d 'Delete the key at once: the holder\'s command may run on, not alone, until its next renewal'
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l foreign -d 'Break also a value that rlock did not write, or a lock whose holder uses another number of nodes'
+complete -c rlock -n "__fish_rlock_using_subcommand break" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
+complete -c rlock -n "__fish_rlock_using_subcommand break" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s k -l key -d 'A lock that the nodes are to hold: it is tried whether its key is allowed, and the ACL line is for it alone' -r
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path[?db=N], or local (flock on this machine), local:/dir. Repeated or separated by commas: the lock is held by a majority of 2 to 9 independent servers (Redlock). A password in a URL stands in ps: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file' -r
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l prefix -d 'Put before every key' -r
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, at least 50ms, at most 1s; without a TTL 1s]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s k -l key -d 'A lock for these nodes: checks that the ACL allows its key, and prints the ACL line for it alone' -r
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l prefix -d 'Text put before every key' -r
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l password-file -d 'Read the password from the first line of this file, which must not be readable by others' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ttl -d 'Lease length that is to be used: are the nodes quick enough for it?' -r
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l restart-guard -d 'The restart guard that is to be used, as for run' -r
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l log -d 'How lines on stderr look; json tells each step as well' -r -f -a "text\t'Lines for people: `rlock: …`'
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ttl -d 'The lease length you plan to use; nodes that are too slow for it are reported' -r
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l restart-guard -d 'The restart guard you plan to use, as for run' -r
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l json -d 'Print one object instead of the table'
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s q -l quiet -d 'No line for busy or waiting; failures still get theirs'
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s v -l verbose -d 'Tell each step on stderr'
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand man" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "run" -d 'Hold the lock around a command'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "acquire" -d 'Take the lock and exit, printing the token'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "renew" -d 'Extend a lock, if it is still the caller\'s'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "release" -d 'Give a lock back, if it is still the caller\'s'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "release" -d 'Release a lock, if it is still the caller\'s'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "check" -d 'Tell whether the lock is still the caller\'s'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "inspect" -d 'Show who holds which lock'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "inspect" -d 'Show which locks are held, and by which client'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "break" -d 'Take a lock away from its holder'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "doctor" -d 'Tell whether the nodes are fit to hold locks'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "completions" -d 'Print the completions for a shell'

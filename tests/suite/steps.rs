@@ -141,7 +141,7 @@ fn check_works_inside_a_local_lock() {
     let rlock_bin = RLOCK;
     let script = format!("{rlock_bin} check && {rlock_bin} check --for 1h && echo yes");
     rlock("job").node(&node).sh(&script).code(0).silent().printed(&["yes"]);
-    with(NOBODY, "check", &node).finish().code(1).said(&["nobody holds"]);
+    with(NOBODY, "check", &node).finish().code(1).said(&["the lock is free"]);
     with(NOBODY, "check", &node).args(["--fence", "7"]).finish().code(64).said(&["--fence needs a server"]);
 }
 
@@ -168,7 +168,7 @@ fn a_majority_decides_and_none_is_69() {
     for verb in ["check", "renew", "release"] {
         with(&token, verb, &nodes).finish().code(0).within(Duration::from_secs(3));
     }
-    with(&token, "check", &nodes).finish().code(1).said(&["nobody holds"]);
+    with(&token, "check", &nodes).finish().code(1).said(&["the lock is free"]);
     servers[1].freeze();
     for verb in ["check", "renew", "release"] {
         let words = ["job: no majority of the 3 nodes", "no answer within 1s"];

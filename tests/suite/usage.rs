@@ -157,7 +157,7 @@ fn help_names_every_flag_variable_and_exit_code_and_shows_no_value() {
         "RLOCK_FENCE",
         "79",
         "128+n",
-        "stands in ps",
+        "ps shows",
     ] {
         assert!(text.contains(word), "{word} is missing in {text}");
     }
