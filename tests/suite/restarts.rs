@@ -20,14 +20,14 @@ fn fresh_nodes_grant_nothing_and_say_when_they_will() {
     let run = rlock("job").node(&nodes.url()).args(["-n"]).command(["echo", "ran"]).code(69).printed(&[]);
     run.said(&["no majority of the 3 nodes", &nodes[0].url(), "it restarted ", "counts again in 3", "restart guard"]);
     nodes.are_clean();
-    rlock("job").node(&nodes.url()).args(["-n", "restart guard", "off"]).command(["true"]).code(0).silent();
+    rlock("job").node(&nodes.url()).args(["-n", "--restart-guard", "off"]).command(["true"]).code(0).silent();
     rlock("job").node(&nodes.url()).args(["-n"]).env("RLOCK_RESTART_GUARD", "off").command(["true"]).code(0).silent();
 }
 
 #[test]
 fn a_waiter_is_told_once_and_gets_the_lock_when_the_nodes_count() {
     let nodes = Nodes::start(3);
-    let run = rlock("job").node(&nodes.url()).args(["restart guard", "1s"]).command(["echo", "ran"]).code(0);
+    let run = rlock("job").node(&nodes.url()).args(["--restart-guard", "1s"]).command(["echo", "ran"]).code(0);
     assert!(run.took > Duration::from_millis(500), "{:?}", run.took);
     assert_eq!((told_of_restarts(&run), run.stdout), (1, vec!["ran".to_owned()]));
 }
