@@ -1,4 +1,4 @@
-//! What stands below the options in help: exit codes and variables.
+//! The text below the options in help: exit codes and variables.
 
 use crate::exit;
 

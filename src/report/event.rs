@@ -25,7 +25,7 @@ pub struct AtNode<'a> {
     pub why: &'a str,
 }
 
-/// What happened to a lock.
+/// A change of a lock, or of its command.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// No `--node` and no `RLOCK_NODE` was given, so the default is used.

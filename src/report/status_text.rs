@@ -12,7 +12,7 @@ use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::quorum::Quorum;
 use crate::text::duration;
 
-/// What keeps a waiter from the lock.
+/// The obstacle between a waiter and the lock.
 #[derive(Clone, Copy, Debug)]
 pub enum Blocked<'a> {
     /// This party has it, or its turn.
