@@ -89,7 +89,7 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('--node-timeout', '--node-timeout', [CompletionResultType]::ParameterName, 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]')
             [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust this issuer (a PEM file) for rediss:// instead of the system''s')
             [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'Read the password from the first line of this file, which others must not be able to read')
-            [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'What to print: token, json or env')
+            [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Output: token, json or env')
             [CompletionResult]::new('--log', '--log', [CompletionResultType]::ParameterName, 'Form of the lines on stderr: text, or json, which prints each step too')
             [CompletionResult]::new('-n', '-n', [CompletionResultType]::ParameterName, 'Do not wait: the same as --wait 0')
             [CompletionResult]::new('--no-wait', '--no-wait', [CompletionResultType]::ParameterName, 'Do not wait: the same as --wait 0')

@@ -84,7 +84,7 @@ set edit:completion:arg-completer[rlock] = {|@words|
             cand --node-timeout 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]'
             cand --ca 'Trust this issuer (a PEM file) for rediss:// instead of the system''s'
             cand --password-file 'Read the password from the first line of this file, which others must not be able to read'
-            cand --format 'What to print: token, json or env'
+            cand --format 'Output: token, json or env'
             cand --log 'Form of the lines on stderr: text, or json, which prints each step too'
             cand -n 'Do not wait: the same as --wait 0'
             cand --no-wait 'Do not wait: the same as --wait 0'

@@ -80,7 +80,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l prefix -d 'Text 
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l format -d 'What to print: token, json or env' -r -f -a "env\t'`RLOCK_KEY=…`, `RLOCK_TOKEN=…` and `RLOCK_FENCE=…`, one a line'
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l format -d 'Output: token, json or env' -r -f -a "env\t'`RLOCK_KEY=…`, `RLOCK_TOKEN=…` and `RLOCK_FENCE=…`, one a line'
 json\t'An object: key, token, fence, `ttl_ms` (how long the lock is certainly held)'
 token\t'The token alone'"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'

@@ -59,9 +59,9 @@ pub enum Command {
     /// A command that becomes another user (sudo, setuid) can be signalled only if rlock's user may do that. Otherwise
     /// rlock says so and keeps the lock while it can.
     ///
-    /// No lock covers a machine that stands still past the end of the lease, or a guard and an rlock that are both stopped:
-    /// CMD may run for some milliseconds when it wakes. Storage that refuses any RLOCK_FENCE below the highest it has seen
-    /// does.
+    /// No lock covers a machine that stands still past the end of the lease, or a guard and an rlock that are both stopped.
+    /// CMD may then run for some milliseconds when it wakes. Storage that refuses any RLOCK_FENCE below the highest it has
+    /// seen covers both.
     #[allow(clippy::doc_markdown)]
     Run(Deferred<RunArgs>),
     /// Take the lock and exit, printing the token
@@ -100,9 +100,9 @@ pub enum Command {
     /// Shows the holder and asks, or takes --yes. A lock that rlock run holds is not deleted: a tombstone takes its place
     /// and keeps other clients out. The holder finds it at its next renewal (a third of its TTL at most), stops its command
     /// as after any loss (exit 79) and releases the key. rlock break waits for that, for as long as the lease would have
-    /// lasted. A lock that was taken with acquire has no command to stop and is deleted at once, and so is any with --now:
-    /// then the holder's command may still run, until its next renewal, beside that of the next holder. Only the lock that
-    /// was shown is broken, never its successor.
+    /// lasted. A lock that was taken with acquire has no command to stop and is deleted at once.
+    /// --now deletes any lock at once: the holder's command may then run beside that of the next holder, until its next
+    /// renewal. Only the lock that was shown is broken, never its successor.
     ///
     /// Exit 0 if it is broken, 1 if there is nothing to break, or the holder has changed or has not released it.
     Break(Deferred<BreakArgs>),
@@ -112,9 +112,9 @@ pub enum Command {
     /// rlock needs; and whether the nodes are independent. Changes nothing. Says what is wrong, what follows from it and
     /// what to do, and prints the ACL SETUSER line that grants exactly the rights that rlock needs.
     ///
-    /// Exit 0 if the nodes are fit, 1 if there are warnings (a policy that evicts, no persistence, a clock that is wrong, a
-    /// recent restart, a replica that may lose writes, a minority that is away, refuses rlock or sets no key), and 69, 77
-    /// or 78 if they are not fit: no majority, refused, or wrongly configured.
+    /// Exit 0 if the nodes are fit, 1 if there are warnings, and 69, 77 or 78 if they are not fit: no majority, refused, or
+    /// wrongly configured. Warnings are: a policy that evicts, no persistence, a clock that is wrong, a recent restart, or a
+    /// replica that may lose writes. A minority that is away, refuses rlock or sets no key is a warning too.
     Doctor(Deferred<DoctorArgs>),
     /// Print the completions for a shell
     #[command(hide = true)]

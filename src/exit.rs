@@ -98,7 +98,7 @@ pub const TABLE: &[(&str, &str)] = &[
 #[derive(Debug)]
 pub struct Failure {
     pub outcome: Outcome,
-    /// What failed, where, and what to do, on one line.
+    /// The failure, its place and its remedy, on one line.
     pub message: String,
 }
 

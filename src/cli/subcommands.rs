@@ -27,9 +27,9 @@ pub struct AcquireArgs {
     #[command(flatten)]
     pub lock: LockArgs,
 
-    /// What to print: token, json or env
+    /// Output: token, json or env
     ///
-    /// token is the token alone; json is key, token, fence and the ttl_ms that are certainly left; env are lines
+    /// token is the token alone. json is key, token, fence and the ttl_ms that are certainly left. env are lines
     /// RLOCK_KEY=…, RLOCK_TOKEN=… and RLOCK_FENCE=… for a shell's eval and for $GITHUB_ENV.
     #[arg(long, value_name = "FORMAT", env = "RLOCK_FORMAT", default_value = "token", hide_possible_values = true)]
     #[arg(help_heading = "Output")]

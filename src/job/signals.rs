@@ -54,8 +54,8 @@ impl Signals {
         Ok(Self { delivery, pending: VecDeque::new(), inherited: inherited.clone(), spared: vec![] })
     }
 
-    /// Leaves the zombies of `children` to their owners from now on, and reaps all other children when they end: orphans
-    /// that rlock adopts as PID 1 of a container or for `--contain`, and children that the process had before it exec'd rlock.
+    /// Leaves the zombies of `children` to their owners from now on, and reaps all other children when they end. These are
+    /// orphans that rlock adopts as PID 1 of a container or for `--contain`, and children from before rlock was exec'd.
     pub fn reap_all_but(&mut self, children: &[Pid]) {
         self.spared = children.to_vec();
         // Children may have ended before the handler was set.

@@ -9,13 +9,13 @@ use super::quorum::Quorum;
 /// Why a node's vote is missing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// What to do about it.
+    /// The class of the fault.
     pub kind: FaultKind,
-    /// For people; escaped.
+    /// The cause, for people; escaped.
     pub why: String,
 }
 
-/// What a fault means for the one who asked.
+/// The consequence of a fault for the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FaultKind {
     /// The node refuses us, and will again: password, ACL, certificate.

@@ -1,7 +1,7 @@
 //! The fence: a number that strictly increases from holder to holder.
 //!
-//! Kleppmann's fencing token ("How to do distributed locking", 2016): storage that remembers the highest fence it has
-//! seen can refuse a holder that was paused past its lease, which no lock service can.
+//! It is Kleppmann's fencing token ("How to do distributed locking", 2016). Storage that remembers the highest fence it has
+//! seen can refuse a holder that was paused past its lease. No lock service can.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};

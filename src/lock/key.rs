@@ -125,7 +125,10 @@ fn is_derived(key: &str) -> bool {
 }
 
 /// Returns the text between the braces with which a derived key hashes to the slot of `key` (Redis cluster specification,
-/// "Hash tags"): the key's own non-empty tag; else the key if it has no `}`; else a short string with the same slot.
+/// "Hash tags"):
+/// 1. the key's own non-empty tag;
+/// 2. else the key if it has no `}`;
+/// 3. else a short string with the same slot.
 fn tag(key: &str) -> String {
     if let Some(own) = hash_tag(key) {
         return own.to_owned();

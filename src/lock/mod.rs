@@ -1,4 +1,4 @@
-//! What it means to hold a lock: pure rules, no I/O.
+//! The rules of holding a lock: pure, no I/O.
 //!
 //! Nothing here reads a clock, a socket or the environment: every instant, every random number and every reply is
 //! passed in, so each rule can be tested exhaustively. Nothing here knows tokio or redis.

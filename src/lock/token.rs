@@ -1,4 +1,4 @@
-//! The token: what proves that a lock is ours.
+//! The token: the proof that a lock is ours.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,12 +13,12 @@ use uuid::Uuid;
 pub struct Token(Uuid);
 
 impl Token {
-    /// A token that nobody else has.
+    /// Returns a token that no other client has.
     pub fn fresh() -> Self {
         Self(Uuid::new_v4())
     }
 
-    /// The bare number.
+    /// Returns the bare number.
     pub fn as_uuid(self) -> Uuid {
         self.0
     }
@@ -33,7 +33,7 @@ impl fmt::Display for Token {
 impl FromStr for Token {
     type Err = String;
 
-    /// Only the spelling that [`fmt::Display`] writes: the servers compare bytes.
+    /// Reads only the spelling that [`fmt::Display`] writes: the servers compare bytes.
     fn from_str(text: &str) -> Result<Self, String> {
         let token = Uuid::try_parse(text).map(Self).map_err(|_| "not a token of rlock".to_owned())?;
         if token.to_string() == text { Ok(token) } else { Err("not a token of rlock".to_owned()) }

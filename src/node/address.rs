@@ -75,7 +75,7 @@ pub enum Endpoint {
 /// Other parts of an address begin with these, or other addresses: encoded in a host they would once be read as such.
 const IN_NO_HOST: &str = "/?#@%,\\[]<>^|";
 
-/// What an address may look like, for error messages.
+/// The forms of an address, for error messages.
 const FORMS: &str =
     "redis://[user:password@]host[:port][/db], rediss://…, redis+unix:///path[?db=N], local or local:/dir";
 

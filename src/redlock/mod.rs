@@ -1,4 +1,4 @@
-//! What several nodes mean together: one attempt to take the lock ([`attempt`]), listening for the turn ([`wakeups`]),
+//! Several nodes together: one attempt to take the lock ([`attempt`]), listening for the turn ([`wakeups`]),
 //! keeping the lock ([`holding`]), and looking at it from outside ([`observe`], [`outside`]).
 //!
 //! The decisions are `lock`'s. Here requests go out, replies come in, and the clock is read.

@@ -17,7 +17,7 @@ const ROOM: usize = 4 << 20;
 /// Bytes that a name takes besides its own, which are kept twice.
 const NAME: usize = 120;
 
-/// What was found.
+/// The result of a scan.
 pub struct ScanResult {
     /// The locks, by the names under which they are stored.
     pub keys: Vec<Key>,

@@ -1,4 +1,4 @@
-//! The book of one attempt's votes: every node's answer, and what the answers come to so far (docs/design.md §6).
+//! The book of one attempt's votes: every node's answer, and their outcome so far (docs/design.md §6).
 //!
 //! A fence stands once a majority of the nodes that granted *this* attempt know it. A later holder needs a grant of one of
 //! them, given after that node's lease of ours was over, and a node's grants only go up.
@@ -95,7 +95,7 @@ enum VoteState {
     Missing,
 }
 
-/// What the votes come to.
+/// The outcome of the votes so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// Both outcomes are possible.
@@ -138,8 +138,8 @@ impl Ballot {
     }
 
     /// A grant that comes after the confirm round began is no part of it. With a counter above the confirmed fence it is no
-    /// part of the lease either, until the holder has asked that node again: another client may have had a majority with it
-    /// in between ([`Lease::admit`]).
+    /// part of the lease either, until the holder has asked that node again. In between another client may have had a majority
+    /// with it ([`Lease::admit`]).
     fn grant(&mut self, node: usize, asked: Instant, until: Instant, fence: Fence) {
         if self.confirming.is_none_or(|confirming| fence <= confirming) {
             self.lease.extend(node, asked, until);

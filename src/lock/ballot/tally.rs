@@ -1,4 +1,4 @@
-//! What the votes mean for the caller: won, busy, split, unreachable, refused.
+//! The outcome of the votes for the caller: won, busy, split, unreachable, refused.
 
 use super::{Ballot, Discount, NodeReply, Verdict};
 use crate::lock::blocker::Blocker;

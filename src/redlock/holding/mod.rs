@@ -73,7 +73,7 @@ enum Stage {
     Over,
 }
 
-/// What the lease has become.
+/// A change of the lease.
 #[derive(Debug)]
 pub enum Change {
     /// It lasts until then: longer than before, or less long, since a node has forgotten it.
