@@ -20,7 +20,7 @@ use crate::lock::fault::{Fault, Faults};
 use crate::lock::fence;
 use crate::lock::instant::Instant;
 use crate::lock::occupant::Occupant;
-use crate::lock::queue::{self, Ticket, Waiter};
+use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
 use crate::node::Claim;
@@ -580,10 +580,10 @@ impl Blocked {
 
     fn pause(&self, rank: Option<u32>, heard: bool, splits: u32, away: &Absence, lock: &LockSettings) -> Duration {
         match self {
-            Self::Busy(blocker) => queue::recheck_in(blocker, rank, heard, fastrand::f64()),
+            Self::Busy(blocker) => backoff::recheck(blocker, rank, heard, fastrand::f64()),
             Self::Split(..) if splits > 0 => backoff::split(splits, fastrand::f64()),
             Self::Split(..) | Self::Unreachable(..) | Self::TooLate => {
-                away.pause(lock.schedule.retry(), fastrand::f64()) + queue::later(rank)
+                away.pause(lock.schedule.retry(), fastrand::f64()) + backoff::by_rank(rank)
             }
         }
     }

@@ -1,30 +1,81 @@
-//! Pauses: random, so that those who collided do not collide again in step.
+//! Pauses before another try. They are random, so that clients which collided do not collide again in step.
+//!
+//! Each `random` is in [0, 1).
 
 use std::time::Duration;
 
-/// A pause before a failed exchange is tried again: half to the whole of `range`. `random` is in [0, 1).
-pub fn retry(range: Duration, random: f64) -> Duration {
-    range.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
-}
-
-/// `pause`, doubled for each of `failures` in a row, up to `most`.
-pub fn doubled(pause: Duration, failures: u32, most: Duration) -> Duration {
-    pause.saturating_mul(1 << failures.min(16)).min(most)
-}
+use super::blocker::Blocker;
 
 /// Longest pause of a waiter while no majority of the nodes votes: how late it notices that they are back.
 const AWAY: Duration = Duration::from_secs(2);
 
-/// Attempts in a row to which no majority of the nodes gave a vote.
-#[derive(Default, Debug)]
+/// Longest pause of the first waiter, whatever it was told. A wake-up may be lost with its node, or go to a stopped host.
+const BACKSTOP: Duration = Duration::from_secs(10);
+
+/// Longest pause of any waiter.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Added to a pause for each waiter ahead, so that earlier waiters look first.
+const PER_RANK: Duration = Duration::from_millis(200);
+
+/// Returns the pause before a failed exchange is tried again: half to the whole of `range`.
+pub fn retry(range: Duration, random: f64) -> Duration {
+    range.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
+}
+
+/// Returns `pause`, doubled for each of `failures` in a row, up to `most`.
+pub fn doubled(pause: Duration, failures: u32, most: Duration) -> Duration {
+    pause.saturating_mul(1 << failures.min(16)).min(most)
+}
+
+/// Returns the pause after votes were split: up to a tenth of a second, twice that after each further split.
+///
+/// It is random over its whole range, or waiters that tied would tie again (Raft's election timeouts, Ongaro and Ousterhout
+/// 2014, section 5.2).
+pub fn split(splits: u32, random: f64) -> Duration {
+    Duration::from_millis(5) + doubled(Duration::from_millis(40), splits, Duration::from_millis(320)).mul_f64(random)
+}
+
+/// Returns the pause between two looks at a held lock: 100 to 250 ms, but not past the end of the holder's TTL.
+pub fn poll(holder_ttl: Option<Duration>, random: f64) -> Duration {
+    let pause = Duration::from_millis(100) + Duration::from_millis(150).mul_f64(random.clamp(0.0, 1.0));
+    holder_ttl.map_or(pause, |ttl| pause.min(over(ttl)))
+}
+
+/// Returns the pause of a waiter of rank `rank` while `blocker` has the lock or its turn and no node wakes it. `subscribed`: a majority of
+/// the nodes will wake it when the lock is free.
+pub fn recheck(blocker: &Blocker, rank: Option<u32>, subscribed: bool, random: f64) -> Duration {
+    let Some(rank) = rank.filter(|_| subscribed) else { return poll(blocker.left(), random) };
+    if rank == 0 && blocker.is_foreign() {
+        // A foreign client knows no queue and wakes no waiter.
+        return poll(blocker.left(), random);
+    }
+    // The further behind, the seldomer: 500 waiters look some 15 times a second in all.
+    let backstop = BACKSTOP.max(PER_RANK.saturating_mul(rank)).min(LONGEST);
+    let ends = blocker.left().map_or(LONGEST, over);
+    ends.saturating_add(by_rank(Some(rank))).min(backstop)
+}
+
+/// Returns the additional pause of a waiter of rank `rank`, compared with the first.
+pub fn by_rank(rank: Option<u32>) -> Duration {
+    PER_RANK.saturating_mul(rank.unwrap_or(0)).min(LONGEST)
+}
+
+/// Returns when a key with the TTL `ttl` is certainly gone: the server told whole milliseconds, rounded down.
+fn over(ttl: Duration) -> Duration {
+    ttl.saturating_add(Duration::from_millis(1))
+}
+
+/// Number of attempts in a row to which no majority of the nodes gave a vote.
+#[derive(Clone, Default, Debug)]
 pub struct Absence {
     attempts: u32,
-    /// Number of nodes that gave one in the last.
+    /// Number of nodes that voted in the last attempt.
     voted: usize,
 }
 
 impl Absence {
-    /// An attempt is over in which `voted` nodes gave a vote; `needed` make a majority. One more than before is a node that
+    /// Counts an attempt in which `voted` nodes gave a vote; `needed` make a majority. One more than before is a node that
     /// came back: others may follow.
     pub fn note(&mut self, voted: usize, needed: usize) {
         let is_back = voted >= needed || voted > self.voted;
@@ -32,33 +83,26 @@ impl Absence {
         self.voted = voted;
     }
 
-    /// The pause before the next attempt: as after any failed exchange, and twice as long after each further one. `random` is
-    /// in [0, 1).
+    /// Returns the pause before the next attempt: as after any failed exchange, and twice as long after each further one.
     pub fn pause(&self, range: Duration, random: f64) -> Duration {
         retry(doubled(range, self.attempts.saturating_sub(1), AWAY.max(range)), random)
     }
 }
 
-/// A pause after votes were split: up to a tenth of a second, twice that after each further split. Random over its whole
-/// range, or those who tied would tie again (Raft's election timeouts, Ongaro and Ousterhout 2014, section 5.2).
-pub fn split(splits: u32, random: f64) -> Duration {
-    Duration::from_millis(5) + doubled(Duration::from_millis(40), splits, Duration::from_millis(320)).mul_f64(random)
-}
-
-/// How long to look away from a lock that is held: 100 to 250 ms, but not past the end of the holder's TTL.
-pub fn poll(holder_ttl: Option<Duration>, random: f64) -> Duration {
-    let pause = Duration::from_millis(100) + Duration::from_millis(150).mul_f64(random.clamp(0.0, 1.0));
-    // One millisecond more than the TTL that the server told: it counts in whole ones, rounded down.
-    holder_ttl.map_or(pause, |ttl| pause.min(ttl + Duration::from_millis(1)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock::details::Details;
+    use crate::lock::occupant::{Occupant, OccupantKind};
+    use crate::lock::token::Token;
+
+    const fn seconds(number: u64) -> Duration {
+        Duration::from_secs(number)
+    }
 
     #[test]
     fn pauses_double_up_to_their_limit() {
-        let (pause, most) = (Duration::from_millis(100), Duration::from_secs(10));
+        let (pause, most) = (Duration::from_millis(100), seconds(10));
         assert_eq!(doubled(pause, 0, most), pause);
         assert_eq!(doubled(pause, 3, most), Duration::from_millis(800));
         assert_eq!(doubled(pause, u32::MAX, most), most);
@@ -77,7 +121,7 @@ mod tests {
         .take(7)
         .collect();
         assert_eq!(pauses, [100, 200, 400, 800, 1600, 2000, 2000]);
-        assert_eq!(absence.pause(range, 0.0), Duration::from_secs(1));
+        assert_eq!(absence.pause(range, 0.0), seconds(1));
         absence.note(1, 2);
         assert_eq!(longest(&absence), range, "one is back");
         absence.note(1, 2);
@@ -95,6 +139,29 @@ mod tests {
     fn a_waiter_looks_when_the_ttl_is_up_and_every_quarter_second_at_most() {
         assert_eq!(poll(Some(Duration::from_millis(30)), 0.9), Duration::from_millis(31));
         assert_eq!(poll(None, 0.0), Duration::from_millis(100));
-        assert_eq!(poll(Some(Duration::from_secs(9)), 1.0), Duration::from_millis(250));
+        assert_eq!(poll(Some(seconds(9)), 1.0), Duration::from_millis(250));
+    }
+
+    #[test]
+    fn no_waiter_polls_behind_a_holder_that_will_wake_it() {
+        let holder = |ttl| {
+            let who = OccupantKind::Holder(Token::fresh(), Details::default());
+            Blocker::Occupant(Occupant { who, ttl: Some(ttl) })
+        };
+        assert_eq!(recheck(&holder(seconds(7)), Some(0), true, 0.5), Duration::from_millis(7001));
+        assert_eq!(recheck(&holder(seconds(7)), Some(3), true, 0.5), Duration::from_millis(7601));
+        assert_eq!(recheck(&holder(seconds(300)), Some(3), true, 0.5), seconds(10));
+        assert_eq!(recheck(&holder(seconds(300)), Some(100), true, 0.5), seconds(20));
+        let holder = holder(seconds(300));
+        assert_eq!(recheck(&holder, Some(900), true, 0.5), seconds(60));
+        assert!(recheck(&holder, Some(0), false, 0.5) <= Duration::from_millis(250));
+        assert!(recheck(&holder, None, true, 0.5) <= Duration::from_millis(250));
+    }
+
+    #[test]
+    fn only_the_first_waiter_polls_behind_a_foreign_holder() {
+        let foreign = Blocker::Occupant(Occupant { who: OccupantKind::Foreign("x".to_owned()), ttl: None });
+        assert!(recheck(&foreign, Some(0), true, 0.99) <= Duration::from_millis(250));
+        assert_eq!(recheck(&foreign, Some(1), true, 0.5), seconds(10));
     }
 }

@@ -1,39 +1,27 @@
-//! Those who wait: who they are, in which order they go, and when they look for themselves.
+//! The queue of one lock: its waiters, their order, and the words that nodes send them.
 //!
-//! The queue is kept on the nodes, each on its own. A waiter has one ticket for all of them, so that independent nodes
-//! agree on who is next and votes are not split.
+//! Each node keeps its own queue. A waiter has one ticket for all of them, so that independent nodes agree on who is next
+//! and votes are not split.
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use uuid::Uuid;
-
-use super::blocker::Blocker;
-
-/// How long the first stays without looking, whatever it was told: what was told may be lost with a node, or to hosts that
-/// have stopped.
-const BACKSTOP: Duration = Duration::from_secs(10);
-
-/// And nobody longer than this.
-const LONGEST_LOOK: Duration = Duration::from_secs(60);
-
-/// So much later looks each who is one further behind: the first has gone by then.
-const BY_RANK: Duration = Duration::from_millis(200);
 
 /// `--order`.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum, Debug)]
 pub enum Order {
-    /// Who has waited longest.
+    /// The waiter that has waited longest.
     Oldest,
-    /// Who came last.
+    /// The waiter that came last.
     Newest,
-    /// Whoever: at random among those who wait.
+    /// A random waiter.
     Any,
 }
 
 impl Order {
-    /// The ticket of one who came at `entered`, unix time in µs. The smallest goes first, of equal ones the smaller id.
+    /// Returns the ticket number of a waiter that came at `entered`, unix time in µs. The smallest number goes first; of equal
+    /// ones, the smaller id.
     pub fn ticket(self, entered: u64) -> i64 {
         let entered = i64::try_from(entered).unwrap_or(i64::MAX);
         match self {
@@ -44,27 +32,27 @@ impl Order {
     }
 }
 
-/// One who waits, as others see it.
+/// A waiter, as other clients see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Waiter {
-    /// Its own number, which names its channel.
+    /// Its id, which names its channel.
     pub id: Uuid,
     /// Host name.
     pub host: String,
-    /// rlock's process id on that host.
+    /// Process id of rlock on that host.
     pub pid: u32,
-    /// Since when, unix time in ms.
+    /// Begin of the wait, unix time in ms.
     pub since: u64,
 }
 
 impl Waiter {
-    /// The channel on which it is told.
+    /// Returns the channel on which it is woken.
     pub fn channel(&self) -> String {
         format!("rlock:wake:{}", self.id)
     }
 }
 
-/// `ID HOST PID SINCE`, as it stands in the queue.
+/// `ID HOST PID SINCE`: the queue's member.
 impl fmt::Display for Waiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host: String =
@@ -90,16 +78,16 @@ impl FromStr for Waiter {
 /// A waiter and its place in the order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ticket {
-    /// Who.
+    /// The waiter.
     pub waiter: Waiter,
-    /// [`Order::ticket`].
+    /// Its number, see [`Order::ticket`].
     pub number: i64,
 }
 
-/// What a node told of a waiter's place.
+/// A waiter's place in the queue of one node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueuePosition {
-    /// So many are before it; `None` if it is not in the queue.
+    /// Number of waiters ahead; `None` if it is not in the queue.
     pub rank: Option<u32>,
     /// The node's unix time in µs.
     pub now: u64,
@@ -107,64 +95,27 @@ pub struct QueuePosition {
     pub refused: Option<String>,
 }
 
-/// How long a waiter of rank `rank` may stay without looking, if `blocker` has the lock and nobody tells it anything.
-/// `heard`: it will be told when the lock is free. `random` is in [0, 1).
-pub fn recheck_in(blocker: &Blocker, rank: Option<u32>, heard: bool, random: f64) -> Duration {
-    let Some(rank) = rank.filter(|_| heard) else { return super::backoff::poll(blocker.left(), random) };
-    if rank == 0 && blocker.is_foreign() {
-        // It knows no queue and tells nobody.
-        return super::backoff::poll(blocker.left(), random);
-    }
-    // The further behind, the seldomer: 500 who wait look some 15 times a second in all.
-    let backstop = BACKSTOP.max(BY_RANK.saturating_mul(rank)).min(LONGEST_LOOK);
-    let ends = blocker.left().map_or(LONGEST_LOOK, |ttl| ttl + Duration::from_millis(1));
-    ends.saturating_add(BY_RANK.saturating_mul(rank)).min(backstop)
-}
-
-/// How much longer than the first a waiter of rank `rank` may stay away from nodes that grant nobody anything.
-pub fn later(rank: Option<u32>) -> Duration {
-    BY_RANK.saturating_mul(rank.unwrap_or(0)).min(LONGEST_LOOK)
+/// A word that a node sends to a waiter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wake {
+    /// The lock is free, and it is this waiter's turn.
+    YourTurn,
+    /// The lock is free, and it is the turn of another waiter, which should take it within a second.
+    StandBy,
+    /// The lock is free, and it is no particular waiter's turn.
+    Recheck,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::details::Details;
-    use crate::lock::occupant::{Occupant, OccupantKind};
-    use crate::lock::token::Token;
     use proptest::prelude::*;
 
-    fn seconds(number: u64) -> Duration {
-        Duration::from_secs(number)
-    }
-
     #[test]
-    fn who_came_first_goes_first_unless_the_newest_does() {
+    fn the_first_waiter_goes_first_unless_the_order_is_newest() {
         assert!(Order::Oldest.ticket(1) < Order::Oldest.ticket(2));
         assert!(Order::Newest.ticket(2) < Order::Newest.ticket(1));
         assert_eq!(Order::Any.ticket(2), Order::Any.ticket(1));
-    }
-
-    #[test]
-    fn nobody_polls_behind_a_holder_that_will_tell() {
-        let holder = |ttl| {
-            let who = OccupantKind::Holder(Token::fresh(), Details::default());
-            Blocker::Occupant(Occupant { who, ttl: Some(ttl) })
-        };
-        assert!(recheck_in(&holder(seconds(7)), Some(0), true, 0.5) > seconds(7));
-        assert_eq!(recheck_in(&holder(seconds(7)), Some(3), true, 0.5), Duration::from_millis(7601));
-        assert_eq!(recheck_in(&holder(seconds(300)), Some(3), true, 0.5), seconds(10));
-        assert_eq!(recheck_in(&holder(seconds(300)), Some(100), true, 0.5), seconds(20));
-        let holder = holder(seconds(300));
-        assert_eq!(recheck_in(&holder, Some(900), true, 0.5), seconds(60));
-        assert!(recheck_in(&holder, Some(0), false, 0.5) <= Duration::from_millis(250));
-    }
-
-    #[test]
-    fn only_the_first_polls_behind_a_foreign_holder() {
-        let foreign = Blocker::Occupant(Occupant { who: OccupantKind::Foreign("x".to_owned()), ttl: None });
-        assert!(recheck_in(&foreign, Some(0), true, 0.99) <= Duration::from_millis(250));
-        assert_eq!(recheck_in(&foreign, Some(1), true, 0.5), seconds(10));
     }
 
     proptest! {

@@ -33,14 +33,3 @@ pub enum ReleaseReply {
     /// No answer that counts; the key expires by itself.
     Failed(Fault),
 }
-
-/// A word to a waiter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wake {
-    /// The lock is free, and it is its turn.
-    YourTurn,
-    /// The lock is free, and it is another waiter's turn, which should have taken it within a second.
-    StandBy,
-    /// The lock is free, and any waiter may take it.
-    Recheck,
-}

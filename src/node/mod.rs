@@ -18,8 +18,9 @@ use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
 use crate::lock::observation::Observation;
 use crate::lock::queue::Waiter;
+pub use crate::lock::queue::Wake;
 pub use crate::lock::vote::{Answer, ServerInfo, Vote};
-pub use answer::{Counter, ReleaseReply, Renewal, Wake};
+pub use answer::{Counter, ReleaseReply, Renewal};
 pub use request::{Claim, ForceUnlock, Heal, QueueAction, Release, Renew};
 
 /// A reply that may come.
