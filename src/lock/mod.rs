@@ -23,3 +23,4 @@ pub mod restart;
 pub mod schedule;
 pub mod token;
 pub mod vote;
+pub mod waiting;

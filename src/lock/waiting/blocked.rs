@@ -1,0 +1,93 @@
+//! The result of an attempt, as far as the wait needs it.
+
+use std::time::Duration;
+
+use crate::lock::blocker::Blocker;
+use crate::lock::fault::{Fault, Faults};
+use crate::lock::fence::Fence;
+use crate::lock::occupant::Occupant;
+use crate::lock::quorum::Quorum;
+
+/// The outcome of an attempt.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Tally {
+    /// The lock is ours, and long enough to be of use.
+    Won(Fence),
+    /// Another party has it, or its turn.
+    Busy(Box<Blocker>),
+    /// No party has it: votes were split among several clients, or one client is at too few nodes.
+    Split(Box<Blocker>, Faults),
+    /// Too few nodes gave a vote. `answered`: a majority is there, though it does not count yet.
+    Unreachable { faults: Faults, answered: bool },
+    /// A majority granted, too late for the lease to be of use.
+    TooLate,
+    /// This node makes the set of nodes unable to hold the lock as configured.
+    Unfit(String, Fault),
+    /// The nodes that refuse us leave no majority.
+    Refused(Faults),
+}
+
+/// An attempt that is over.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Tried {
+    pub tally: Tally,
+    /// Whether it was not cut short.
+    pub is_complete: bool,
+    /// Whether a majority named the party that has the lock.
+    pub by_majority: bool,
+    /// Number of nodes that gave a vote, for us or not.
+    pub voted: usize,
+    /// Whether a node has granted, and so no other client got it.
+    pub has_taken_any: bool,
+    /// Unix time in µs that the nodes told, for the ticket.
+    pub entered: Option<u64>,
+    /// Number of waiters ahead.
+    pub rank: Option<u32>,
+    /// The longest lease known: our own, or that of a holder met.
+    pub longest_ttl: Duration,
+    /// The nodes that refuse us.
+    pub refusals: Faults,
+    /// A node that denies INFO and is used all the same, and why.
+    pub no_uptime: Option<(String, String)>,
+    /// A node that denies the queue's commands, and why.
+    pub no_queue: Option<(String, String)>,
+    /// A node that denies the subscription to wake-ups.
+    pub no_wakeups: Option<String>,
+}
+
+/// What keeps a waiter from the lock.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Blocked {
+    /// This party has it, or its turn.
+    Busy(Box<Blocker>),
+    /// No client has a majority; this party has the most votes. The faults are those of the nodes without a vote.
+    Split(Box<Blocker>, Faults),
+    /// Too few of the nodes gave a vote.
+    Unreachable(Faults, Quorum),
+    /// A majority granted, too late for the lease to be of use.
+    TooLate,
+}
+
+impl Blocked {
+    /// Blocked by `occupant`.
+    pub(super) fn by(occupant: Occupant) -> Self {
+        Self::Busy(Box::new(Blocker::Occupant(occupant)))
+    }
+
+    /// Whether no majority gave a vote that is of use.
+    pub(super) fn is_absence(&self) -> bool {
+        matches!(self, Self::Unreachable(..) | Self::TooLate)
+    }
+
+    /// Whether the key is free, and it is another waiter's turn.
+    pub(super) fn is_reserved(&self) -> bool {
+        matches!(self, Self::Busy(blocker) if matches!(**blocker, Blocker::Reserved(_)))
+    }
+}
+
+impl Tally {
+    /// Whether it ends the wait.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self, Self::Won(_) | Self::Unfit(..) | Self::Refused(_))
+    }
+}

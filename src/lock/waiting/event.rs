@@ -1,0 +1,106 @@
+//! What a wait is told, and what it asks for.
+
+use std::time::Duration;
+
+use super::{Blocked, Notice, Tried};
+use crate::lock::fault::{Fault, Faults};
+use crate::lock::fence::Fence;
+use crate::lock::occupant::Occupant;
+use crate::lock::outer::OuterLocks;
+use crate::lock::queue::{Order, Ticket, Waiter, Wake};
+use crate::lock::quorum::Quorum;
+use crate::lock::restart::RestartGuard;
+use crate::lock::schedule::Schedule;
+use crate::lock::token::Token;
+
+/// What the user chose, and what the environment says.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The majority that is needed.
+    pub quorum: Quorum,
+    /// `--wait`; `None`: no limit, zero: `--no-wait`.
+    pub wait: Option<Duration>,
+    /// `--order`.
+    pub order: Order,
+    /// The lease's schedule.
+    pub schedule: Schedule,
+    /// `--restart-guard`.
+    pub restart_guard: RestartGuard,
+    /// The locks that outer rlocks hold. To wait for one of them would be to wait for oneself.
+    pub outer: OuterLocks,
+    /// Whether a command is to run under the lock (`run`), not `acquire`.
+    pub for_command: bool,
+}
+
+/// What has happened.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Event {
+    /// [`Waiting::wake_at`] has come, or may have.
+    Tick,
+    /// A node sent this word.
+    Woken(usize, Wake),
+    /// The connection to a node that would have woken this waiter is broken.
+    Disconnected,
+    /// The attempt is over, or was counted early on [`Action::CountNow`].
+    Tried(Box<Tried>),
+    /// The attempt is undone. `subscribed`: number of nodes that will wake this waiter.
+    Undone { subscribed: usize },
+    /// The outer rlock that was asked does not let us run under its lock.
+    NotJoined(Unjoined),
+    /// A signal ends the wait.
+    Interrupted,
+}
+
+/// Why an outer rlock was not joined.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unjoined {
+    /// It does not answer.
+    Silent,
+    /// It cannot be reached, or is releasing the lock.
+    Refused,
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Action {
+    /// Start an attempt with this place in the queue. `min_uptime`: uptime that each node must have; `None`: do not ask.
+    Try { ticket: Option<Ticket>, min_uptime: Option<Duration> },
+    /// Count the votes that the attempt has by now, and report [`Event::Tried`].
+    CountNow,
+    /// Undo the attempt, and report [`Event::Undone`].
+    Undo(Place),
+    /// Leave the queue of every node.
+    Leave(Waiter),
+    /// Ask the outer rlock of this token, which holds the lock, to let us run under it.
+    Join(Token, Box<Occupant>),
+    /// Report this.
+    Say(Notice),
+    /// Take the lock that the attempt has won. The wait is over.
+    Hold(Fence),
+    /// The wait is over, without the lock.
+    GiveUp(Reason),
+}
+
+/// What becomes of the place in the queue when an attempt is undone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// It is kept.
+    Kept,
+    /// It is given up.
+    Left,
+}
+
+/// Why a wait ends without the lock.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Reason {
+    /// The patience is over.
+    Blocked(Blocked),
+    /// The nodes that refuse us leave no majority.
+    Refused(Faults),
+    /// This node makes the set of nodes unable to hold the lock.
+    Unfit(String, Fault),
+    /// The outer rlock that holds the lock cannot be reached.
+    OuterUnreachable(Box<Occupant>),
+    /// A signal.
+    Interrupted,
+}

@@ -1,0 +1,389 @@
+//! The rules of waiting: [`Waiting::on`] takes an event, returns the actions to take, and names the time of the next look.
+//!
+//! 1. An attempt asks all nodes. If it fails, it is undone: the nodes that granted are sent a release.
+//! 2. The first attempt that fails tells the time, which becomes the ticket. The next attempt enters the queue with it.
+//! 3. A pause follows. It ends when a node wakes the waiter, when a connection breaks, or after a time that depends on the
+//!    blocker and on the place in the queue.
+//! 4. The wait ends with the lock, with the user's patience, or with an error that no time would mend. Except with the lock,
+//!    nothing of it is left on the nodes.
+//!
+//! No clock, no node and no randomness is used here: the driver (`redlock::wait`) passes them in.
+
+mod blocked;
+mod event;
+mod notices;
+mod wakeups;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+pub use blocked::{Blocked, Tally, Tried};
+pub use event::{Action, Event, Options, Place, Reason, Unjoined};
+pub use notices::Notice;
+
+use super::backoff::{self, Absence};
+use super::instant::Instant;
+use super::occupant::Occupant;
+use super::queue::{Ticket, Waiter};
+use super::token::Token;
+use notices::Notices;
+use wakeups::Wakeups;
+
+/// How long nodes that have never answered are tried.
+const UNREACHABLE: Duration = Duration::from_secs(10);
+
+/// A last look, this long before the patience ends: a key that was deleted by hand woke no waiter.
+const LAST_LOOK: Duration = Duration::from_millis(50);
+
+/// Ties in a row after which the waiter gives its place up: its own ticket may be what splits the votes.
+const TIES: u32 = 3;
+
+/// False wake-ups in a row that are followed at once. A few are normal: a release reaches the nodes one after another.
+const FALSE_WAKE_LIMIT: u32 = 5;
+
+/// Pause after one more false wake-up, doubled for each further one, so that a faulty node cannot make the waiter spin.
+const FALSE_WAKE_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long an outer rlock that cannot be reached may hold the lock. One that is releasing it cannot be reached either.
+const OUTER_REFUSALS: Duration = Duration::from_secs(2);
+
+#[derive(Clone, PartialEq, Debug)]
+enum Phase {
+    /// Between two attempts.
+    Paused,
+    /// An attempt is under way.
+    Trying,
+    /// An attempt is being undone.
+    Undoing(Next),
+    /// The outer rlock is being asked.
+    Joining(Token, Box<Occupant>),
+    Over,
+}
+
+/// What follows when the attempt is undone.
+#[derive(Clone, PartialEq, Debug)]
+enum Next {
+    Enter(Ticket),
+    Pause,
+    Join(Token, Box<Occupant>),
+}
+
+/// A wait that is under way.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    options: Options,
+    waiter: Waiter,
+    begin: Instant,
+    /// End of `--wait`.
+    gives_up: Instant,
+    /// An attempt with `--no-wait` may take a whole node timeout, so that it works over a slow line too.
+    at_least: Instant,
+    phase: Phase,
+    /// The place in the queue.
+    ticket: Option<Ticket>,
+    rank: Option<u32>,
+    /// Whether this waiter checks that the first in the queue takes its turn.
+    stands_by: bool,
+    /// Whether a majority has answered once.
+    answered: bool,
+    /// The result of the last attempt.
+    blocked: Option<Blocked>,
+    /// Attempts in a row that failed because votes were split.
+    splits: u32,
+    /// How many of them kept a node from the other clients.
+    ties: u32,
+    /// Times in a row that a node offered the lock in vain.
+    false_wakes: u32,
+    absence: Absence,
+    /// The longest lease known: our own, or that of a holder met.
+    longest_ttl: Duration,
+    wakeups: Wakeups,
+    notices: Notices,
+    /// The outer rlock that could not be reached, and since when.
+    outer_refused: Option<(Token, Instant)>,
+}
+
+impl Waiting {
+    /// A wait that begins `now`. `waiter`: this client's entry for the queue.
+    pub fn new(options: Options, waiter: Waiter, now: Instant) -> Self {
+        let no_wait = options.wait == Some(Duration::ZERO);
+        Self {
+            waiter,
+            begin: now,
+            gives_up: options.wait.map_or(Instant::NEVER, |wait| now + wait),
+            at_least: if no_wait { now + options.schedule.node_timeout() } else { now },
+            phase: Phase::Paused,
+            ticket: None,
+            rank: None,
+            stands_by: false,
+            answered: false,
+            blocked: None,
+            splits: 0,
+            ties: 0,
+            false_wakes: 0,
+            absence: Absence::default(),
+            longest_ttl: options.schedule.ttl(),
+            wakeups: Wakeups::until(options.quorum, now),
+            notices: Notices::default(),
+            outer_refused: None,
+            options,
+        }
+    }
+
+    /// Returns when to send [`Event::Tick`].
+    pub fn wake_at(&self) -> Instant {
+        match self.phase {
+            Phase::Paused => self.wakeups.due(),
+            Phase::Trying => self.gives_up.max(self.at_least),
+            Phase::Undoing(_) | Phase::Joining(..) | Phase::Over => Instant::NEVER,
+        }
+    }
+
+    /// Returns the time since the wait began.
+    pub fn waited(&self, now: Instant) -> Duration {
+        now.since(self.begin)
+    }
+
+    /// Returns what blocks the wait and the number of waiters ahead, while it is between two attempts.
+    pub fn pausing(&self) -> Option<(&Blocked, Option<u32>)> {
+        if self.phase == Phase::Paused { Some((self.blocked.as_ref()?, self.rank)) } else { None }
+    }
+
+    /// Returns the nodes whose refusal has been reported.
+    pub fn refused(&self) -> &[usize] {
+        self.notices.refused()
+    }
+
+    /// Returns what to do after `event`. `random` is in [0, 1).
+    pub fn on(&mut self, event: Event, now: Instant, random: f64) -> Vec<Action> {
+        match (event, &self.phase) {
+            (_, Phase::Over) => vec![],
+            (Event::Interrupted, _) => self.give_up(Reason::Interrupted),
+            (Event::Woken(node, wake), _) => {
+                self.wakeups.woken(node, wake, now, self.false_wake_pause());
+                vec![]
+            }
+            (Event::Disconnected, Phase::Paused) => {
+                self.wakeups.sooner(now + self.retry().mul_f64(random));
+                vec![]
+            }
+            (Event::Tick, Phase::Paused) if now >= self.wakeups.due() => self.pause_is_over(now),
+            (Event::Tick, Phase::Trying) if now >= self.wake_at() => vec![Action::CountNow],
+            (Event::Tried(tried), Phase::Trying) => self.tried(&tried, now),
+            (Event::Undone { subscribed }, Phase::Undoing(next)) => match next.clone() {
+                Next::Enter(ticket) => {
+                    self.ticket = Some(ticket);
+                    vec![self.start()]
+                }
+                Next::Join(token, occupant) => {
+                    self.phase = Phase::Joining(token, occupant.clone());
+                    vec![Action::Join(token, occupant)]
+                }
+                Next::Pause => {
+                    let pause = self.pause(subscribed, random);
+                    self.stand(pause, now);
+                    vec![]
+                }
+            },
+            (Event::NotJoined(why), Phase::Joining(token, occupant)) => {
+                self.not_joined(*token, occupant.clone(), why, now, random)
+            }
+            _ => vec![],
+        }
+    }
+
+    fn start(&mut self) -> Action {
+        self.stands_by |= self.wakeups.is_standby();
+        self.wakeups = Wakeups::until(self.options.quorum, Instant::NEVER);
+        self.phase = Phase::Trying;
+        let nodes = self.options.quorum.total();
+        let span = self.options.restart_guard.span(nodes, self.longest_ttl);
+        // A single node is not compared with others, so without a guard it is not asked what it is.
+        let min_uptime = (nodes > 1 || !span.is_zero()).then_some(span);
+        Action::Try { ticket: self.ticket.clone(), min_uptime }
+    }
+
+    fn tried(&mut self, tried: &Tried, now: Instant) -> Vec<Action> {
+        let mut actions: Vec<Action> = self.notices.of_attempt(tried).into_iter().map(Action::Say).collect();
+        let blocked = match &tried.tally {
+            Tally::Won(fence) => {
+                self.phase = Phase::Over;
+                actions.push(Action::Hold(*fence));
+                return actions;
+            }
+            Tally::Refused(faults) => {
+                actions.extend(self.give_up(Reason::Refused(faults.clone())));
+                return actions;
+            }
+            Tally::Unfit(node, fault) => {
+                actions.extend(self.give_up(Reason::Unfit(node.clone(), fault.clone())));
+                return actions;
+            }
+            Tally::Busy(blocker) => {
+                if let Some(occupant) = blocker.occupant().filter(|_| tried.by_majority)
+                    && let Some(token) = self.outer(occupant)
+                {
+                    actions.push(self.undo(Place::Left, Next::Join(token, Box::new(occupant.clone()))));
+                    return actions;
+                }
+                Blocked::Busy(blocker.clone())
+            }
+            Tally::Split(blocker, faults) => Blocked::Split(blocker.clone(), faults.clone()),
+            Tally::TooLate => Blocked::TooLate,
+            Tally::Unreachable { faults, .. } => Blocked::Unreachable(faults.clone(), self.options.quorum),
+        };
+        self.outer_refused = None;
+        self.remember(tried, &blocked);
+        // An attempt that was cut short says less than the one before it.
+        if tried.is_complete || self.blocked.is_none() {
+            self.blocked = Some(blocked);
+        }
+        actions.extend(self.after_failure(tried.entered, now));
+        actions
+    }
+
+    fn after_failure(&mut self, entered: Option<u64>, now: Instant) -> Vec<Action> {
+        let Some(blocked) = self.blocked.clone() else { return vec![] };
+        if now >= self.patience() {
+            return self.give_up(Reason::Blocked(blocked));
+        }
+        if let Some(ticket) = self.new_ticket(entered) {
+            return vec![self.undo(Place::Kept, Next::Enter(ticket))];
+        }
+        let had_majority = self.answered && self.gives_up > self.begin;
+        let said = self.notices.of_wait(&blocked, self.splits, self.rank, had_majority);
+        let mut actions: Vec<Action> = said.into_iter().map(Action::Say).collect();
+        let place = if self.ties >= TIES { Place::Left } else { Place::Kept };
+        if place == Place::Left {
+            (self.splits, self.ties) = (0, 0);
+        }
+        actions.push(self.undo(place, Next::Pause));
+        actions
+    }
+
+    fn undo(&mut self, place: Place, next: Next) -> Action {
+        if place == Place::Left {
+            self.ticket = None;
+        }
+        self.phase = Phase::Undoing(next);
+        Action::Undo(place)
+    }
+
+    fn remember(&mut self, tried: &Tried, blocked: &Blocked) {
+        let quorum = self.options.quorum;
+        let voted = if blocked.is_absence() { tried.voted } else { quorum.needed() };
+        self.absence.note(voted, quorum.needed());
+        // With too few nodes for a majority it is no tie: reordering the queue would not help.
+        let tied = matches!(blocked, Blocked::Split(_, faults) if faults.len() <= quorum.tolerated());
+        let taken = u32::from(tried.has_taken_any);
+        (self.splits, self.ties) = if tied { (self.splits + 1, self.ties + taken) } else { (0, 0) };
+        self.answered |= !matches!(tried.tally, Tally::Unreachable { answered: false, .. });
+        self.longest_ttl = self.longest_ttl.max(tried.longest_ttl);
+        self.rank = tried.rank;
+    }
+
+    /// Returns a ticket if the waiter has none and a node has told the time. `--no-wait` takes none.
+    fn new_ticket(&self, entered: Option<u64>) -> Option<Ticket> {
+        let entered = entered.filter(|_| self.ticket.is_none() && self.gives_up > self.begin)?;
+        Some(Ticket { waiter: self.waiter.clone(), number: self.options.order.ticket(entered) })
+    }
+
+    fn not_joined(
+        &mut self,
+        token: Token,
+        occupant: Box<Occupant>,
+        why: Unjoined,
+        now: Instant,
+        random: f64,
+    ) -> Vec<Action> {
+        let mut actions = vec![];
+        match why {
+            Unjoined::Silent => {
+                self.outer_refused = None;
+                actions.extend(self.notices.once(Notice::OuterSilent(occupant.clone())).map(Action::Say));
+            }
+            Unjoined::Refused => {
+                let since = self.outer_refused.filter(|(refused, _)| *refused == token).map_or(now, |(_, since)| since);
+                if now.since(since) >= OUTER_REFUSALS {
+                    return self.give_up(Reason::OuterUnreachable(occupant));
+                }
+                self.outer_refused = Some((token, since));
+            }
+        }
+        self.answered = true;
+        self.blocked = Some(Blocked::by(*occupant));
+        self.rank = None;
+        self.stand(backoff::retry(self.retry(), random), now);
+        actions
+    }
+
+    /// Pauses for `pause`, or until the last look before the patience ends, or until then.
+    fn stand(&mut self, pause: Duration, now: Instant) {
+        let patience = self.patience();
+        let last_look = patience.before(LAST_LOOK);
+        let stop = if now < last_look { last_look } else { patience };
+        self.wakeups.sooner(stop.min(now + pause));
+        self.phase = Phase::Paused;
+    }
+
+    fn pause(&mut self, subscribed: usize, random: f64) -> Duration {
+        let is_heard = self.ticket.is_some() && subscribed >= self.options.quorum.needed();
+        let retry = self.retry();
+        self.stands_by &= self.blocked.as_ref().is_some_and(Blocked::is_reserved);
+        // A standby looks when the first waiter would.
+        let rank = if self.stands_by { Some(0) } else { self.rank };
+        match &self.blocked {
+            // A minority names an outer rlock; it is joined once a majority does.
+            Some(Blocked::Busy(blocker)) if blocker.occupant().is_some_and(|who| self.outer(who).is_some()) => {
+                backoff::retry(retry, random)
+            }
+            Some(Blocked::Busy(blocker)) => backoff::recheck(blocker, rank, is_heard, random),
+            Some(Blocked::Split(..)) if self.splits > 0 => backoff::split(self.splits, random),
+            _ => self.absence.pause(retry, random) + backoff::by_rank(rank),
+        }
+    }
+
+    fn pause_is_over(&mut self, now: Instant) -> Vec<Action> {
+        if let Some(blocked) = self.blocked.clone()
+            && now >= self.patience()
+        {
+            return self.give_up(Reason::Blocked(blocked));
+        }
+        self.false_wakes = if self.wakeups.is_offered() { self.false_wakes.saturating_add(1) } else { 0 };
+        vec![self.start()]
+    }
+
+    /// Returns when the wait ends without the lock.
+    fn patience(&self) -> Instant {
+        let patience = if self.answered { self.gives_up } else { self.gives_up.min(self.begin + UNREACHABLE) };
+        // Of several clients that tie with `--no-wait`, one should win.
+        if matches!(self.blocked, Some(Blocked::Split(..))) { patience.max(self.at_least) } else { patience }
+    }
+
+    fn give_up(&mut self, reason: Reason) -> Vec<Action> {
+        let left = match (std::mem::replace(&mut self.phase, Phase::Over), self.ticket.take()) {
+            (Phase::Trying, _) => Some(Action::Undo(Place::Left)),
+            (_, Some(ticket)) => Some(Action::Leave(ticket.waiter)),
+            (_, None) => None,
+        };
+        left.into_iter().chain([Action::GiveUp(reason)]).collect()
+    }
+
+    /// Returns the token of `occupant`, if it is an outer rlock that cannot release before we end.
+    fn outer(&self, occupant: &Occupant) -> Option<Token> {
+        let (token, details) = occupant.holder()?;
+        let waits_for_itself = self.options.for_command || !details.acquired;
+        (waits_for_itself && self.options.outer.claim(token)).then_some(token)
+    }
+
+    fn retry(&self) -> Duration {
+        self.options.schedule.retry()
+    }
+
+    fn false_wake_pause(&self) -> Duration {
+        let more = self.false_wakes.checked_sub(FALSE_WAKE_LIMIT);
+        more.map_or(Duration::ZERO, |more| backoff::doubled(FALSE_WAKE_PAUSE, more, self.retry()))
+    }
+}

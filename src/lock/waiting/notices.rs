@@ -1,0 +1,117 @@
+//! What is reported of a wait, and that it is reported once.
+
+use std::mem::{Discriminant, discriminant};
+
+use super::{Blocked, Tally, Tried};
+use crate::lock::blocker::Blocker;
+use crate::lock::fault::NodeFault;
+use crate::lock::occupant::Occupant;
+
+/// A report of a wait.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Notice {
+    /// The wait goes on. `ahead`: number of waiters in front.
+    Waiting { blocked: Blocked, ahead: Option<u32> },
+    /// A foreign value without a TTL blocks the lock, so the wait has no end of its own.
+    WaitingForever(Blocked),
+    /// No majority votes, and the nodes are asked again.
+    TryingAgain(Blocked),
+    /// A majority had answered, and does no more; `--wait` alone ends this.
+    MajorityGone(Blocked),
+    /// The outer rlock that holds the lock does not answer.
+    OuterSilent(Box<Occupant>),
+    /// A node refuses rlock; a majority of the others answers.
+    Refused(NodeFault),
+    /// A node denies INFO, so its restarts are invisible.
+    NoUptime { node: String, why: String },
+    /// A node denies the queue's commands.
+    NoQueue { node: String, why: String },
+    /// A node denies the subscription to wake-ups.
+    NoWakeups { node: String },
+}
+
+/// What has been reported.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Notices {
+    /// The party that was last reported to block the wait.
+    blocker: Option<Blocker>,
+    once: Vec<Discriminant<Notice>>,
+    refused: Vec<usize>,
+}
+
+impl Notices {
+    /// Returns the nodes whose refusal has been reported.
+    pub(super) fn refused(&self) -> &[usize] {
+        &self.refused
+    }
+
+    /// Returns `notice`, unless one of its kind was returned before.
+    pub(super) fn once(&mut self, notice: Notice) -> Option<Notice> {
+        let kind = discriminant(&notice);
+        let is_new = !self.once.contains(&kind);
+        is_new.then(|| {
+            self.once.push(kind);
+            notice
+        })
+    }
+
+    /// Returns what an attempt tells of single nodes.
+    pub(super) fn of_attempt(&mut self, tried: &Tried) -> Vec<Notice> {
+        let mut said = vec![];
+        if let Some((node, why)) = tried.no_uptime.clone() {
+            said.extend(self.once(Notice::NoUptime { node, why }));
+        }
+        // Any other end of the attempt names the nodes that gave no vote.
+        if matches!(tried.tally, Tally::Won(_) | Tally::Busy(_)) {
+            for refusal in tried.refusals.iter().filter(|refusal| !self.refused.contains(&refusal.node)) {
+                said.push(Notice::Refused(refusal.clone()));
+            }
+            self.refused.extend(
+                said.iter().filter_map(
+                    |notice| {
+                        if let Notice::Refused(refusal) = notice { Some(refusal.node) } else { None }
+                    },
+                ),
+            );
+        }
+        if !tried.tally.is_final() {
+            if let Some((node, why)) = tried.no_queue.clone() {
+                said.extend(self.once(Notice::NoQueue { node, why }));
+            } else if let Some(node) = tried.no_wakeups.clone() {
+                said.extend(self.once(Notice::NoWakeups { node }));
+            }
+        }
+        said
+    }
+
+    /// Returns what is new of a wait that is `blocked`, after `splits` split votes in a row. `had_majority`: the wait has no
+    /// end of its own though no majority votes.
+    pub(super) fn of_wait(
+        &mut self,
+        blocked: &Blocked,
+        splits: u32,
+        ahead: Option<u32>,
+        had_majority: bool,
+    ) -> Vec<Notice> {
+        let mut said = vec![];
+        match blocked {
+            Blocked::Busy(blocker) => {
+                if !self.blocker.as_ref().is_some_and(|before| before.is_same(blocker)) {
+                    said.push(Notice::Waiting { blocked: blocked.clone(), ahead });
+                    self.blocker = Some((**blocker).clone());
+                }
+                // A reader of cron's mail would otherwise not learn why the job never runs again.
+                if blocker.left().is_none() && blocker.is_foreign() {
+                    said.extend(self.once(Notice::WaitingForever(blocked.clone())));
+                }
+            }
+            Blocked::Split(..) if splits == 1 => {
+                said.push(Notice::Waiting { blocked: blocked.clone(), ahead: None });
+            }
+            Blocked::Split(..) if splits > 1 => {}
+            _ if had_majority => said.extend(self.once(Notice::MajorityGone(blocked.clone()))),
+            _ => said.push(Notice::TryingAgain(blocked.clone())),
+        }
+        said
+    }
+}

@@ -1,0 +1,66 @@
+//! What the nodes have told a waiter since its last attempt began, and when the next attempt is due.
+
+use std::time::Duration;
+
+use crate::lock::instant::Instant;
+use crate::lock::queue::Wake;
+use crate::lock::quorum::Quorum;
+
+/// How long the first offer waits for those of other nodes: a release reaches them one after another.
+const SETTLING: Duration = Duration::from_millis(10);
+
+/// How long the first waiter has to take its turn before a standby looks.
+const STANDBY: Duration = Duration::from_secs(1);
+
+/// The wake-ups since the last attempt began.
+#[derive(Clone, Debug)]
+pub(super) struct Wakeups {
+    quorum: Quorum,
+    /// The nodes that have offered the lock.
+    offered: Vec<bool>,
+    is_standby: bool,
+    due: Instant,
+}
+
+impl Wakeups {
+    /// No wake-up yet; the next attempt is due at `due`.
+    pub(super) fn until(quorum: Quorum, due: Instant) -> Self {
+        Self { quorum, offered: vec![false; quorum.total()], is_standby: false, due }
+    }
+
+    /// Returns when the next attempt is due.
+    pub(super) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Makes the next attempt due at `at`, unless it is due earlier.
+    pub(super) fn sooner(&mut self, at: Instant) {
+        self.due = self.due.min(at);
+    }
+
+    /// Whether a node has offered the lock.
+    pub(super) fn is_offered(&self) -> bool {
+        self.offered.contains(&true)
+    }
+
+    /// Whether a node has made this waiter a standby.
+    pub(super) fn is_standby(&self) -> bool {
+        self.is_standby
+    }
+
+    /// Node `node` sent `wake`. `pause`: least delay after an offer.
+    pub(super) fn woken(&mut self, node: usize, wake: Wake, now: Instant, pause: Duration) {
+        match wake {
+            Wake::StandBy => {
+                self.is_standby = true;
+                self.sooner(now + STANDBY);
+            }
+            Wake::Recheck => self.sooner(now),
+            Wake::YourTurn => {
+                self.offered[node] = true;
+                let is_enough = self.offered.iter().filter(|offered| **offered).count() >= self.quorum.needed();
+                self.sooner(now + if is_enough { pause } else { pause.max(SETTLING) });
+            }
+        }
+    }
+}
