@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
+use super::acquisition::{self, Acquired, Purpose};
 use super::nodes::{open, warn_of_settings};
 use super::output::write_all;
 use super::released::report_release;
 use super::runtime::block_on;
-use super::wait::{self, Acquired, Purpose};
 use crate::cli::Sources;
 use crate::cli::subcommands::{AcquireArgs, Format};
 use crate::clock;
@@ -33,7 +33,7 @@ pub fn acquire(args: AcquireArgs, sources: &Sources, inherited: &Inherited) -> a
 async fn take(settings: &LockSettings, inherited: &Inherited, format: Format) -> anyhow::Result<Outcome> {
     let mut signals = Signals::catch(inherited)?;
     let nodes = open(&settings.place, settings.schedule.node_timeout())?;
-    let holding = match wait::for_lock(&nodes, settings, Purpose::Steps, &mut signals).await? {
+    let holding = match acquisition::take(&nodes, settings, Purpose::Steps, &mut signals).await? {
         Acquired::Won(holding) => *holding,
         Acquired::Over(outcome) => return Ok(outcome),
         // Only a command can run under an outer lock.
@@ -43,7 +43,7 @@ async fn take(settings: &LockSettings, inherited: &Inherited, format: Format) ->
     // A signal that arrived before the token was printed: do not keep the lock.
     if let Some(caught) = signals.interruption() {
         report_release(&settings.report, &holding.release().await);
-        return Ok(wait::ended_by(caught));
+        return Ok(acquisition::ended_by(caught));
     }
     if let Err(error) = write_all(shown(format, &settings.key, &holding).as_bytes()) {
         report_release(&settings.report, &holding.release().await);

@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use super::failure::{same_list, unanswered};
+use super::identity::{host, user};
 use super::nodes::{open, warn_of_default_node, warn_of_refusals};
 use super::runtime::block_on;
-use super::wait::{host, user};
 use crate::cli::Sources;
 use crate::cli::subcommands::BreakArgs;
 use crate::clock::{self, Alarm};

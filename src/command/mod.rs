@@ -1,12 +1,14 @@
-//! The subcommands, one public module each, and what several of them share: waiting ([`wait`]), the nodes ([`nodes`]), the
-//! words of failures ([`failure`]), output on stdout ([`output`]) and the runtime ([`runtime`]).
+//! The subcommands, one public module each, and what several of them share: the way to the lock ([`acquisition`]), the nodes
+//! ([`nodes`]), the words of failures ([`failure`]), output on stdout ([`output`]) and the runtime ([`runtime`]).
 
 pub mod acquire;
+mod acquisition;
 pub mod break_lock;
 pub mod check;
 pub mod doctor;
 mod failure;
 pub mod generate;
+mod identity;
 mod inside;
 pub mod inspect;
 mod nodes;
@@ -16,7 +18,6 @@ mod released;
 pub mod renew;
 pub mod run;
 mod runtime;
-mod wait;
 
 use crate::cli::{Command, Parsed};
 use crate::exit::Outcome;

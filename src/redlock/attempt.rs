@@ -11,19 +11,20 @@ use super::holding::{Asked, Grant, Holding};
 use super::{Nodes, release};
 use crate::clock::{self, Alarm};
 use crate::lock::ballot::{self, Ballot, Discount, Tally, Verdict};
-use crate::lock::fault::{Fault, FaultKind};
+use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::lease::Revoked;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::Schedule;
+use crate::lock::waiting::Tried;
 use crate::node::{Answer, Claim, Pending, QueueAction, Renewal, Vote};
 
 /// Time that the remaining nodes have once the outcome is certain: they may report a refusal, a duplicate server, or the
 /// current holder.
 const SETTLING: Duration = Duration::from_millis(15);
 
-/// An attempt that is under way. It must be brought to an end: [`Attempt::hold`] or [`Attempt::give_up`].
+/// An attempt that is under way. It must be brought to an end: [`Attempt::hold`], [`Attempt::undo`], or the release of its claim.
 pub struct Attempt {
     nodes: Nodes,
     claim: Claim,
@@ -185,16 +186,33 @@ impl Attempt {
         Holding::new(self.nodes, grant, self.alarm, &asked, late)
     }
 
-    /// Undoes the attempt: every node that granted, or that may yet, is sent a release behind its SET. `leaves`: the waiter's
-    /// place in the queues is given up too.
-    pub async fn give_up(self, leaves: bool) {
-        let ticket = self.claim.ticket.as_ref();
-        if let Some(ticket) = ticket.filter(|_| leaves) {
-            return super::leave(&self.nodes, &self.claim.key, self.claim.token, &ticket.waiter).await;
+    /// Returns the result of the attempt, which has come to `tally`. `is_complete`: it was not cut short.
+    pub fn tried(&self, tally: Tally, is_complete: bool) -> Tried {
+        let (ballot, name) = (&self.ballot, |node: usize| self.nodes[node].name().to_owned());
+        let mut refusals = Faults::default();
+        ballot.refusals().for_each(|(node, fault)| self.nodes.add_fault(&mut refusals, node, fault));
+        let denies_wakeups = |node: &usize| ballot.has_voted(*node) && self.nodes[*node].is_deaf();
+        Tried {
+            tally,
+            is_complete,
+            by_majority: ballot.holder().is_some(),
+            voted: ballot.votes(),
+            has_taken_any: ballot.has_taken_any(),
+            entered: ballot.queue_entry_time(),
+            rank: ballot.rank(),
+            longest_ttl: ballot.longest_ttl(),
+            refusals,
+            no_uptime: ballot.unguarded().map(|(node, why)| (name(node), why.to_owned())),
+            no_queue: ballot.unqueued().map(|(node, why)| (name(node), why.to_owned())),
+            no_wakeups: (0..self.nodes.len()).find(denies_wakeups).map(name),
         }
+    }
+
+    /// Sends every node that granted, or that may yet, a release behind its SET. The place in the queues is kept.
+    pub async fn undo(&self) {
         let which = self.ballot.may_have_set();
         if !which.is_empty() {
-            let queue = ticket.cloned().map_or(QueueAction::None, QueueAction::Keep);
+            let queue = self.claim.ticket.clone().map_or(QueueAction::None, QueueAction::Keep);
             release(&self.nodes, &which, &self.claim.release(queue), super::STRAGGLERS).await;
         }
     }

@@ -1,5 +1,5 @@
-//! Several nodes together: one attempt to take the lock ([`attempt`]), listening for the turn ([`wakeups`]),
-//! keeping the lock ([`holding`]), and looking at it from outside ([`observe`], [`outside`]).
+//! Several nodes together: one attempt to take the lock ([`attempt`]), waiting for it ([`wait`]), keeping it
+//! ([`holding`]), and looking at it from outside ([`observe`], [`outside`]).
 //!
 //! The decisions are `lock`'s. Here requests go out, replies come in, and the clock is read.
 
@@ -9,6 +9,7 @@ pub mod nodes;
 pub mod observe;
 pub mod outside;
 pub mod scan;
+pub mod wait;
 pub mod wakeups;
 
 use std::time::Duration;
@@ -18,11 +19,8 @@ use futures_util::stream::FuturesUnordered;
 
 use crate::clock;
 use crate::lock::fault::Faults;
-use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
-use crate::lock::queue::Waiter;
-use crate::lock::token::Token;
-use crate::node::{Node, QueueAction, Release, ReleaseReply};
+use crate::node::{Node, Release, ReleaseReply};
 pub use nodes::Nodes;
 
 /// How long a waiter that gives up waits for replies.
@@ -69,11 +67,4 @@ async fn release(nodes: &Nodes, which: &[usize], release: &Release, limit: Durat
     let mut written: FuturesUnordered<_> = which.iter().map(|&node| nodes[node].written()).collect();
     clock::until(clock::now() + limit, async { while written.next().await.is_some() {} }).await;
     count
-}
-
-/// Takes `waiter` out of the queue everywhere, with whatever its last attempt, for `token`, may still take.
-pub async fn leave(nodes: &Nodes, key: &Key, token: Token, waiter: &Waiter) {
-    let all: Vec<usize> = (0..nodes.len()).collect();
-    let leaving = Release { key: key.clone(), token, queue: QueueAction::Leave(waiter.clone()) };
-    release(nodes, &all, &leaving, STRAGGLERS).await;
 }

@@ -9,9 +9,9 @@ mod cover;
 pub(super) mod joining;
 mod supervise;
 
+use super::acquisition::{self, Acquired, Purpose};
 use super::nodes::{open, warn_of_settings};
 use super::runtime::block_on;
-use super::wait::{self, Acquired, Purpose};
 use crate::cli::{RunArgs, Sources};
 use crate::clock::Alarm;
 use crate::exit::{Failure, Outcome};
@@ -52,7 +52,7 @@ async fn run_async(settings: &RunSettings, inherited: &Inherited, mut guard: Gua
     let mut signals = Signals::catch(inherited)?;
     signals.reap_all_but(&[guard.pid()]);
     let nodes = open(&settings.lock.place, settings.lock.schedule.node_timeout())?;
-    let waited = wait::for_lock(&nodes, &settings.lock, Purpose::Command(&settings.argv[0], &guard), &mut signals);
+    let waited = acquisition::take(&nodes, &settings.lock, Purpose::Command(&settings.argv[0], &guard), &mut signals);
     // The command is prepared while the nodes are asked.
     let (waited, image) = tokio::join!(biased; waited, image(settings));
     let cover = match waited? {
@@ -63,7 +63,7 @@ async fn run_async(settings: &RunSettings, inherited: &Inherited, mut guard: Gua
     // A signal between the wait and the command's start still ends the wait.
     if let Some(caught) = signals.interruption() {
         cover.give_up(&settings.lock.report).await;
-        return Ok(wait::ended_by(caught));
+        return Ok(acquisition::ended_by(caught));
     }
     match image.and_then(|image| start(image, settings, inherited, &cover, signals, &mut guard)) {
         Ok(started) => Job::new(started, guard).supervise(&settings.lock, cover).await,

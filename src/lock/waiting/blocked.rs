@@ -2,30 +2,11 @@
 
 use std::time::Duration;
 
+use crate::lock::ballot::Tally;
 use crate::lock::blocker::Blocker;
-use crate::lock::fault::{Fault, Faults};
-use crate::lock::fence::Fence;
+use crate::lock::fault::Faults;
 use crate::lock::occupant::Occupant;
 use crate::lock::quorum::Quorum;
-
-/// The outcome of an attempt.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Tally {
-    /// The lock is ours, and long enough to be of use.
-    Won(Fence),
-    /// Another party has it, or its turn.
-    Busy(Box<Blocker>),
-    /// No party has it: votes were split among several clients, or one client is at too few nodes.
-    Split(Box<Blocker>, Faults),
-    /// Too few nodes gave a vote. `answered`: a majority is there, though it does not count yet.
-    Unreachable { faults: Faults, answered: bool },
-    /// A majority granted, too late for the lease to be of use.
-    TooLate,
-    /// This node makes the set of nodes unable to hold the lock as configured.
-    Unfit(String, Fault),
-    /// The nodes that refuse us leave no majority.
-    Refused(Faults),
-}
 
 /// An attempt that is over.
 #[derive(Clone, PartialEq, Debug)]
@@ -55,6 +36,13 @@ pub struct Tried {
     pub no_wakeups: Option<String>,
 }
 
+impl Tried {
+    /// Whether it ends the wait.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self.tally, Tally::Won(_) | Tally::Unfit(..) | Tally::Refused(_))
+    }
+}
+
 /// What keeps a waiter from the lock.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Blocked {
@@ -82,12 +70,5 @@ impl Blocked {
     /// Whether the key is free, and it is another waiter's turn.
     pub(super) fn is_reserved(&self) -> bool {
         matches!(self, Self::Busy(blocker) if matches!(**blocker, Blocker::Reserved(_)))
-    }
-}
-
-impl Tally {
-    /// Whether it ends the wait.
-    pub(super) fn is_final(&self) -> bool {
-        matches!(self, Self::Won(_) | Self::Unfit(..) | Self::Refused(_))
     }
 }

@@ -7,7 +7,7 @@ use crate::lock::fault::{Fault, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::occupant::Occupant;
 use crate::lock::outer::OuterLocks;
-use crate::lock::queue::{Order, Ticket, Waiter, Wake};
+use crate::lock::queue::{Order, Ticket, Wake};
 use crate::lock::quorum::Quorum;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::Schedule;
@@ -47,7 +47,7 @@ pub enum Event {
     Undone { subscribed: usize },
     /// The outer rlock that was asked does not let us run under its lock.
     NotJoined(Unjoined),
-    /// A signal ends the wait.
+    /// The caller ends the wait.
     Interrupted,
 }
 
@@ -70,7 +70,7 @@ pub enum Action {
     /// Undo the attempt, and report [`Event::Undone`].
     Undo(Place),
     /// Leave the queue of every node.
-    Leave(Waiter),
+    Leave,
     /// Ask the outer rlock of this token, which holds the lock, to let us run under it.
     Join(Token, Box<Occupant>),
     /// Report this.
@@ -101,6 +101,4 @@ pub enum Reason {
     Unfit(String, Fault),
     /// The outer rlock that holds the lock cannot be reached.
     OuterUnreachable(Box<Occupant>),
-    /// A signal.
-    Interrupted,
 }

@@ -19,11 +19,12 @@ mod tests;
 
 use std::time::Duration;
 
-pub use blocked::{Blocked, Tally, Tried};
+pub use blocked::{Blocked, Tried};
 pub use event::{Action, Event, Options, Place, Reason, Unjoined};
 pub use notices::Notice;
 
 use super::backoff::{self, Absence};
+use super::ballot::Tally;
 use super::instant::Instant;
 use super::occupant::Occupant;
 use super::queue::{Ticket, Waiter};
@@ -132,6 +133,11 @@ impl Waiting {
         }
     }
 
+    /// Returns what the user chose.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// Returns when to send [`Event::Tick`].
     pub fn wake_at(&self) -> Instant {
         match self.phase {
@@ -160,7 +166,7 @@ impl Waiting {
     pub fn on(&mut self, event: Event, now: Instant, random: f64) -> Vec<Action> {
         match (event, &self.phase) {
             (_, Phase::Over) => vec![],
-            (Event::Interrupted, _) => self.give_up(Reason::Interrupted),
+            (Event::Interrupted, _) => self.leave().into_iter().collect(),
             (Event::Woken(node, wake), _) => {
                 self.wakeups.woken(node, wake, now, self.false_wake_pause());
                 vec![]
@@ -363,12 +369,16 @@ impl Waiting {
     }
 
     fn give_up(&mut self, reason: Reason) -> Vec<Action> {
-        let left = match (std::mem::replace(&mut self.phase, Phase::Over), self.ticket.take()) {
+        self.leave().into_iter().chain([Action::GiveUp(reason)]).collect()
+    }
+
+    /// Ends the wait; returns what it takes to leave nothing on the nodes.
+    fn leave(&mut self) -> Option<Action> {
+        match (std::mem::replace(&mut self.phase, Phase::Over), self.ticket.take()) {
             (Phase::Trying, _) => Some(Action::Undo(Place::Left)),
-            (_, Some(ticket)) => Some(Action::Leave(ticket.waiter)),
+            (_, Some(_)) => Some(Action::Leave),
             (_, None) => None,
-        };
-        left.into_iter().chain([Action::GiveUp(reason)]).collect()
+        }
     }
 
     /// Returns the token of `occupant`, if it is an outer rlock that cannot release before we end.

@@ -2,7 +2,8 @@
 
 use std::mem::{Discriminant, discriminant};
 
-use super::{Blocked, Tally, Tried};
+use super::{Blocked, Tried};
+use crate::lock::ballot::Tally;
 use crate::lock::blocker::Blocker;
 use crate::lock::fault::NodeFault;
 use crate::lock::occupant::Occupant;
@@ -74,7 +75,7 @@ impl Notices {
                 ),
             );
         }
-        if !tried.tally.is_final() {
+        if !tried.is_final() {
             if let Some((node, why)) = tried.no_queue.clone() {
                 said.extend(self.once(Notice::NoQueue { node, why }));
             } else if let Some(node) = tried.no_wakeups.clone() {

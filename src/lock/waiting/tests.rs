@@ -205,13 +205,14 @@ proptest! {
 fn fail(waiting: &mut Waiting, attempt: &Tried, now: Instant) -> Vec<Action> {
     waiting.on(Event::Tick, now.max(waiting.wake_at()), 0.5);
     let mut actions = vec![];
-    loop {
+    for _ in 0..2 {
         actions.extend(waiting.on(event(attempt.clone()), now, 0.5));
         actions.extend(waiting.on(Event::Undone { subscribed: 3 }, now, 0.5));
         if waiting.phase != Phase::Trying {
             return actions;
         }
     }
+    panic!("no pause after two attempts: {waiting:?}");
 }
 
 fn said(actions: &[Action]) -> Vec<&Notice> {

@@ -158,14 +158,15 @@ impl Model {
                 let cut = now >= self.gives_up().max(self.begin + limit);
                 assert_eq!(actions.contains(&Action::CountNow), cut, "counted at the end of the patience");
             }
-            Event::Interrupted => {
-                assert_eq!(gives_up, Some(&Reason::Interrupted), "a signal ends the wait");
-            }
             Event::NotJoined(why) if self.doing == Doing::Joining => self.not_joined(*why, ends),
             _ => {}
         }
         for action in &actions {
             self.act(action, event);
+        }
+        if *event == Event::Interrupted {
+            assert!(actions.len() <= 1, "a signal ends the wait at once");
+            self.ends();
         }
         if let (Event::Undone { subscribed }, Doing::Undoing, false) = (event, before.doing, tries)
             && self.doing == Doing::Undoing
@@ -273,10 +274,7 @@ impl Model {
                     self.queued = None;
                 }
             }
-            Action::Leave(left) => {
-                assert!(self.queued.take().is_some(), "a queue is left once");
-                assert_eq!(*left, waiter());
-            }
+            Action::Leave => assert!(self.queued.take().is_some(), "a queue is left once"),
             Action::Join(token, _) => {
                 assert_eq!((self.doing, *token, self.queued), (Doing::Undoing, outer(), None));
                 self.doing = Doing::Joining;
@@ -286,12 +284,14 @@ impl Model {
                 assert_eq!(self.doing, Doing::Trying);
                 self.doing = Doing::Nothing;
             }
-            Action::GiveUp(_) => {
-                assert_ne!(self.doing, Doing::Trying, "no attempt is left under way");
-                assert_eq!(self.queued, None, "no place is left in a queue");
-                self.doing = Doing::Nothing;
-            }
+            Action::GiveUp(_) => self.ends(),
         }
+    }
+
+    fn ends(&mut self) {
+        assert_ne!(self.doing, Doing::Trying, "no attempt is left under way");
+        assert_eq!(self.queued, None, "no place is left in a queue");
+        self.doing = Doing::Nothing;
     }
 
     fn tries(&mut self, ticket: Option<&Ticket>, min_uptime: Option<Duration>, event: &Event) {

@@ -192,10 +192,7 @@ fn the_last_look_comes_shortly_before_the_patience_ends_and_the_end_in_time() {
     fail(&mut w, &tried(busy()), at(1950));
     assert_eq!(w.wake_at(), at(2000));
     let actions = w.on(Event::Tick, at(2000), 0.5);
-    assert!(
-        matches!(actions[..], [Action::Leave(_), Action::GiveUp(Reason::Blocked(Blocked::Busy(_)))]),
-        "{actions:?}"
-    );
+    assert!(matches!(actions[..], [Action::Leave, Action::GiveUp(Reason::Blocked(Blocked::Busy(_)))]), "{actions:?}");
 }
 
 #[test]
@@ -334,17 +331,17 @@ fn nodes_must_have_been_up_for_the_longest_lease_that_was_met() {
 fn a_signal_leaves_nothing_behind_at_any_time() {
     let ends = |w: &mut Waiting| w.on(Event::Interrupted, at(9), 0.5);
     let mut w = waiting(3, None);
-    assert_eq!(ends(&mut w.clone()), [Action::GiveUp(Reason::Interrupted)]);
+    assert_eq!(ends(&mut w.clone()), []);
     w.on(Event::Tick, at(0), 0.5);
-    assert_eq!(ends(&mut w.clone()), [Action::Undo(Place::Left), Action::GiveUp(Reason::Interrupted)]);
+    assert_eq!(ends(&mut w.clone()), [Action::Undo(Place::Left)]);
     w.on(event(tried(busy())), at(0), 0.5);
-    assert_eq!(ends(&mut w.clone()), [Action::GiveUp(Reason::Interrupted)], "not yet in a queue");
-    assert_eq!(ends(&mut paused(&tried(busy()))), [Action::Leave(waiter()), Action::GiveUp(Reason::Interrupted)]);
+    assert_eq!(ends(&mut w.clone()), [], "not yet in a queue");
+    assert_eq!(ends(&mut paused(&tried(busy()))), [Action::Leave]);
     let mut w = waiting(3, None);
     w.on(Event::Tick, at(0), 0.5);
     w.on(event(tried(Tally::Busy(holder(outer(), ms(7000))))), at(0), 0.5);
     w.on(Event::Undone { subscribed: 3 }, at(0), 0.5);
-    assert_eq!(ends(&mut w), [Action::GiveUp(Reason::Interrupted)]);
+    assert_eq!(ends(&mut w), []);
 }
 
 #[test]

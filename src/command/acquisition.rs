@@ -1,0 +1,210 @@
+//! Takes the lock for `run` and `acquire`: the client's side of [`redlock::wait`], and the end of a wait without the lock.
+
+mod wording;
+
+use std::ffi::OsStr;
+use std::time::{Duration, SystemTime};
+
+use nix::sys::signal::Signal;
+
+use super::identity::{host, user, waiter};
+use super::run::joining;
+use crate::clock;
+use crate::exit::{Failure, Outcome};
+use crate::job::event::CaughtSignal;
+use crate::job::guard::Guard;
+use crate::job::nested::outer::OuterRun;
+use crate::job::signals::Signals;
+use crate::lock::details::Details;
+use crate::lock::fence;
+use crate::lock::instant::Instant;
+use crate::lock::occupant::Occupant;
+use crate::lock::queue::Ticket;
+use crate::lock::token::Token;
+use crate::lock::waiting::{Blocked, Notice, Options, Reason, Unjoined, Waiting};
+use crate::node::Claim;
+use crate::redlock::Nodes;
+use crate::redlock::holding::Holding;
+use crate::redlock::wait::{Claimant, Waited, wait};
+use crate::report::StatusLine;
+use crate::settings::{LockSettings, file_name};
+use crate::text::duration;
+
+/// Least time between two updates of the status line.
+const REDRAW: Duration = Duration::from_secs(1);
+
+/// The end of a wait.
+pub(super) enum Acquired {
+    /// The lock is held.
+    Won(Box<Holding>),
+    /// An outer rlock holds it, and lets the command run under it. With the holder's name, for people.
+    Nested(Box<OuterRun>, String),
+    /// The lock is not held, and everything has been said.
+    Over(Outcome),
+}
+
+/// The use of the lock.
+#[derive(Clone, Copy)]
+pub(super) enum Purpose<'a> {
+    /// A command, which ends before the lock can pass on. If rlock dies, the guard releases what rlock had asked for.
+    Command(&'a OsStr, &'a Guard),
+    /// Work that no process of rlock knows of (`acquire`).
+    Steps,
+}
+
+/// Waits for the lock as `--wait` says. Except with the lock, nothing of the wait is left on the nodes.
+pub(super) async fn take(
+    nodes: &Nodes,
+    lock: &LockSettings,
+    purpose: Purpose<'_>,
+    signals: &mut Signals,
+) -> anyhow::Result<Acquired> {
+    let options = Options {
+        quorum: nodes.quorum(),
+        wait: lock.wait,
+        order: lock.order,
+        schedule: lock.schedule,
+        restart_guard: lock.restart_guard,
+        outer: lock.outer.clone(),
+        for_command: matches!(purpose, Purpose::Command(..)),
+    };
+    // Before the status line, which is due a whole second later and shows whole seconds.
+    let waiting = Waiting::new(options, waiter(), clock::now());
+    let status = StatusLine::new(lock.report.allows_status_line(), REDRAW);
+    let mut client = Client { lock, purpose, nodes: nodes.len(), status };
+    let waited = wait(nodes, waiting, &mut client, &mut async || terminating(signals).await).await?;
+    Ok(match waited {
+        Waited::Won(holding, after) => {
+            let (fence, after) = (holding.fence(), duration::show_rounded(after));
+            lock.report.step("acquired", format_args!("acquired, fence {fence}, after {after}"));
+            Acquired::Won(holding)
+        }
+        Waited::Joined((outer, name)) => Acquired::Nested(Box::new(outer), name),
+        Waited::Cancelled(caught) => Acquired::Over(ended_by(caught)),
+        Waited::GaveUp(Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..))) if lock.report.quiet => {
+            Acquired::Over(Outcome::Busy(lock.busy_code))
+        }
+        Waited::GaveUp(reason) => return Err(failure(lock, nodes, &reason).into()),
+    })
+}
+
+/// Returns the next signal that ends a wait: any that would be passed on to a command.
+async fn terminating(signals: &mut Signals) -> CaughtSignal {
+    loop {
+        let caught = signals.next().await;
+        if caught.signal != Signal::SIGCHLD {
+            return caught;
+        }
+    }
+}
+
+/// Returns the outcome of a wait that a signal ended. Interrupted at the terminal, rlock dies as the rest of the job does; by any
+/// other signal it exits in order.
+pub(super) fn ended_by(caught: CaughtSignal) -> Outcome {
+    let number = caught.signal as i32;
+    if caught.from_terminal { Outcome::Interrupted(number) } else { Outcome::Signalled(number) }
+}
+
+fn failure(lock: &LockSettings, nodes: &Nodes, reason: &Reason) -> Failure {
+    let (key, quorum) = (&lock.key, nodes.quorum());
+    match reason {
+        Reason::Blocked(blocked @ (Blocked::Busy(_) | Blocked::Split(..))) => {
+            let why = format!("{key}: busy: {}", wording::blocked(blocked));
+            Failure::new(Outcome::Busy(lock.busy_code), why)
+        }
+        Reason::Blocked(blocked @ (Blocked::Unreachable(..) | Blocked::TooLate)) => {
+            let hint = if lock.node_is_default {
+                "; name a server with --node or RLOCK_NODE, or use --node local for a lock on this machine alone"
+            } else {
+                ""
+            };
+            Failure::new(Outcome::Unreachable, format!("{key}: {}{hint}", wording::blocked(blocked)))
+        }
+        Reason::Refused(faults) => Failure::new(Outcome::Refused, format!("{key}: {}", faults.no_majority(quorum))),
+        Reason::Unfit(node, fault) => Failure::new(Outcome::Config, format!("{key}: {node}: {fault}")),
+        Reason::OuterUnreachable(occupant) => joining::unreachable(lock, occupant),
+    }
+}
+
+/// This rlock, as the wait needs it.
+struct Client<'a> {
+    lock: &'a LockSettings,
+    purpose: Purpose<'a>,
+    /// Number of nodes.
+    nodes: usize,
+    status: StatusLine,
+}
+
+impl Claimant for Client<'_> {
+    type Outer = (OuterRun, String);
+
+    fn claim(&mut self, ticket: Option<Ticket>, min_uptime: Option<Duration>) -> Claim {
+        let now = SystemTime::now();
+        let token = Token::fresh();
+        if let Purpose::Command(_, guard) = self.purpose {
+            // If rlock dies from here on, its guard releases the lock.
+            guard.may_hold(token.as_uuid());
+        }
+        Claim {
+            key: self.lock.key.clone(),
+            token,
+            details: self.details(now).fitted(),
+            fence_hint: fence::hint(now),
+            term: self.lock.schedule.term(),
+            min_uptime,
+            ticket,
+        }
+    }
+
+    fn is_undone(&mut self) {
+        if let Purpose::Command(_, guard) = self.purpose {
+            guard.holds_nothing();
+        }
+    }
+
+    async fn join(&mut self, token: Token, holder: &Occupant) -> anyhow::Result<Result<Self::Outer, Unjoined>> {
+        let joined = joining::join(self.lock, self.purpose, holder, token).await?;
+        Ok(joined.map(|outer| (outer, holder.named())))
+    }
+
+    fn say(&mut self, notice: &Notice) {
+        wording::say(&self.lock.report, &self.status, notice);
+    }
+
+    fn redraw_at(&self) -> Instant {
+        self.status.due()
+    }
+
+    fn redraw(&mut self, waiting: &Waiting) {
+        if let Some((blocked, rank)) = waiting.pausing() {
+            self.status.draw(|| wording::status(&self.lock.key, waiting.waited(clock::now()), blocked, rank));
+        }
+    }
+
+    fn random(&mut self) -> f64 {
+        fastrand::f64()
+    }
+}
+
+impl Client<'_> {
+    fn details(&self, now: SystemTime) -> Details {
+        let (cmd, acquired) = match self.purpose {
+            Purpose::Command(name, _) => (file_name(name), false),
+            Purpose::Steps => ("acquire".to_owned(), true),
+        };
+        Details {
+            host: host(),
+            pid: if acquired { 0 } else { std::process::id() },
+            user: user(),
+            since: clock::unix_millis(now),
+            cmd,
+            note: self.lock.note.clone(),
+            acquired,
+            broken: None,
+            fence: None,
+            ttl: u64::try_from(self.lock.schedule.ttl().as_millis()).unwrap_or(u64::MAX),
+            n: self.nodes,
+            v: 0,
+        }
+    }
+}
