@@ -117,6 +117,8 @@ fn nodes_that_are_away_are_asked_less_and_less_and_later_by_those_behind() {
     assert_eq!(pause(&attempt(None, 1), 40_000), retry, "no other is");
     assert_eq!(pause(&attempt(None, 1), 50_000), retry * 2);
     assert_eq!(pause(&Tried { voted: 0, entered: None, ..tried(Tally::TooLate) }, 60_000), retry * 4 + ms(400));
+    pause(&Tried { voted: 0, entered: None, ..tried(busy()) }, 70_000);
+    assert_eq!(pause(&attempt(None, 0), 80_000), retry, "a majority was there");
 }
 
 #[test]
@@ -305,6 +307,13 @@ fn an_outer_rlock_that_does_not_answer_is_waited_for_as_long_as_any_other() {
     w.on(Event::NotJoined(Unjoined::Silent), at(499), 0.5);
     let actions = w.on(Event::Tick, w.wake_at(), 0.5);
     assert!(matches!(actions[..], [Action::GiveUp(Reason::Blocked(Blocked::Busy(_)))]), "{actions:?}");
+    // A majority has named it, so the nodes are there.
+    let mut w = waiting(3, None);
+    w.on(Event::Tick, at(0), 0.5);
+    w.on(event(tried(Tally::Busy(holder(outer(), ms(7000))))), at(1), 0.5);
+    w.on(Event::Undone { subscribed: 3 }, at(2), 0.5);
+    w.on(Event::NotJoined(Unjoined::Silent), at(10_500), 0.5);
+    assert_eq!(tickets(&w.on(Event::Tick, w.wake_at(), 0.5)), [None]);
 }
 
 #[test]
@@ -342,6 +351,10 @@ fn a_signal_leaves_nothing_behind_at_any_time() {
     w.on(event(tried(Tally::Busy(holder(outer(), ms(7000))))), at(0), 0.5);
     w.on(Event::Undone { subscribed: 3 }, at(0), 0.5);
     assert_eq!(ends(&mut w), []);
+    let mut w = paused(&tried(busy()));
+    w.on(Event::Tick, w.wake_at(), 0.5);
+    w.on(event(tried(Tally::Won(Fence::FIRST))), at(0), 0.5);
+    assert_eq!(ends(&mut w), [], "a lock that is held is left to its holder");
 }
 
 #[test]
