@@ -12,6 +12,10 @@ fn a_holder_is_reported_when_it_is_another_one() {
     assert_eq!(said_of(&tried(Tally::Busy(foreign())), 30_000), 2, "and that it has no end");
     assert_eq!(said_of(&tried(busy()), 40_000), 1);
     assert_eq!(said_of(&tried(Tally::Busy(foreign())), 50_000), 1);
+    let who = OccupantKind::Foreign("y".to_owned());
+    let ends = Box::new(Blocker::Occupant(Occupant { who, ttl: Some(ms(7000)) }));
+    let actions = fail(&mut waiting(3, None), &tried(Tally::Busy(ends)), at(0));
+    assert_eq!(said(&actions).len(), 1, "this one ends by itself");
 }
 
 #[test]
@@ -73,6 +77,8 @@ fn rights_that_are_missing_are_reported_once_and_the_queue_before_the_wake_ups()
     };
     let mut w = waiting(3, None);
     assert_eq!(kinds(&w.on(Event::Tick, at(0), 0.5)), [false; 3]);
+    let refused = Tried { tally: Tally::Refused(faults(&[0, 1])), no_uptime: None, ..attempt.clone() };
+    assert_eq!(kinds(&w.clone().on(event(refused), at(0), 0.5)), [false; 3], "the failure names them");
     assert_eq!(kinds(&w.on(event(attempt.clone()), at(0), 0.5)), [true, true, false]);
     w.on(Event::Undone { subscribed: 0 }, at(0), 0.5);
     assert_eq!(kinds(&w.on(event(attempt.clone()), at(0), 0.5)), [false; 3]);

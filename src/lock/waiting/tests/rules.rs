@@ -261,6 +261,7 @@ fn an_outer_lock_is_joined_and_never_waited_for_in_the_queue() {
     assert!(matches!(&joins[..], [Action::Join(token, _)] if *token == outer()), "{joins:?}");
     w.on(Event::NotJoined(Unjoined::Refused), at(3), 0.5);
     assert_eq!(w.wake_at(), at(3) + backoff::retry(schedule().retry(), 0.5));
+    assert!(matches!(w.pausing(), Some((Blocked::Busy(_), None))), "without a place in the queue");
     // A minority that names it may be behind.
     let w = paused(&Tried { by_majority: false, ..attempt });
     assert_eq!(w.wake_at(), at(0) + backoff::retry(schedule().retry(), 0.5));
@@ -280,7 +281,8 @@ fn acquire_waits_for_a_lock_that_acquire_took_and_run_does_not() {
 
 #[test]
 fn an_outer_rlock_that_cannot_be_reached_for_two_seconds_ends_the_wait() {
-    let attempt = tried(Tally::Busy(holder(outer(), ms(7000))));
+    let by = |token| tried(Tally::Busy(holder(token, ms(7000))));
+    let attempt = by(outer());
     let refused = |w: &mut Waiting, why, now| {
         w.on(Event::Tick, at(now), 0.5);
         w.on(event(attempt.clone()), at(now), 0.5);
@@ -291,6 +293,11 @@ fn an_outer_rlock_that_cannot_be_reached_for_two_seconds_ends_the_wait() {
     assert_eq!(refused(&mut w, Unjoined::Refused, 0), []);
     assert_eq!(refused(&mut w, Unjoined::Refused, 1000), []);
     let mut other = w.clone();
+    let mut next = w.clone();
+    next.on(Event::Tick, at(2000), 0.5);
+    next.on(event(by(token(8))), at(2000), 0.5);
+    next.on(Event::Undone { subscribed: 3 }, at(2000), 0.5);
+    assert_eq!(next.on(Event::NotJoined(Unjoined::Refused), at(2000), 0.5), [], "it is another one");
     assert!(matches!(refused(&mut w, Unjoined::Refused, 2000)[..], [Action::GiveUp(Reason::OuterUnreachable(_))]));
     assert_eq!(said(&refused(&mut other, Unjoined::Silent, 2000)).len(), 1);
     assert_eq!(refused(&mut other, Unjoined::Refused, 3000), [], "it was there");
