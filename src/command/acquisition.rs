@@ -109,7 +109,7 @@ fn failure(lock: &LockSettings, nodes: &Nodes, reason: &Reason) -> Failure {
     let (key, quorum) = (&lock.key, nodes.quorum());
     match reason {
         Reason::Blocked(blocked @ (Blocked::Busy(_) | Blocked::Split(..))) => {
-            let why = format!("{key}: busy: {}", wording::blocked(blocked));
+            let why = format!("{key}: busy: {}", wording::cause(blocked));
             Failure::new(Outcome::Busy(lock.busy_code), why)
         }
         Reason::Blocked(blocked @ (Blocked::Unreachable(..) | Blocked::TooLate)) => {
@@ -118,7 +118,7 @@ fn failure(lock: &LockSettings, nodes: &Nodes, reason: &Reason) -> Failure {
             } else {
                 ""
             };
-            Failure::new(Outcome::Unreachable, format!("{key}: {}{hint}", wording::blocked(blocked)))
+            Failure::new(Outcome::Unreachable, format!("{key}: {}{hint}", wording::cause(blocked)))
         }
         Reason::Refused(faults) => Failure::new(Outcome::Refused, format!("{key}: {}", faults.no_majority(quorum))),
         Reason::Unfit(node, fault) => Failure::new(Outcome::Config, format!("{key}: {node}: {fault}")),

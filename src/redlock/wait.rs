@@ -106,13 +106,14 @@ impl<T: Claimant> Driver<'_, T> {
                     ControlFlow::Continue(event) => reply = event,
                 }
             }
-            event = match reply {
-                Some(reply) => reply,
-                None => tokio::select! {
+            event = if let Some(reply) = reply {
+                reply
+            } else {
+                tokio::select! {
                     biased;
                     cause = cancelled() => return Ok(Waited::Cancelled(cause)),
                     event = self.next() => event,
-                },
+                }
             };
         }
     }

@@ -15,11 +15,11 @@ pub(super) fn say(report: &Reporter, status: &StatusLine, notice: &Notice) {
     };
     match notice {
         Notice::Waiting { blocked: what, ahead: rank } => {
-            report.step("waiting", format_args!("waiting{}: {}", ahead(*rank), blocked(what)));
+            report.step("waiting", format_args!("waiting{}: {}", ahead(*rank), cause(what)));
         }
-        Notice::TryingAgain(what) => report.step("unreachable", format_args!("{}; trying again", blocked(what))),
-        Notice::WaitingForever(what) => warn("waiting", format!("waiting: {}", blocked(what))),
-        Notice::MajorityGone(what) => warn("unreachable", format!("{}; trying again", blocked(what))),
+        Notice::TryingAgain(what) => report.step("unreachable", format_args!("{}; trying again", cause(what))),
+        Notice::WaitingForever(what) => warn("waiting", format!("waiting: {}", cause(what))),
+        Notice::MajorityGone(what) => warn("unreachable", format!("{}; trying again", cause(what))),
         Notice::OuterSilent(holder) => {
             warn("silent", format!("waiting: the outer rlock does not answer: {}", holder.named()));
         }
@@ -40,11 +40,11 @@ pub(super) fn say(report: &Reporter, status: &StatusLine, notice: &Notice) {
 }
 
 /// Returns what blocks the wait.
-pub(super) fn blocked(blocked: &Blocked) -> String {
+pub(super) fn cause(blocked: &Blocked) -> String {
     match blocked {
-        Blocked::Busy(blocker) => blocker.to_string(),
-        Blocked::Split(blocker, faults) if faults.is_empty() => format!("too few votes are free: {blocker}"),
-        Blocked::Split(blocker, faults) => format!("too few votes are free: {blocker}; {faults}"),
+        Blocked::Busy(party) => party.to_string(),
+        Blocked::Split(party, faults) if faults.is_empty() => format!("too few votes are free: {party}"),
+        Blocked::Split(party, faults) => format!("too few votes are free: {party}; {faults}"),
         Blocked::Unreachable(faults, quorum) => faults.no_majority(*quorum),
         Blocked::TooLate => "the grant came too late to be of use".to_owned(),
     }
@@ -55,8 +55,8 @@ pub(super) fn status(key: &Key, waited: Duration, what: &Blocked, rank: Option<u
     let waited = duration::show(Duration::from_secs(waited.as_secs()));
     let what = match what {
         // The end of the lease would change each second without being news.
-        Blocked::Busy(blocker) => blocker.named(),
-        _ => blocked(what),
+        Blocked::Busy(party) => party.named(),
+        _ => cause(what),
     };
     format!("rlock: {key}: waiting {waited}{}: {what}", ahead(rank))
 }

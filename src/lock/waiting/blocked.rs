@@ -43,7 +43,7 @@ impl Tried {
     }
 }
 
-/// What keeps a waiter from the lock.
+/// The cause that keeps a waiter from the lock.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Blocked {
     /// This party has it, or its turn.

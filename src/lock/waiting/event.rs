@@ -1,4 +1,4 @@
-//! What a wait is told, and what it asks for.
+//! Events that a wait is told, and actions that it asks for.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::Schedule;
 use crate::lock::token::Token;
 
-/// What the user chose, and what the environment says.
+/// Choices of the user, and the outer locks that the environment names.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The majority that is needed.
@@ -32,7 +32,7 @@ pub struct Options {
     pub for_command: bool,
 }
 
-/// What has happened.
+/// An event of the wait.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
     /// [`Waiting::wake_at`] has come, or may have.
@@ -60,7 +60,7 @@ pub enum Unjoined {
     Refused,
 }
 
-/// What is to be done, in this order.
+/// An action to take. Several are taken in their order.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Action {
     /// Start an attempt with this place in the queue. `min_uptime`: uptime that each node must have; `None`: do not ask.
@@ -81,7 +81,7 @@ pub enum Action {
     GiveUp(Reason),
 }
 
-/// What becomes of the place in the queue when an attempt is undone.
+/// The fate of the place in the queue when an attempt is undone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// It is kept.

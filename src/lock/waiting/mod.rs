@@ -63,7 +63,7 @@ enum Phase {
     Over,
 }
 
-/// What follows when the attempt is undone.
+/// The step after the attempt is undone.
 #[derive(Clone, PartialEq, Debug)]
 enum Next {
     Enter(Ticket),
@@ -282,9 +282,9 @@ impl Waiting {
         let voted = if blocked.is_absence() { tried.voted } else { quorum.needed() };
         self.absence.note(voted, quorum.needed());
         // With too few nodes for a majority it is no tie: reordering the queue would not help.
-        let tied = matches!(blocked, Blocked::Split(_, faults) if faults.len() <= quorum.tolerated());
+        let is_tie = matches!(blocked, Blocked::Split(_, faults) if faults.len() <= quorum.tolerated());
         let taken = u32::from(tried.has_taken_any);
-        (self.splits, self.ties) = if tied { (self.splits + 1, self.ties + taken) } else { (0, 0) };
+        (self.splits, self.ties) = if is_tie { (self.splits + 1, self.ties + taken) } else { (0, 0) };
         self.answered |= !matches!(tried.tally, Tally::Unreachable { answered: false, .. });
         self.longest_ttl = self.longest_ttl.max(tried.longest_ttl);
         self.rank = tried.rank;

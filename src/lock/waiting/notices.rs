@@ -1,4 +1,4 @@
-//! What is reported of a wait, and that it is reported once.
+//! Reports of a wait, each made once.
 
 use std::mem::{Discriminant, discriminant};
 
@@ -31,7 +31,7 @@ pub enum Notice {
     NoWakeups { node: String },
 }
 
-/// What has been reported.
+/// The reports made so far.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Notices {
     /// The party that was last reported to block the wait.
@@ -96,13 +96,13 @@ impl Notices {
     ) -> Vec<Notice> {
         let mut said = vec![];
         match blocked {
-            Blocked::Busy(blocker) => {
-                if !self.blocker.as_ref().is_some_and(|before| before.is_same(blocker)) {
+            Blocked::Busy(party) => {
+                if !self.blocker.as_ref().is_some_and(|before| before.is_same(party)) {
                     said.push(Notice::Waiting { blocked: blocked.clone(), ahead });
-                    self.blocker = Some((**blocker).clone());
+                    self.blocker = Some((**party).clone());
                 }
                 // A reader of cron's mail would otherwise not learn why the job never runs again.
-                if blocker.left().is_none() && blocker.is_foreign() {
+                if party.left().is_none() && party.is_foreign() {
                     said.extend(self.once(Notice::WaitingForever(blocked.clone())));
                 }
             }

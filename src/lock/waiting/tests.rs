@@ -77,7 +77,9 @@ fn reserved() -> Box<Blocker> {
 
 fn faults(nodes: &[usize]) -> Faults {
     let mut faults = Faults::default();
-    nodes.iter().for_each(|node| faults.push(*node, "redis", Fault::new(FaultKind::Unknown, "no answer")));
+    for node in nodes {
+        faults.push(*node, "redis", Fault::new(FaultKind::Unknown, "no answer"));
+    }
     faults
 }
 

@@ -1,4 +1,4 @@
-//! What the nodes have told a waiter since its last attempt began, and when the next attempt is due.
+//! The wake-ups since the last attempt began, and the time of the next attempt.
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What the driver is doing.
+/// The present work of the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Doing {
     Pausing,
@@ -193,9 +193,9 @@ impl Model {
         if tried.is_complete || self.last.is_none() {
             self.last = Some(tried.tally.clone());
         }
-        let tied = matches!(&tried.tally, Tally::Split(_, faults) if faults.len() <= quorum.tolerated());
+        let is_tie = matches!(&tried.tally, Tally::Split(_, faults) if faults.len() <= quorum.tolerated());
         (self.splits, self.ties) =
-            if tied { (self.splits + 1, self.ties + u32::from(tried.has_taken_any)) } else { (0, 0) };
+            if is_tie { (self.splits + 1, self.ties + u32::from(tried.has_taken_any)) } else { (0, 0) };
         assert_eq!(ends, is_final || self.now >= self.patience(), "over with a last word or with the patience only");
         let takes_ticket = before.queued.is_none() && tried.entered.is_some() && self.gives_up() > self.begin;
         let leaves = actions.contains(&Action::Undo(Place::Left));

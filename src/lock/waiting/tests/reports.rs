@@ -1,4 +1,4 @@
-//! What is reported of a wait, and how often.
+//! Reports of a wait, and how often each is made.
 
 use super::*;
 
