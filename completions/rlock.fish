@@ -42,9 +42,9 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -s w -l wait -d 'Give u
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s E -l busy-code -d 'Exit code when the lock is busy, 0 to 255' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l note -d 'Text for those who ask which client holds the lock (a CI job\'s URL)' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l ttl -d 'Lease length: the lock is free this long after its holder\'s last renewal at the latest' -r
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l order -d 'Which waiter gets the lock next' -r -f -a "oldest\t'Who has waited longest'
-newest\t'Who came last'
-any\t'Whoever: at random among those who wait'"
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l order -d 'Which waiter gets the lock next' -r -f -a "oldest\t'The waiter that has waited longest'
+newest\t'The waiter that came last'
+any\t'A random waiter'"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l drift -d 'Clock-rate error allowed for, as a fraction of the TTL' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l restart-guard -d 'Ignore a server that restarted more recently than this: it may have forgotten locks' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r
@@ -70,9 +70,9 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Gi
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s E -l busy-code -d 'Exit code when the lock is busy, 0 to 255' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l note -d 'Text for those who ask which client holds the lock (a CI job\'s URL)' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ttl -d 'Lease length: the lock is free this long after its holder\'s last renewal at the latest' -r
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l order -d 'Which waiter gets the lock next' -r -f -a "oldest\t'Who has waited longest'
-newest\t'Who came last'
-any\t'Whoever: at random among those who wait'"
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l order -d 'Which waiter gets the lock next' -r -f -a "oldest\t'The waiter that has waited longest'
+newest\t'The waiter that came last'
+any\t'A random waiter'"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l drift -d 'Clock-rate error allowed for, as a fraction of the TTL' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l restart-guard -d 'Ignore a server that restarted more recently than this: it may have forgotten locks' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 pub use event::{AtNode, Event, holders_nodes};
 pub use status::StatusLine;
-pub use status_text::{Blocked, BreakStatus, ScanStatus, WaitStatus};
+pub use status_text::{BreakStatus, ScanStatus, WaitStatus};
 pub use stderr::{finish, settle};
 
 use crate::clock;
@@ -79,25 +79,6 @@ impl Reporter {
         if is_said {
             print(self.log, event, Some(&self.key));
         }
-    }
-
-    /// A step in words, until `command::wait` speaks in events.
-    pub fn step(&self, event: &str, text: impl Display) {
-        if self.verbose || (self.log == Log::Json && !self.quiet) {
-            self.line(Level::Info, event, &text);
-        }
-    }
-
-    /// A warning in words, until `command::wait` speaks in events.
-    pub fn note(&self, event: &str, text: impl Display) {
-        if !self.quiet {
-            self.line(Level::Warning, event, &text);
-        }
-    }
-
-    fn line(&self, level: Level, event: &str, text: &dyn Display) {
-        let message = format!("{}: {text}", self.key);
-        stderr::line(render(self.log, level, event, Some(&self.key), &message, Map::new()), self.log);
     }
 
     /// Whether a status line may be drawn: `-q` silences it, and with `-v` or JSON other lines would tear it.

@@ -1,7 +1,5 @@
 //! Takes the lock for `run` and `acquire`: the client's side of [`redlock::wait`], and the end of a wait without the lock.
 
-mod wording;
-
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
 
@@ -26,7 +24,7 @@ use crate::node::Claim;
 use crate::redlock::Nodes;
 use crate::redlock::holding::Holding;
 use crate::redlock::wait::{Claimant, Waited, wait};
-use crate::report::StatusLine;
+use crate::report::{Event, Level, StatusLine, WaitStatus};
 use crate::settings::{LockSettings, file_name};
 use crate::text::duration;
 
@@ -75,8 +73,7 @@ pub(super) async fn take(
     let waited = wait(nodes, waiting, &mut client, &mut async || terminating(signals).await).await?;
     Ok(match waited {
         Waited::Won(holding, after) => {
-            let (fence, after) = (holding.fence(), duration::show_rounded(after));
-            lock.report.step("acquired", format_args!("acquired, fence {fence}, after {after}"));
+            lock.report.say(&Event::Acquired { fence: holding.fence(), after });
             Acquired::Won(holding)
         }
         Waited::Joined((outer, name)) => Acquired::Nested(Box::new(outer), name),
@@ -109,7 +106,7 @@ fn failure(lock: &LockSettings, nodes: &Nodes, reason: &Reason) -> Failure {
     let (key, quorum) = (&lock.key, nodes.quorum());
     match reason {
         Reason::Blocked(blocked @ (Blocked::Busy(_) | Blocked::Split(..))) => {
-            let why = format!("{key}: busy: {}", wording::cause(blocked));
+            let why = format!("{key}: busy: {blocked}");
             Failure::new(Outcome::Busy(lock.busy_code), why)
         }
         Reason::Blocked(blocked @ (Blocked::Unreachable(..) | Blocked::TooLate)) => {
@@ -118,7 +115,7 @@ fn failure(lock: &LockSettings, nodes: &Nodes, reason: &Reason) -> Failure {
             } else {
                 ""
             };
-            Failure::new(Outcome::Unreachable, format!("{key}: {}{hint}", wording::cause(blocked)))
+            Failure::new(Outcome::Unreachable, format!("{key}: {blocked}{hint}"))
         }
         Reason::Refused(faults) => Failure::new(Outcome::Refused, format!("{key}: {}", faults.no_majority(quorum))),
         Reason::Unfit(node, fault) => Failure::new(Outcome::Config, format!("{key}: {node}: {fault}")),
@@ -168,7 +165,11 @@ impl Claimant for Client<'_> {
     }
 
     fn say(&mut self, notice: &Notice) {
-        wording::say(&self.lock.report, &self.status, notice);
+        let event = Event::from(notice);
+        if event.level() != Level::Info {
+            self.status.clear();
+        }
+        self.lock.report.say(&event);
     }
 
     fn redraw_at(&self) -> Instant {
@@ -177,7 +178,8 @@ impl Claimant for Client<'_> {
 
     fn redraw(&mut self, waiting: &Waiting) {
         if let Some((blocked, rank)) = waiting.pausing() {
-            self.status.draw(|| wording::status(&self.lock.key, waiting.waited(clock::now()), blocked, rank));
+            let (key, waited) = (&self.lock.key, waiting.waited(clock::now()));
+            self.status.draw(|| WaitStatus { key, waited, ahead: rank, blocked }.to_string());
         }
     }
 
@@ -202,7 +204,7 @@ impl Client<'_> {
             acquired,
             broken: None,
             fence: None,
-            ttl: u64::try_from(self.lock.schedule.ttl().as_millis()).unwrap_or(u64::MAX),
+            ttl: duration::millis(self.lock.schedule.ttl()),
             n: self.nodes,
             v: 0,
         }

@@ -1,4 +1,4 @@
-//! The subcommands, one public module each, and what several of them share: the way to the lock ([`acquisition`]), the nodes
+//! The subcommands, one public module each. The private modules are shared: the way to the lock ([`acquisition`]), the nodes
 //! ([`nodes`]), the words of failures ([`failure`]), output on stdout ([`output`]) and the runtime ([`runtime`]).
 
 pub mod acquire;

@@ -15,6 +15,12 @@ const BACKSTOP: Duration = Duration::from_secs(10);
 /// Longest pause of any waiter.
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// Shortest pause between two looks at a held lock.
+const SHORTEST_POLL: Duration = Duration::from_millis(100);
+
+/// Longest pause between two looks at a held lock.
+pub const LONGEST_POLL: Duration = Duration::from_millis(250);
+
 /// Added to a pause for each waiter ahead, so that earlier waiters look first.
 const PER_RANK: Duration = Duration::from_millis(200);
 
@@ -38,12 +44,12 @@ pub fn split(splits: u32, random: f64) -> Duration {
 
 /// Returns the pause between two looks at a held lock: 100 to 250 ms, but not past the end of the holder's TTL.
 pub fn poll(holder_ttl: Option<Duration>, random: f64) -> Duration {
-    let pause = Duration::from_millis(100) + Duration::from_millis(150).mul_f64(random.clamp(0.0, 1.0));
+    let pause = SHORTEST_POLL + (LONGEST_POLL - SHORTEST_POLL).mul_f64(random.clamp(0.0, 1.0));
     holder_ttl.map_or(pause, |ttl| pause.min(over(ttl)))
 }
 
-/// Returns the pause of a waiter of rank `rank` while `blocker` has the lock or its turn and no node wakes it. `subscribed`: a majority of
-/// the nodes will wake it when the lock is free.
+/// Returns the pause of a waiter of rank `rank` while `blocker` has the lock or its turn and no node wakes it.
+/// `subscribed`: a majority of the nodes will wake it when the lock is free.
 pub fn recheck(blocker: &Blocker, rank: Option<u32>, subscribed: bool, random: f64) -> Duration {
     let Some(rank) = rank.filter(|_| subscribed) else { return poll(blocker.left(), random) };
     if rank == 0 && blocker.is_foreign() {

@@ -8,7 +8,7 @@ use crate::lock::queue::Wake;
 use crate::lock::waiting::Event;
 use crate::node::Pending;
 
-/// What the nodes tell a waiter from one attempt to the next.
+/// The words of the nodes to a waiter, from one attempt to the next.
 pub struct Wakeups {
     nodes: Nodes,
     wakes: Vec<Pending<Wake>>,

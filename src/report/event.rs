@@ -10,12 +10,14 @@ use nix::sys::signal::Signal;
 use serde_json::{Map, Value, json};
 
 use super::Level;
-use super::status_text::{Blocked, ahead, holder};
+use super::status_text::{ahead, fields_of, holder};
 use crate::job::policy::Reaction;
+use crate::lock::backoff;
 use crate::lock::fault::Fault;
 use crate::lock::fence::Fence;
 use crate::lock::lease::Revoked;
 use crate::lock::occupant::Occupant;
+use crate::lock::waiting::{Blocked, Notice};
 use crate::text::duration::{self, millis};
 
 /// A node's name and what went wrong there.
@@ -33,11 +35,11 @@ pub enum Event<'a> {
     /// `--note` exceeds the limit, in bytes.
     NoteCut { limit: usize },
     /// The wait goes on. `ahead`: number of waiters in front.
-    Waiting { blocked: Blocked<'a>, ahead: Option<u32> },
+    Waiting { blocked: &'a Blocked, ahead: Option<u32> },
     /// A foreign value without a TTL blocks the lock, so the wait has no end of its own.
-    WaitingForever { blocked: Blocked<'a> },
+    WaitingForever { blocked: &'a Blocked },
     /// No majority voted; the nodes are asked again. `had_majority`: one had answered earlier, so `--wait` alone ends this.
-    Unreachable { blocked: Blocked<'a>, had_majority: bool },
+    Unreachable { blocked: &'a Blocked, had_majority: bool },
     /// The outer rlock that holds the lock does not answer.
     OuterSilent { occupant: &'a Occupant },
     /// A node denies INFO, so its restarts are invisible.
@@ -98,6 +100,22 @@ pub enum Event<'a> {
     Dropped { count: u64 },
     /// rlock panicked at `place`.
     Bug { place: &'a str },
+}
+
+impl<'a> From<&'a Notice> for Event<'a> {
+    fn from(notice: &'a Notice) -> Self {
+        match notice {
+            Notice::Waiting { blocked, ahead } => Self::Waiting { blocked, ahead: *ahead },
+            Notice::WaitingForever(blocked) => Self::WaitingForever { blocked },
+            Notice::TryingAgain(blocked) => Self::Unreachable { blocked, had_majority: false },
+            Notice::MajorityGone(blocked) => Self::Unreachable { blocked, had_majority: true },
+            Notice::OuterSilent(occupant) => Self::OuterSilent { occupant },
+            Notice::Refused(refusal) => Self::Refused { node: &refusal.name, fault: &refusal.fault },
+            Notice::NoUptime { node, why } => Self::NoUptime(AtNode { node, why }),
+            Notice::NoQueue { node, why } => Self::NoQueue(AtNode { node, why }),
+            Notice::NoWakeups { node } => Self::NoWakeups { node, poll_every: backoff::LONGEST_POLL },
+        }
+    }
 }
 
 impl Event<'_> {
@@ -184,11 +202,11 @@ impl Event<'_> {
             Self::DefaultNode { node } => json!({ "node": node }),
             Self::NoteCut { limit } => json!({ "limit": limit }),
             Self::Waiting { blocked, ahead } => {
-                let mut fields = blocked.fields();
+                let mut fields = fields_of(blocked);
                 fields.extend(ahead.map(|ahead| ("ahead".to_owned(), ahead.into())));
                 return fields;
             }
-            Self::WaitingForever { blocked } | Self::Unreachable { blocked, .. } => return blocked.fields(),
+            Self::WaitingForever { blocked } | Self::Unreachable { blocked, .. } => return fields_of(blocked),
             Self::NoUptime(at) | Self::NoQueue(at) | Self::RenewalFailed(at) | Self::NotReleased(at) => {
                 json!({ "node": at.node, "reason": at.why })
             }

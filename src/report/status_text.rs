@@ -6,43 +6,27 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::lock::blocker::Blocker;
-use crate::lock::fault::Faults;
 use crate::lock::key::Key;
 use crate::lock::occupant::{Occupant, OccupantKind};
-use crate::lock::quorum::Quorum;
+use crate::lock::waiting::Blocked;
 use crate::text::duration;
 
-/// The obstacle between a waiter and the lock.
-#[derive(Clone, Copy, Debug)]
-pub enum Blocked<'a> {
-    /// This party has it, or its turn.
-    Busy(&'a Blocker),
-    /// No client has a majority; this party has the most votes. The faults are those of the nodes without a vote.
-    Split(&'a Blocker, &'a Faults),
-    /// Too few of the nodes gave a vote.
-    Unreachable(&'a Faults, Quorum),
-    /// A majority granted, too late for the lease to be of use.
-    TooLate,
-}
-
-impl Blocked<'_> {
-    /// Its data in `--log json`: the holder, and what failed at which node.
-    pub(super) fn fields(&self) -> Map<String, Value> {
-        let (mut fields, faults) = match self {
-            Self::Busy(blocker) => (holder_of(blocker), None),
-            Self::Split(blocker, faults) => (holder_of(blocker), Some(*faults)),
-            Self::Unreachable(faults, _) => (Map::new(), Some(*faults)),
-            Self::TooLate => (Map::new(), None),
-        };
-        if let Some(faults) = faults.filter(|faults| !faults.is_empty()) {
-            let faults = faults.iter().map(|there| json!({ "node": there.name, "reason": there.fault.why }));
-            fields.insert("faults".to_owned(), faults.collect());
-        }
-        fields
+/// Returns the data of a blocked wait in `--log json`: the holder, and what failed at which node.
+pub(super) fn fields_of(blocked: &Blocked) -> Map<String, Value> {
+    let (mut fields, faults) = match blocked {
+        Blocked::Busy(blocker) => (holder_of(blocker), None),
+        Blocked::Split(blocker, faults) => (holder_of(blocker), Some(faults)),
+        Blocked::Unreachable(faults, _) => (Map::new(), Some(faults)),
+        Blocked::TooLate => (Map::new(), None),
+    };
+    if let Some(faults) = faults.filter(|faults| !faults.is_empty()) {
+        let faults = faults.iter().map(|there| json!({ "node": there.name, "reason": there.fault.why }));
+        fields.insert("faults".to_owned(), faults.collect());
     }
+    fields
 }
 
-impl fmt::Display for Blocked<'_> {
+impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Busy(blocker) => write!(f, "{blocker}"),
@@ -61,7 +45,7 @@ pub struct WaitStatus<'a> {
     pub waited: Duration,
     /// Number of waiters in front.
     pub ahead: Option<u32>,
-    pub blocked: Blocked<'a>,
+    pub blocked: &'a Blocked,
 }
 
 impl fmt::Display for WaitStatus<'_> {

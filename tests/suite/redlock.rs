@@ -74,7 +74,7 @@ fn nodes_that_were_not_waited_for_are_not_called_unreachable() {
     let [third, fourth] = [&nodes[2], &nodes[3]].map(|node| slow(node, Duration::from_millis(100)));
     let urls = [nodes[0].url(), nodes[1].url(), third, fourth].join(",");
     let run = rlock("job").node(&urls).args(["--restart-guard", "off", "-n"]).command(["echo", "ran"]).code(75);
-    run.printed(&[]).said(&["busy: too few votes are free: held by a client that is not rlock"]);
+    run.printed(&[]).said(&["busy: no majority is free: held by a client that is not rlock"]);
 }
 
 /// Returns masks of five nodes, each with a key that a foreign client has set on the nodes of the mask.

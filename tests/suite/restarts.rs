@@ -187,6 +187,6 @@ fn a_node_that_may_not_say_is_told_of_once_and_refused_if_a_duration_was_given()
     assert_eq!(ran.stderr.matches("its vote is missing").count(), 1, "{}", ran.stderr);
     nodes[1].cli(&["SET", "job", "theirs"]);
     let refused = run().args(["-n"]).command(["echo", "ran"]).code(75).printed(&[]);
-    refused.mentions(&["too few votes are free", "--restart-guard cannot see"]);
+    refused.mentions(&["no majority is free", "--restart-guard cannot see"]);
     assert_eq!(nodes.job(), ["", "theirs", ""]);
 }

@@ -17,7 +17,7 @@ fn an_acl_without_the_queue_costs_the_order_and_not_the_lock() {
     narrow().command(["true"]).code(0).silent();
     let holder = narrow().hold("echo ready; read line; true");
     let mut waiter = narrow().args(["-v", "--", "true"]).spawn();
-    waiter.wait_until_told("waiting without a place in the queue");
+    waiter.wait_until_told("cannot join the queue, waiting without a place");
     let mut told = rlock("job").on(&server).args(["-v", "--", "true"]).spawn();
     eventually("one waits in the queue", || server.cli(&["ZCARD", QUEUE]) == "1");
     assert!(told.is_running());
@@ -33,7 +33,7 @@ fn a_waiter_that_may_not_listen_says_so_once_and_looks_for_itself() {
     let url = format!("redis://deaf@127.0.0.1:{}", server.port());
     let holder = rlock("job").on(&server).hold("echo ready; read line; true");
     let mut waiter = rlock("job").node(&url).env("RLOCK_PASSWORD", "pw").args(["--", "echo", "ran"]).spawn();
-    waiter.wait_until_told("we may not listen there");
+    waiter.wait_until_told("SUBSCRIBE to rlock:wake:* is not allowed");
     let begin = Instant::now();
     holder.finish().code(0).silent();
     waiter.finish().code(0).said(&["job", "redis://127.0.0.1", "rlock:wake:*"]).printed(&["ran"]);
