@@ -13,7 +13,7 @@ use crate::job::event::CaughtSignal;
 use crate::job::guard::Guard;
 use crate::job::nested::outer::OuterRun;
 use crate::job::signals::Signals;
-use crate::lock::details::Details;
+use crate::lock::details::{Details, Mode};
 use crate::lock::fence;
 use crate::lock::instant::Instant;
 use crate::lock::occupant::Occupant;
@@ -190,21 +190,22 @@ impl Claimant for Client<'_> {
 
 impl Client<'_> {
     fn details(&self, now: SystemTime) -> Details {
-        let (cmd, acquired) = match self.purpose {
-            Purpose::Command(name, _) => (file_name(name), false),
-            Purpose::Steps => ("acquire".to_owned(), true),
+        let (cmd, kept) = match self.purpose {
+            Purpose::Command(name, _) => (file_name(name), true),
+            Purpose::Steps => ("acquire".to_owned(), false),
         };
         Details {
+            mode: Mode::Exclusive,
             host: host(),
-            pid: if acquired { 0 } else { std::process::id() },
+            pid: kept.then(std::process::id),
             user: user(),
             since: clock::unix_millis(now),
             cmd,
             note: self.lock.note.clone(),
-            acquired,
+            kept,
             broken: None,
             fence: None,
-            ttl: duration::millis(self.lock.schedule.ttl()),
+            ttl: duration::millis(self.lock.schedule.term().ttl()),
             n: self.nodes,
             v: 0,
         }

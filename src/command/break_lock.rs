@@ -76,7 +76,7 @@ impl BreakRequest {
         let Some((token, details)) = holder.holder() else {
             return self.clear(&nodes, &looks).await;
         };
-        if self.now || details.acquired {
+        if self.now || !details.kept {
             let highest = looks.of_nodes.iter().flatten().filter_map(|observation| observation.fence).max();
             let force = ForceUnlock::Delete(token, highest.map_or(0, crate::lock::fence::Fence::get));
             let done = self.force(&nodes, |_| Some(force)).await?;

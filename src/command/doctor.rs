@@ -6,7 +6,7 @@ mod writes;
 
 use futures_util::future::join_all;
 
-use super::nodes::warn_of_default_node;
+use super::nodes::{stores, warn_of_default_node};
 use super::output::print;
 use super::runtime::block_on;
 use crate::cli::Sources;
@@ -14,10 +14,8 @@ use crate::cli::subcommands::DoctorArgs;
 use crate::exit::{Failure, Outcome};
 use crate::lock::key::Key;
 use crate::lock::schedule::ScheduleOptions;
-use crate::node::local::LocalNode;
 use crate::node::redis::acl::{acl_line, is_user};
 use crate::node::redis::connection::Access;
-use crate::node::redis::probe::Probe;
 use crate::settings;
 use crate::settings::token::{NODE_TIMEOUT, NodeSettings};
 use diagnosis::{Level, Use};
@@ -35,12 +33,7 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
         let why = format!("--node {}: no server has a user with a blank or a control character", access.server);
         return Err(Failure::new(Outcome::Config, why).into());
     }
-    let report = if let Some(dir) = reach.place.local() {
-        let node = LocalNode::open(dir).map_err(|why| Failure::new(Outcome::Config, why))?;
-        Report::of_local(crate::node::Node::name(&node))
-    } else {
-        block_on(async { Ok(probed(servers, &reach, &keys, &how).await) })?
-    };
+    let report = block_on(async { probed(&reach, &keys, &how).await })?;
     print((if args.json { report.json() } else { report.text() }).as_bytes())?;
     Ok(match diagnosis::verdict(&report.findings) {
         Level::Note => Outcome::Done,
@@ -54,14 +47,19 @@ fn has_valid_user(access: &Access) -> bool {
     access.server.user.as_deref().is_none_or(is_user)
 }
 
-async fn probed(servers: &[Access], reach: &NodeSettings, keys: &[Key], how: &Use) -> Report {
+async fn probed(reach: &NodeSettings, keys: &[Key], how: &Use) -> anyhow::Result<Report> {
     // A slow node must show as slow, not as dead.
     let limit = reach.limit.max(NODE_TIMEOUT);
-    let probes = join_all(servers.iter().map(|access| Probe::take(access, limit, keys))).await;
+    let stores = stores(&reach.place, limit, 1)?;
+    let Some(probes) = stores.iter().map(|store| store.probe(keys)).collect::<Option<Vec<_>>>() else {
+        return Ok(Report::of_local(stores[0].name()));
+    };
+    let probes = join_all(probes).await;
     let findings = diagnosis::of(&probes, how);
+    let servers = reach.place.servers();
     let user = servers.iter().find_map(|access| access.server.user.as_deref());
     let select = servers.iter().any(|access| access.server.db > 0);
     let acl = acl_line(user.unwrap_or("rlock"), keys, select);
-    let names = servers.iter().map(|access| access.server.to_string()).collect();
-    Report { names, probes, findings, acl: Some(acl) }
+    let names = stores.iter().map(|store| store.name().to_owned()).collect();
+    Ok(Report { names, probes, findings, acl: Some(acl) })
 }

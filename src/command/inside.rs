@@ -22,9 +22,10 @@ pub(super) async fn refuse_inside(settings: &TokenSettings, nodes: &Nodes) -> Re
         return Err(not_the_holder(key, nodes, &looks, *token, reach.node_is_default));
     }
     match census.leading().and_then(|(occupant, _)| occupant.holder()) {
-        Some((_, details)) if details.acquired => Ok(()),
+        Some((_, details)) if !details.kept => Ok(()),
         holder => {
-            let pid = holder.map_or_else(String::new, |(_, details)| format!(" (pid {})", details.pid));
+            let pid = holder.and_then(|(_, details)| details.pid);
+            let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
             let why = format!("rlock run{pid} holds this lock, and renews and releases it itself; nothing was changed");
             Err(Failure::new(Outcome::Usage, format!("{key}: {why}")))
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 
 use super::failure::{no_majority, unanswered};
-use super::nodes::{open_for_looks, warn_of_default_node};
+use super::nodes::{nodes_of, stores, warn_of_default_node};
 use super::output::print;
 use super::runtime::block_on;
 use crate::cli::Sources;
@@ -20,6 +20,7 @@ use crate::exit::{Failure, Outcome};
 use crate::lock::census::State;
 use crate::lock::fault::Faults;
 use crate::lock::key::Key;
+use crate::node::Store;
 use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, Room, observe_with_waiters};
 use crate::redlock::scan::scan;
@@ -104,9 +105,10 @@ impl Selection {
 
 impl View {
     async fn take(reach: &NodeSettings, selection: &Selection, quiet: bool) -> anyhow::Result<Self> {
-        let nodes = open_for_looks(&reach.place, reach.limit, AT_ONCE)?;
+        let stores = stores(&reach.place, reach.limit, AT_ONCE)?;
+        let nodes = nodes_of(&stores);
         let mut keys = selection.keys.clone();
-        let (found, unread) = find_locks(reach, selection, &nodes, quiet).await?;
+        let (found, unread) = find_locks(reach, selection, &stores, &nodes, quiet).await?;
         keys.extend(found);
         let mut locks = Vec::with_capacity(keys.len());
         let mut rest = keys.into_iter();
@@ -173,6 +175,7 @@ impl View {
 async fn find_locks(
     reach: &NodeSettings,
     selection: &Selection,
+    stores: &[Box<dyn Store>],
     nodes: &Nodes,
     quiet: bool,
 ) -> anyhow::Result<(Vec<Key>, Faults)> {
@@ -183,7 +186,7 @@ async fn find_locks(
     let drawn = |seen: u64, of: u64| progress.draw(|| ScanStatus { seen, of }.to_string());
     let matches =
         |key: &Key| selection.patterns.iter().any(|pattern| pattern.matches(key.typed())) && !selection.names(key);
-    let found = scan(reach.place.servers(), reach.limit, &selection.prefix, matches, drawn).await;
+    let found = scan(stores, &selection.prefix, matches, drawn).await;
     if found.faults.len() > nodes.quorum().tolerated() {
         return Err(no_majority("cannot scan for locks", nodes, &found.faults, reach.node_is_default).into());
     }

@@ -7,9 +7,9 @@ use crate::exit::{Failure, Outcome};
 use crate::lock::details::{LONGEST_NOTE, fits};
 use crate::lock::fault::Faults;
 use crate::lock::key::Key;
-use crate::node::Node;
-use crate::node::local::LocalNode;
-use crate::node::redis::RedisNode;
+use crate::node::Store;
+use crate::node::local::LocalStore;
+use crate::node::redis::RedisServer;
 use crate::node::redis::connection::Access;
 use crate::redlock::Nodes;
 use crate::report::{self, Event, Reporter};
@@ -33,21 +33,27 @@ pub(super) fn warn_of_settings(settings: &LockSettings, output: &OutputArgs) {
 
 /// Opens the nodes; each exchange takes `limit` at most.
 pub(super) fn open(place: &StoreConfig, limit: Duration) -> Result<Nodes, Failure> {
-    open_as(place, |access| RedisNode::new(access, limit))
+    Ok(nodes_of(&stores(place, limit, 1)?))
 }
 
-/// Opens the nodes for this many observations at once, with their waiters.
-pub(super) fn open_for_looks(place: &StoreConfig, limit: Duration, looks: usize) -> Result<Nodes, Failure> {
-    open_as(place, |access| RedisNode::for_looks(access, limit, looks))
+/// Returns nodes for one lock, or for observations of many.
+pub(super) fn nodes_of(stores: &[Box<dyn Store>]) -> Nodes {
+    stores.iter().map(|store| store.lock()).collect()
 }
 
-fn open_as(place: &StoreConfig, server: impl Fn(Access) -> RedisNode) -> Result<Nodes, Failure> {
+/// Opens the stores; each exchange takes `limit` at most. `observations`: number of observations at once.
+pub(super) fn stores(
+    place: &StoreConfig,
+    limit: Duration,
+    observations: usize,
+) -> Result<Vec<Box<dyn Store>>, Failure> {
     let Some(dir) = place.local() else {
-        let servers = place.servers().iter();
-        return Ok(servers.map(|access| -> Box<dyn Node> { Box::new(server(access.clone())) }).collect());
+        let server =
+            |access: &Access| -> Box<dyn Store> { Box::new(RedisServer::new(access.clone(), limit, observations)) };
+        return Ok(place.servers().iter().map(server).collect());
     };
-    let node = LocalNode::open(dir).map_err(|why| Failure::new(Outcome::Config, why))?;
-    Ok(std::iter::once::<Box<dyn Node>>(Box::new(node)).collect())
+    let store = LocalStore::open(dir).map_err(|why| Failure::new(Outcome::Config, why))?;
+    Ok(vec![Box::new(store)])
 }
 
 /// Warns of the nodes that refuse rlock while a majority of the others answers.

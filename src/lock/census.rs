@@ -55,7 +55,7 @@ impl<'a> Census<'a> {
 
     /// Whose the key is at most nodes, and at how many; the one who has it longest speaks for all of them.
     pub fn leading(&self) -> Option<(&'a Occupant, usize)> {
-        let occupants = || self.answers().filter_map(|observation| observation.occupant.as_ref());
+        let occupants = || self.answers().filter_map(|observation| observation.occupant());
         let votes = |who: &OccupantKind| occupants().filter(|other| other.who.is_same(who)).count();
         occupants().map(|occupant| (occupant, votes(&occupant.who))).max_by_key(|(occupant, votes)| {
             let ttl = occupant.ttl.map_or(u128::MAX, |ttl| ttl.as_millis());
@@ -70,17 +70,15 @@ impl<'a> Census<'a> {
 
     /// Whether node `node` has the key in the hands of the foremost; `None` if it gave no answer or has no key.
     pub fn agrees_with_leading(&self, node: usize) -> Option<bool> {
-        let there = self.sights[node].as_ref()?.occupant.as_ref()?;
+        let there = self.sights[node].as_ref()?.occupant()?;
         self.leading().map(|(leading, _)| there.who.is_same(&leading.who))
     }
 
     /// How long the foremost has the key at a majority, or at as many nodes as it has; `None` if for ever.
     pub fn ttl(&self) -> Option<Duration> {
         let (leading, votes) = self.leading()?;
-        let own = self
-            .answers()
-            .filter_map(|observation| observation.occupant.as_ref())
-            .filter(|o| o.who.is_same(&leading.who));
+        let own =
+            self.answers().filter_map(|observation| observation.occupant()).filter(|o| o.who.is_same(&leading.who));
         nth(own.map(|occupant| occupant.ttl.unwrap_or(Duration::MAX)), self.quorum.needed().min(votes))
             .filter(|ttl| *ttl != Duration::MAX)
     }
@@ -124,7 +122,7 @@ impl<'a> Census<'a> {
 
     /// A node whose holder uses another number of nodes than were asked, and what follows ([`Occupant::other_list`]).
     pub fn other_list(&self) -> Option<(usize, String)> {
-        let why = |observation: &Observation| observation.occupant.as_ref()?.other_list(self.quorum.total());
+        let why = |observation: &Observation| observation.occupant()?.other_list(self.quorum.total());
         self.sights.iter().enumerate().find_map(|(node, observation)| Some((node, why(observation.as_ref()?)?)))
     }
 
@@ -144,7 +142,7 @@ impl<'a> Census<'a> {
 
     fn told_fence(&self, token: Token) -> Option<Fence> {
         let details = |observation: &'a Observation| {
-            observation.occupant.as_ref().and_then(Occupant::holder).map(|(_, details)| details)
+            observation.occupant().and_then(Occupant::holder).map(|(_, details)| details)
         };
         self.of_token(token).find_map(|observation| details(observation)?.fence.and_then(Fence::new))
     }
@@ -198,7 +196,11 @@ mod tests {
             who: OccupantKind::Holder(token, Details::default()),
             ttl: Some(Duration::from_secs(ttl)),
         });
-        Some(Observation { occupant, fence: Fence::new(fence), ..Observation::of_nothing(Instant::from_nanos(0)) })
+        Some(Observation {
+            holders: occupant.into_iter().collect(),
+            fence: Fence::new(fence),
+            ..Observation::of_nothing(Instant::from_nanos(0))
+        })
     }
 
     #[test]
@@ -242,7 +244,10 @@ mod tests {
         let of = |n| {
             let details = Details { n, ..Details::default() };
             let occupant = Some(Occupant { who: OccupantKind::Holder(Token::fresh(), details), ttl: None });
-            Some(Observation { occupant, ..Observation::of_nothing(Instant::from_nanos(0)) })
+            Some(Observation {
+                holders: occupant.into_iter().collect(),
+                ..Observation::of_nothing(Instant::from_nanos(0))
+            })
         };
         let met = |sights: &[Option<Observation>]| Census::of(sights).other_list();
         // A value of an rlock that does not say how many nodes it uses proves nothing.
@@ -289,7 +294,7 @@ mod tests {
         let fence = |number| Fence::new(number).unwrap();
         let mut healed = observation(Some(a), 9, 11);
         let details = Details { fence: Some(7), ..Details::default() };
-        healed.as_mut().unwrap().occupant.as_mut().unwrap().who = OccupantKind::Holder(a, details);
+        healed.as_mut().unwrap().holders[0].who = OccupantKind::Holder(a, details);
         let sights = [observation(Some(a), 9, 7), healed, observation(Some(a), 9, 9)];
         let census = Census::of(&sights);
         assert_eq!(census.fence(a), Fence::new(7));

@@ -17,13 +17,16 @@ pub const BROKEN: &str = "broken ";
 pub const LONGEST_NOTE: usize = 512;
 
 /// The holder, as others see it. Every field of a value that somebody else wrote may be missing or wrong.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Details {
+    /// Kind of the lock.
+    pub mode: Mode,
     /// Host name.
     pub host: String,
-    /// rlock's process id on that host.
-    pub pid: u32,
+    /// rlock's process id on that host; `None` if no process keeps the lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
     /// User name.
     pub user: String,
     /// Unix time of the attempt that took the lock, in milliseconds.
@@ -33,21 +36,51 @@ pub struct Details {
     /// `--note`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Whether `acquire` took it: then no process keeps it, and none has to be stopped before it passes on.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub acquired: bool,
+    /// Whether a process keeps the lock, which must be stopped before the lock passes on. `acquire` leaves none behind.
+    pub kept: bool,
     /// In a tombstone: who broke the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
     /// The holder's fence, where the key was set again: the node's own counter may be above it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
-    /// Lease length in milliseconds.
+    /// Expiry that the nodes are told, in milliseconds.
     pub ttl: u64,
     /// Number of nodes that the holder uses.
     pub n: usize,
     /// Format of this value.
     pub v: u32,
+}
+
+/// A kind of lock. A value of a kind that is unknown here is foreign: it is respected and never touched.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
+pub enum Mode {
+    /// One holder.
+    #[default]
+    #[serde(rename = "x")]
+    Exclusive,
+}
+
+/// What holds of a value that does not say otherwise.
+impl Default for Details {
+    fn default() -> Self {
+        Self {
+            mode: Mode::default(),
+            host: String::new(),
+            pid: None,
+            user: String::new(),
+            since: 0,
+            cmd: String::new(),
+            note: None,
+            // The cautious answer: a lock that is kept is never deleted without its holder.
+            kept: true,
+            broken: None,
+            fence: None,
+            ttl: 0,
+            n: 0,
+            v: 0,
+        }
+    }
 }
 
 impl Details {
@@ -139,6 +172,26 @@ mod tests {
         assert_eq!(cut("\u{1}x".to_owned(), 6), "…");
     }
 
+    #[test]
+    fn the_stored_form_is_the_same_in_every_release() {
+        let run = Details { host: "web1".to_owned(), pid: Some(7), since: 5, n: 3, ttl: 9, ..Details::default() };
+        let token = Token::fresh();
+        let stored =
+            r#"{"mode":"x","host":"web1","pid":7,"user":"","since":5,"cmd":"","kept":true,"ttl":9,"n":3,"v":1}"#;
+        assert_eq!(run.clone().fitted().value(token), format!("{token} {stored}"));
+        let stored = r#"{"mode":"x","host":"web1","user":"","since":5,"cmd":"","kept":false,"ttl":9,"n":3,"v":1}"#;
+        let left = Details { pid: None, kept: false, ..run };
+        assert_eq!(left.fitted().value(token), format!("{token} {stored}"));
+    }
+
+    #[test]
+    fn a_value_that_does_not_say_so_is_taken_for_one_that_a_process_keeps() {
+        let read = |text: &str| serde_json::from_str::<Details>(text).ok();
+        assert_eq!(read("{}"), Some(Details::default()));
+        assert!(Details::default().kept);
+        assert_eq!(read(r#"{"mode":"s"}"#), None, "another kind of lock is no exclusive one");
+    }
+
     proptest! {
         #[test]
         fn a_text_fits_as_it_is_encoded(text in any::<String>(), most in 3usize..99) {
@@ -149,7 +202,7 @@ mod tests {
 
         #[test]
         fn a_value_never_exceeds_its_limit(host in ".{0,300}", user in ".{0,300}", cmd in ".{0,300}", note in ".{0,600}", by in ".{0,200}") {
-            let details = Details { host, user, cmd, note: Some(note), pid: u32::MAX, acquired: true, since: u64::MAX, fence: Some(u64::MAX), ttl: u64::MAX, n: 99, broken: None, v: 0 };
+            let details = Details { mode: Mode::Exclusive, host, user, cmd, note: Some(note), pid: Some(u32::MAX), kept: false, since: u64::MAX, fence: Some(u64::MAX), ttl: u64::MAX, n: 99, broken: None, v: 0 };
             prop_assert!(details.tombstone(Token::fresh(), by).len() <= LARGEST_VALUE);
             prop_assert!(details.fitted().value(Token::fresh()).len() <= LARGEST_VALUE);
         }

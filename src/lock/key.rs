@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use uuid::Uuid;
+
 /// Longest key accepted, in bytes, prefix included.
 pub const LONGEST: usize = 1024;
 
@@ -104,6 +106,11 @@ impl Key {
     /// The key on the server.
     pub fn stored(&self) -> &str {
         &self.stored
+    }
+
+    /// Returns the channel on which `waiter` is woken: `rlock:wake:{TAG}:ID`, in the key's own cluster slot.
+    pub fn wake_channel(&self, waiter: Uuid) -> String {
+        format!("rlock:wake:{{{}}}:{waiter}", tag(&self.stored))
     }
 
     /// `rlock:<kind>:{TAG}:<KEY>`, in the key's own cluster slot.
@@ -223,6 +230,7 @@ mod tests {
         fn a_derived_key_shares_the_slot_and_no_two_keys_share_a_derived_one(a in "[ab{}:]{1,8}", b in "[ab{}:]{1,8}") {
             let (Ok(a), Ok(b)) = (Key::new("", &a), Key::new("", &b)) else { return Ok(()) };
             prop_assert_eq!(slot(&a.derived(Derived::Fence)), slot(a.stored()));
+            prop_assert_eq!(slot(&a.wake_channel(Uuid::nil())), slot(a.stored()));
             prop_assert_eq!(a.derived(Derived::Fence) == b.derived(Derived::Fence), a == b);
             prop_assert_eq!(Key::of_derived(Derived::Fence, &a.derived(Derived::Fence), ""), Some(a));
         }

@@ -10,8 +10,8 @@ use super::token::Token;
 /// A look at one node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Observation {
-    /// Who has the key; `None` if nobody has.
-    pub occupant: Option<Occupant>,
+    /// The occupants of the key; none if it is free. An exclusive lock has at most one.
+    pub holders: Vec<Occupant>,
     /// The value itself, if it is none of rlock's.
     pub foreign: Option<RawValue>,
     /// The fence counter; `None` if there is none.
@@ -27,35 +27,41 @@ pub struct Observation {
 impl Observation {
     /// A node that has nothing, asked then.
     pub fn of_nothing(asked: Instant) -> Self {
-        Self { occupant: None, foreign: None, fence: None, queue: Vec::new(), more: false, asked }
+        Self { holders: Vec::new(), foreign: None, fence: None, queue: Vec::new(), more: false, asked }
+    }
+
+    /// Returns the occupant of the key; the first, of several.
+    pub fn occupant(&self) -> Option<&Occupant> {
+        self.holders.first()
     }
 
     /// Bytes that it takes, about: what a node tells is kept, and must have a limit where there are many of these.
     pub fn size(&self) -> usize {
-        let occupant = match self.occupant.as_ref().map(|occupant| &occupant.who) {
-            Some(OccupantKind::Holder(_, details)) => details.size(),
-            Some(OccupantKind::Foreign(text)) => text.len(),
-            Some(OccupantKind::Unnamed) | None => 0,
+        let text = |occupant: &Occupant| match &occupant.who {
+            OccupantKind::Holder(_, details) => details.size(),
+            OccupantKind::Foreign(text) => text.len(),
+            OccupantKind::Unnamed => 0,
         };
+        let holders = self.holders.iter().map(|occupant| size_of::<Occupant>() + text(occupant)).sum::<usize>();
         let foreign = self.foreign.as_ref().map_or(0, |foreign| foreign.head.len());
         let waiters = self.queue.iter().map(|ticket| size_of::<Ticket>() + ticket.waiter.host.len()).sum::<usize>();
-        size_of::<Self>() + occupant + foreign + waiters
+        size_of::<Self>() + holders + foreign + waiters
     }
 
     /// Whether `token` has the key here, and nobody broke its lock.
     pub fn is(&self, token: Token) -> bool {
-        let holder = self.occupant.as_ref().and_then(Occupant::holder);
+        let holder = self.occupant().and_then(Occupant::holder);
         holder.is_some_and(|(holder, details)| holder == token && details.broken.is_none())
     }
 
     /// Whether the key is still `token`'s here, broken or not.
     pub fn is_kept_for(&self, token: Token) -> bool {
-        self.occupant.as_ref().and_then(Occupant::holder).is_some_and(|(holder, _)| holder == token)
+        self.occupant().and_then(Occupant::holder).is_some_and(|(holder, _)| holder == token)
     }
 
     /// Until when the key certainly stays whose it is, with clocks whose rates differ by `drift`; never, if it has no end.
     pub fn valid_until(&self, drift: f64) -> Instant {
-        match self.occupant.as_ref().map(|occupant| occupant.ttl) {
+        match self.occupant().map(|occupant| occupant.ttl) {
             None => self.asked,
             Some(None) => Instant::NEVER,
             Some(Some(ttl)) => self.asked + ttl.saturating_sub(schedule::drift(ttl, drift)),

@@ -131,10 +131,10 @@ impl Occupant {
         match &self.who {
             OccupantKind::Holder(_, d) => {
                 let [user, host, cmd] = [&d.user, &d.host, &d.cmd].map(|text| escape::text(text));
-                let by = if d.acquired {
-                    format!("held by {user}@{host}, taken with acquire")
-                } else {
-                    format!("held by {user}@{host}, pid {}, running {cmd}", d.pid)
+                let by = match d.pid.filter(|_| d.kept) {
+                    Some(pid) => format!("held by {user}@{host}, pid {pid}, running {cmd}"),
+                    None if d.kept => format!("held by {user}@{host}, running {cmd}"),
+                    None => format!("held by {user}@{host}, taken with acquire"),
                 };
                 let note = d.note.as_ref().map_or_else(String::new, |note| format!(" ({})", escape::text(note)));
                 let broken =

@@ -45,13 +45,6 @@ pub struct Waiter {
     pub since: u64,
 }
 
-impl Waiter {
-    /// Returns the channel on which it is woken.
-    pub fn channel(&self) -> String {
-        format!("rlock:wake:{}", self.id)
-    }
-}
-
 /// `ID HOST PID SINCE`: the queue's member.
 impl fmt::Display for Waiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

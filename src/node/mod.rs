@@ -1,4 +1,4 @@
-//! The place where a lock lives: one trait, [`Node`], and a folder for each kind of store.
+//! The place where a lock lives: a [`Store`], on which each lock is a [`Node`]; and a folder for each kind of store.
 //!
 //! A node answers for itself alone; `redlock` decides what the answers of several mean together. A request is on its way
 //! when the method returns. Dropping the returned future stops the listening, never the request: a SET that was written may
@@ -13,6 +13,9 @@ mod request;
 use std::os::fd::RawFd;
 use std::pin::Pin;
 
+use futures_util::Stream;
+
+pub use self::redis::probe::Probe;
 pub use crate::lock::fault::{Fault, FaultKind};
 use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
@@ -26,20 +29,49 @@ pub use request::{Claim, ForceUnlock, Heal, QueueAction, Release, Renew};
 /// A reply that may come.
 pub type Pending<T> = Pin<Box<dyn Future<Output = T>>>;
 
-/// One place where a lock lives.
+/// Pages of names that may come.
+pub type Pages = Pin<Box<dyn Stream<Item = Result<Page, Fault>>>>;
+
+/// A place where locks live: a server, or a directory of this machine.
+pub trait Store {
+    /// Returns the store's name in messages: its address without user and password.
+    fn name(&self) -> &str;
+
+    /// Returns a node for one lock there. The nodes of one store may share its connections; what is asked of one never
+    /// touches another.
+    fn lock(&self) -> Box<dyn Node>;
+
+    /// Finds the locks under `prefix`; `None` if the store cannot list its locks.
+    fn keys(&self, prefix: &str) -> Option<Pages>;
+
+    /// Examines the store, and whether it lets us hold the locks `keys`; `None` if there is no server to examine.
+    fn probe(&self, keys: &[Key]) -> Option<Pending<Result<Probe, Fault>>>;
+}
+
+/// Some of the locks of a store. A lock may be found twice.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// The locks.
+    pub keys: Vec<Key>,
+    /// Number of names that were looked at for this page.
+    pub visited: u64,
+    /// Number of names in all, if the store knows.
+    pub total: Option<u64>,
+}
+
+/// One lock at one place.
 pub trait Node {
     /// Returns the node's name in messages: its address without user and password.
     fn name(&self) -> &str;
 
-    /// Sets the key if there is none. `anew`: the last exchange got no answer, so do not queue behind it.
-    fn acquire(&self, claim: &Claim, anew: bool) -> Pending<Answer>;
+    /// Sets the key if there is none.
+    fn acquire(&self, claim: &Claim) -> Pending<Answer>;
 
-    /// Extends the key if it is the token's. `anew` as for [`Node::acquire`].
-    fn renew(&self, renew: &Renew, anew: bool) -> Pending<Renewal>;
+    /// Extends the key if it is the token's.
+    fn renew(&self, renew: &Renew) -> Pending<Renewal>;
 
-    /// Sets the key again, with the same token, if there is none; extends it if it is still the token's. `anew` as for
-    /// [`Node::acquire`].
-    fn heal(&self, heal: &Heal, anew: bool) -> Pending<Renewal>;
+    /// Sets the key again, with the same token, if there is none; extends it if it is still the token's.
+    fn heal(&self, heal: &Heal) -> Pending<Renewal>;
 
     /// Returns the key's value and the first `max_waiters` waiters. Changes nothing.
     fn observe(&self, key: &Key, max_waiters: usize) -> Pending<Result<Observation, Fault>>;

@@ -54,19 +54,12 @@ enum Phase {
 }
 
 impl Attempt {
-    /// Asks all nodes at once, with a limit of one node timeout for all. `silent`: the nodes that gave the last attempt no
-    /// answer in time, so that nothing is queued behind it.
-    pub fn start(
-        nodes: &Nodes,
-        claim: Claim,
-        schedule: Schedule,
-        guard: RestartGuard,
-        silent: &[bool],
-    ) -> std::io::Result<Self> {
+    /// Asks all nodes at once, with a limit of one node timeout for all.
+    pub fn start(nodes: &Nodes, claim: Claim, schedule: Schedule, guard: RestartGuard) -> std::io::Result<Self> {
         let alarm = Alarm::new()?;
         let begun = clock::now();
         let ask = |index: usize| -> Pending<(usize, Reply)> {
-            let answer = nodes[index].acquire(&claim, silent.get(index).copied().unwrap_or_default());
+            let answer = nodes[index].acquire(&claim);
             Box::pin(async move { (index, Reply::Answer(Box::new(answer.await))) })
         };
         let min_uptime = claim.min_uptime.unwrap_or_default();
@@ -144,7 +137,7 @@ impl Attempt {
         self.ends = clock::now() + self.schedule.node_timeout();
         for node in self.ballot.confirm(fence) {
             let asked = clock::now();
-            let renewal = self.nodes[node].renew(&self.claim.renewal(fence), false);
+            let renewal = self.nodes[node].renew(&self.claim.renewal(fence));
             self.replies.push(Box::pin(async move { (node, Reply::Confirmed(asked, renewal.await)) }));
         }
         true

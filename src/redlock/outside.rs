@@ -35,7 +35,7 @@ impl Count {
 pub async fn renew(nodes: &Nodes, renew: &Renew, limit: Duration) -> (Count, Option<Instant>) {
     let mut ends = Vec::with_capacity(nodes.len());
     let mut faults = Faults::default();
-    let request = |_, there: &dyn Node| Some(there.renew(renew, false));
+    let request = |_, there: &dyn Node| Some(there.renew(renew));
     let silent = nodes.ask(limit, request, |node, renewal| {
         match renewal {
             Renewal::Renewed(end, _) | Renewal::Healed(end, _) => ends.push(end),

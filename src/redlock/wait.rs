@@ -73,8 +73,7 @@ pub async fn wait<T: Claimant, C>(
 ) -> anyhow::Result<Waited<T::Outer, C>> {
     let alarm = Alarm::new()?;
     let wakeups = Wakeups::new(nodes);
-    let mut driver =
-        Driver { nodes, waiting, claimant, alarm, wakeups, attempt: None, silent: Vec::new(), leaving: None };
+    let mut driver = Driver { nodes, waiting, claimant, alarm, wakeups, attempt: None, leaving: None };
     let waited = driver.until_over(cancelled).await;
     if matches!(waited, Err(_) | Ok(Waited::Cancelled(_))) {
         driver.stop().await;
@@ -89,8 +88,6 @@ struct Driver<'a, T> {
     alarm: Alarm,
     wakeups: Wakeups,
     attempt: Option<Attempt>,
-    /// The nodes that gave the last attempt no answer in time.
-    silent: Vec<bool>,
     /// Takes the waiter out of the queue, and releases whatever its last attempt may still set.
     leaving: Option<Release>,
 }
@@ -172,7 +169,7 @@ impl<T: Claimant> Driver<'_, T> {
         let claim = self.claimant.claim(ticket, min_uptime);
         self.leaving = waiter.map(|waiter| claim.release(QueueAction::Leave(waiter)));
         let options = self.waiting.options();
-        self.attempt = Some(Attempt::start(self.nodes, claim, options.schedule, options.restart_guard, &self.silent)?);
+        self.attempt = Some(Attempt::start(self.nodes, claim, options.schedule, options.restart_guard)?);
         self.wakeups = Wakeups::new(self.nodes);
         Ok(())
     }
@@ -211,12 +208,9 @@ impl<T: Claimant> Driver<'_, T> {
 
     async fn undo(&mut self, place: Place) {
         let attempt = self.attempt.take();
-        if let Some(attempt) = &attempt {
-            self.silent = attempt.ballot().silent();
-        }
         if place == Place::Left && self.leaving.is_some() {
             self.leave().await;
-        } else if let Some(attempt) = &attempt {
+        } else if let Some(attempt) = attempt {
             attempt.undo().await;
         }
         self.claimant.is_undone();

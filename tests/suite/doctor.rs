@@ -112,7 +112,7 @@ fn rights_that_are_missing_are_named() {
     server.cli(&["ACL", "SETUSER", "weak", "+eval", "-info"]);
     told().code(0).tells(&["note: ", "may not use info"]);
     server.cli(&["ACL", "SETUSER", "weak", "+info", "-zadd", "-zrank"]);
-    told().code(1).tells(&["warn: ", "may not use zadd, zrank: those who wait"]);
+    told().code(1).tells(&["warn: ", "may not use zadd, zrank: waiters"]);
     server.cli(&["ACL", "SETUSER", "weak", "+zadd", "+zrank", "resetchannels"]);
     told().code(1).tells(&["warn: ", "may not use the channels &rlock:wake:*"]);
     server.cli(&["ACL", "SETUSER", "weak", "-info", "&rlock:wake:*"]);

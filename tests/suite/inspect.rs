@@ -50,6 +50,7 @@ fn the_schema_is_that_of_the_design() {
     let token = server.cli(&["GET", "job"])[..36].to_owned();
     assert_eq!(lock["holder"]["token"], token.as_str());
     assert_eq!(lock["holder"]["pid"], job.pid());
+    assert_eq!(lock["holders"], serde_json::json!([lock["holder"]]));
     assert!(lock["holder"]["since"].as_u64() > Some(1_600_000_000_000));
     assert!(lock["ttl_ms"].as_u64().is_some_and(|ttl| (20_000..=30_000).contains(&ttl)), "{lock}");
     assert_eq!(lock["fence"].to_string(), server.cli(&["GET", "rlock:fence:{job}:job"]));

@@ -143,7 +143,7 @@ fn every_attempt_has_a_token_of_its_own() {
         rlock("job").on_all(&nodes).args(["--wait", "2", "-q"]).command(["true"]).code(75);
     });
     // The value has details behind its token.
-    let tokens: Vec<&str> = seen.iter().filter_map(|line| Some(&line[line.find(" {\\\"host")? - 36..][..36])).collect();
+    let tokens: Vec<&str> = seen.iter().filter_map(|line| Some(&line[line.find(" {\\\"mode")? - 36..][..36])).collect();
     let distinct: HashSet<&str> = tokens.iter().copied().collect();
     assert!(tokens.len() > 3 && distinct.len() == tokens.len(), "{tokens:?}");
     // Each attempt sends two requests, since its keys are released before the next one. The last release leaves the queue.

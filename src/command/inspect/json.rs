@@ -32,6 +32,7 @@ fn object(key: &Key, observations: &Observations, nodes: &Nodes) -> Value {
         },
         "mode": "exclusive",
         "holder": who.and_then(holder),
+        "holders": who.and_then(holder).into_iter().collect::<Vec<_>>(),
         "foreign": matches!(who, Some(OccupantKind::Foreign(_))),
         "what": if let Some(OccupantKind::Foreign(what)) = who { Some(what) } else { None },
         "ttl_ms": who.and_then(|_| census.ttl()).map(millis),
@@ -57,7 +58,7 @@ fn holder(who: &OccupantKind) -> Option<Value> {
         "cmd": details.cmd,
         "note": details.note,
         "since": details.since,
-        "acquired": details.acquired,
+        "acquired": !details.kept,
         "broken_by": details.broken,
     }))
 }
@@ -70,7 +71,7 @@ fn at_node(node: usize, observations: &Observations, census: &Census, nodes: &No
         (Some(_), Some(true)) => "held",
         (Some(_), Some(false)) => "other",
     };
-    let ttl = observation.and_then(|observation| observation.occupant.as_ref()).and_then(|occupant| occupant.ttl);
+    let ttl = observation.and_then(|observation| observation.occupant()).and_then(|occupant| occupant.ttl);
     let error = observations.faults.of(node).map(|fault| fault.why.as_str());
     json!({ "node": nodes[node].name(), "state": state, "ttl_ms": ttl.map(millis), "error": error })
 }

@@ -88,11 +88,11 @@ fn only(holder: &str, votes: String) -> [String; 8] {
 
 /// Returns pid and command; a lock that was acquired has neither.
 fn process(details: &Details) -> [String; 2] {
-    if details.acquired {
-        ["-".to_owned(), "(acquire)".to_owned()]
-    } else {
-        [details.pid.to_string(), escape::text(&details.cmd)]
+    if !details.kept {
+        return ["-".to_owned(), "(acquire)".to_owned()];
     }
+    let pid = details.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
+    [pid, escape::text(&details.cmd)]
 }
 
 /// Shows tenths only of a few seconds.
@@ -132,16 +132,15 @@ fn remarks(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults) -> Vec
 
 /// Returns what is unusual about a lock at a node that answered.
 fn remark(node: usize, observations: &Observations, census: &Census) -> Option<String> {
-    let there = observations.of_nodes[node].as_ref()?.occupant.as_ref();
+    let there = observations.of_nodes[node].as_ref()?.occupant();
     if census.holder().is_none() {
         return there.map(|left| format!("left over, at too few nodes to hold the lock: {left}"));
     }
     match census.agrees_with_leading(node) {
         Some(true) => {
             let (ttl, lease) = there.and_then(|there| Some((there.ttl?, there.lease_length()?)))?;
-            let acquired =
-                matches!(there.map(|there| &there.who), Some(OccupantKind::Holder(_, details)) if details.acquired);
-            (ttl > lease + TOO_LONG && !acquired).then(|| {
+            let kept = matches!(there.map(|there| &there.who), Some(OccupantKind::Holder(_, details)) if details.kept);
+            (ttl > lease + TOO_LONG && kept).then(|| {
                 let (ttl, lease) = (duration::show_rounded(ttl), duration::show(lease));
                 format!("it keeps the key for {ttl}, longer than its TTL of {lease}; was the server's clock set back?")
             })

@@ -22,7 +22,7 @@ pub(in crate::command) async fn join(
     holder: &Occupant,
     token: Token,
 ) -> Result<Result<OuterRun, Unjoined>, Failure> {
-    let is_kept = holder.holder().is_some_and(|(_, details)| !details.acquired);
+    let is_kept = holder.holder().is_some_and(|(_, details)| details.kept);
     match purpose {
         Purpose::Command(..) if !is_kept => return Err(unkept(lock)),
         Purpose::Command(..) => {}

@@ -93,12 +93,6 @@ impl Ballot {
         blocker.occupant().filter(|_| votes >= self.quorum.needed())
     }
 
-    /// Returns the nodes that did not answer in time.
-    pub fn silent(&self) -> Vec<bool> {
-        let missed_deadline = self.missed_deadline();
-        self.votes.iter().map(|vote| vote.reply.is_none() && missed_deadline).collect()
-    }
-
     /// Returns a node that may not tell its uptime and counts all the same, with its words.
     pub fn unguarded(&self) -> Option<(usize, &str)> {
         if self.terms.guard.requires_uptime() || self.guarded_span().is_zero() {
@@ -136,7 +130,7 @@ impl Ballot {
     }
 
     /// Whether the missing votes were waited for. A node that was not needed to lose is not called silent.
-    fn missed_deadline(&self) -> bool {
+    pub(super) fn missed_deadline(&self) -> bool {
         self.verdict() != Verdict::Lost && !self.was_offered_again()
     }
 

@@ -384,7 +384,7 @@ impl Waiting {
     /// Returns the token of `occupant`, if it is an outer rlock that cannot release before we end.
     fn outer(&self, occupant: &Occupant) -> Option<Token> {
         let (token, details) = occupant.holder()?;
-        let waits_for_itself = self.options.for_command || !details.acquired;
+        let waits_for_itself = self.options.for_command || details.kept;
         (waits_for_itself && self.options.outer.claim(token)).then_some(token)
     }
 

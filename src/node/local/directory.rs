@@ -1,7 +1,7 @@
-//! The directory of a machine's locks: which one it is, and whether other users can reach into it.
+//! The directory of a machine's locks: its path, and whether other users have access to it.
 //!
-//! Two rlocks of a user exclude each other only in the same directory. So the choice follows from what the host has, never
-//! from an error that may pass: a full disk today must not lead elsewhere than an empty one tomorrow.
+//! Two rlocks of a user exclude each other only in the same directory. So the choice depends on the host's directories, never
+//! on an error that may pass: a full disk today must not lead to another directory than tomorrow.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -22,10 +22,10 @@ const ANY_ACCESS: u32 = 0o077;
 /// the files that exist, not the names that do not.
 const WRITE_ACCESS: u32 = 0o022;
 
-/// What to do about a directory that cannot be used.
+/// The remedy for a directory that cannot be used.
 const REMEDY: &str = "name a directory of your own with local:/dir, the same wherever the lock is taken";
 
-/// An open directory. It stays the same one, whatever is done to its path.
+/// An open directory. It stays the same one if its path is replaced.
 pub(super) struct Directory {
     file: File,
     path: PathBuf,
@@ -63,8 +63,8 @@ impl AsFd for Directory {
     }
 }
 
-/// The places where a user's locks may be, best first. `TMPDIR` and `XDG_RUNTIME_DIR` differ between cron and a login, so
-/// neither is asked. In /run only root can make a directory, so no other user can take that name or fill what is below it.
+/// Returns the directories where a user's locks may be, best first. `TMPDIR` and `XDG_RUNTIME_DIR` differ between cron and a
+/// login, so neither is used. In /run only root can make a directory, so no other user can take the name or fill it.
 fn places(user: u32) -> [PathBuf; 2] {
     let tmp = PathBuf::from(format!("/tmp/rlock-{user}"));
     if user == 0 { ["/run/rlock".into(), tmp] } else { [format!("/run/lock/rlock-{user}").into(), tmp] }
@@ -96,7 +96,7 @@ fn given(path: &Path, user: u32) -> Result<Directory, String> {
     }
 }
 
-/// Opens the directory `path`, which is made if it is missing. `None` if what should hold it does not exist on this host.
+/// Opens the directory `path`, and makes it if it is missing. `None` if its parent does not exist on this host.
 fn opened(path: &Path, flags: OFlag) -> io::Result<Option<File>> {
     let open = || {
         let flags = flags | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;

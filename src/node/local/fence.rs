@@ -1,4 +1,4 @@
-//! The counter behind all fences of a directory.
+//! The counter that gives all fences of a directory.
 
 use std::rc::Rc;
 
@@ -11,16 +11,16 @@ use crate::node::{Fault, FaultKind};
 /// The counter's file name. No key has it: a leading dot is encoded.
 const NAME: &str = ".fence";
 
-/// The longest content that is read: 2⁵² has 16 digits.
+/// Longest content that is read, in bytes: 2⁵² has 16 digits.
 const LONGEST: usize = 32;
 
-/// How often the counter's lock is tried. It is held for microseconds, unless by a process that is stopped.
+/// Number of tries to lock the counter. It is held for microseconds, unless by a process that is stopped.
 const TRIES: u32 = 1000;
 
-/// c := max(c + 1, hint), for all locks of the directory. The grant stands only if that is stored.
+/// Returns c := max(c + 1, hint), for all locks of the directory. The grant stands only if that is stored.
 ///
-/// The counter's lock is never waited for: a process that is stopped while it has it must not stop all others. Without it
-/// the clock alone makes the number, where that is above all that was counted.
+/// The counter's lock is never waited for: a process that was stopped while it held it must not stop all others. Without the
+/// lock the clock gives the number, provided that it is above the counter.
 pub(super) fn next(dir: &Rc<Directory>, hint: u64) -> Result<Fence, Fault> {
     let mut last = None;
     for _ in 0..TRIES {

@@ -1,8 +1,8 @@
 //! A lock's file: opened inside its directory, checked before it is believed, written or deleted.
 //!
-//! Two kernel locks belong to it, of the same open file and so with the same end. flock(2) decides whose the lock is. An
-//! open file description lock (fcntl(2)) says that the holder's name is written: it can be asked for without being taken,
-//! so that no look keeps a taker out, and the two kinds do not interact.
+//! The same open file carries two kernel locks, which end together. flock(2) decides who holds the lock. An open file
+//! description lock (fcntl(2)) shows that the holder's value is written. It can be queried without being taken, so that an
+//! observation keeps no process out. The two kinds do not interact.
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, Read, Seek};
@@ -21,13 +21,13 @@ use super::shown;
 use crate::lock::details::LARGEST_VALUE;
 use crate::lock::occupant::{Occupant, OccupantKind, RawValue};
 
-/// How each value of ours begins: a token, a blank and a brace; `x` stands for a hexadecimal digit.
+/// The beginning of each value of ours: a token, a blank and a brace; `x` stands for a hexadecimal digit.
 const SHAPE: &[u8] = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx {";
 
-/// The shortest beginning of [`SHAPE`] that is believed: up to the first dash, so that a pid file is not taken for one.
+/// Length of the shortest beginning of [`SHAPE`] that is accepted: up to the first dash, so that a pid file is not.
 const BELIEVED: usize = 9;
 
-/// What is said of anything that cannot be a lock's file at all.
+/// The message for a file that cannot be a lock's.
 const IRREGULAR: &str = "is not a regular file";
 
 /// `F_WRLCK` in the type that the kernel's structure has for it.
@@ -42,18 +42,18 @@ pub(super) struct LockFile {
 }
 
 impl LockFile {
-    /// Opens the file `name` of `dir` for its lock, and makes it if it is missing. `None` if it has just been deleted.
+    /// Opens the file `name` of `dir` to lock it, and makes it if it is missing. `None` if it has just been deleted.
     pub(super) fn open(dir: Rc<Directory>, name: String) -> Result<Option<Self>, String> {
         Self::opened(dir, name, OFlag::O_RDWR | OFlag::O_CREAT)
     }
 
-    /// Opens the file `name` of `dir` for a look. `None` if there is none.
+    /// Opens the file `name` of `dir` to observe it. `None` if there is none.
     pub(super) fn existing(dir: Rc<Directory>, name: String) -> Result<Option<Self>, String> {
         Self::opened(dir, name, OFlag::O_RDONLY)
     }
 
     fn opened(dir: Rc<Directory>, name: String, access: OFlag) -> Result<Option<Self>, String> {
-        // A FIFO or a device that stands there must not keep us waiting.
+        // Opening a FIFO or a device must not block.
         let flags = access | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let failed = |error: io::Error| told(&dir, &name, &error);
         let file: File = match openat(&dir, name.as_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR) {
@@ -77,8 +77,8 @@ impl LockFile {
         }
     }
 
-    /// Takes the kernel's lock; false if another process has it. It lasts until the last descriptor of this open file is
-    /// closed, and the guard has one: so it is never unlocked, only closed.
+    /// Takes the kernel's lock; returns false if another process has it. It lasts until the last descriptor of this open file
+    /// is closed. The guard has one too, so the file is never unlocked, only closed.
     pub(super) fn lock(&self) -> Result<bool, String> {
         match self.file.try_lock() {
             Ok(()) => Ok(true),
@@ -87,10 +87,10 @@ impl LockFile {
         }
     }
 
-    /// Whether it is what stands at its path. A lock on anything else excludes no other rlock.
+    /// Whether it is the file at its path. A lock on another file excludes no other rlock.
     pub(super) fn stands(&self) -> io::Result<bool> {
         let ours = self.file.metadata()?;
-        // The kernel counts a file's names down, and tells those who watch it, before it takes the name away.
+        // The kernel decrements the link count, and notifies watchers, before it removes the name.
         if ours.nlink() == 0 {
             return Ok(false);
         }
@@ -102,7 +102,7 @@ impl LockFile {
         Ok((there.st_dev, there.st_ino) == (ours.dev(), ours.ino()) && self.dir.stands()?)
     }
 
-    /// Refuses a file that holds anything but what an rlock wrote. To be asked with the lock taken, before it is written to.
+    /// Refuses a file whose content no rlock wrote. To be called with the lock taken, before the file is written to.
     pub(super) fn must_be_ours(&mut self) -> Result<(), String> {
         let seen = self.sighting().map_err(|error| self.told(&error))?;
         if seen.length == seen.head.len() as u64 && is_ours(&seen.head) {
@@ -111,14 +111,14 @@ impl LockFile {
         Err(refused(&self.dir, &self.name, "holds something else than a lock"))
     }
 
-    /// Writes the holder's value, and lets others see it.
+    /// Writes the holder's value, and shows that it is written.
     pub(super) fn publish(&self, value: &str) -> Result<(), String> {
         self.write(value)?;
         let lock = whole_file();
         fcntl(&self.file, FcntlArg::F_OFD_SETLK(&lock)).map(drop).map_err(|error| self.told(&error.into()))
     }
 
-    /// Who has the lock, if its value is written: a file may be left over from a crash.
+    /// Returns the holder, if its value is written: a file may be left over from a crash.
     pub(super) fn holder(&mut self) -> Result<Option<Occupant>, String> {
         let mut lock = whole_file();
         fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut lock)).map_err(|error| self.told(&error.into()))?;
@@ -127,19 +127,19 @@ impl LockFile {
         }
         let occupant = Occupant::from(self.sighting().map_err(|error| self.told(&error))?);
         Ok(Some(match occupant.who {
-            // The lock ends with its process, so it has a holder of this machine, whatever is written there.
+            // The lock ends with its process, so its holder is on this machine, whatever the file says.
             OccupantKind::Foreign(_) => unnamed(),
             OccupantKind::Holder(..) | OccupantKind::Unnamed => occupant,
         }))
     }
 
-    /// Deletes it, while it is locked: a process that has it open and gets the lock then sees that it stands nowhere. What
+    /// Deletes it while it is locked: a process that has it open and gets the lock then sees that it has no name. A file that
     /// cannot be deleted is left over, unlocked, as after a crash.
     pub(super) fn delete(&self) {
         let _ = unlinkat(&self.dir, self.name.as_str(), UnlinkatFlags::NoRemoveDir);
     }
 
-    /// Cleaners of temporary directories go by age (systemd-tmpfiles: 10 days).
+    /// Sets its time to now: cleaners of temporary directories go by age (systemd-tmpfiles: 10 days).
     pub(super) fn touch(&self) {
         let _ = self.file.set_modified(SystemTime::now());
     }
@@ -154,7 +154,7 @@ impl LockFile {
         &self.dir
     }
 
-    /// The first `most` bytes of its content, and one more if there are more.
+    /// Returns the first `most` bytes of its content, and one more if there are more.
     pub(super) fn content(&mut self, most: usize) -> io::Result<Vec<u8>> {
         let mut head = Vec::new();
         self.file.rewind()?;
@@ -162,12 +162,12 @@ impl LockFile {
         Ok(head)
     }
 
-    /// Puts `text` in the place of its content.
+    /// Replaces its content by `text`.
     pub(super) fn write(&self, text: &str) -> Result<(), String> {
         write_whole(&self.file, text).map_err(|error| self.told(&error))
     }
 
-    /// `error`, with the path and what to do.
+    /// Returns the message for `error`, with the path and a remedy.
     pub(super) fn told(&self, error: &io::Error) -> String {
         told(&self.dir, &self.name, error)
     }
@@ -192,12 +192,12 @@ impl AsRawFd for LockFile {
     }
 }
 
-/// A process of this machine that has the lock and has not said who it is, or not yet.
+/// A process of this machine that has the lock and has not written its value, or not yet.
 pub(super) fn unnamed() -> Occupant {
     Occupant { who: OccupantKind::Unnamed, ttl: None }
 }
 
-/// Why a file is not one that an rlock of `user` made, judged by what it is, if so.
+/// Returns why no rlock of `user` can have made a file with this metadata, if so.
 fn misconfiguration(there: &Metadata, user: u32) -> Option<String> {
     if !there.is_file() {
         return Some(IRREGULAR.to_owned());
@@ -212,14 +212,14 @@ fn misconfiguration(there: &Metadata, user: u32) -> Option<String> {
         .then(|| format!("can be written to by other users (mode {:04o})", there.mode() & 0o7777))
 }
 
-/// Whether an rlock may have left `content`: nothing, zeros after a power loss, or a value. A value that was written over an
-/// older one in part mixes the two, and has the same shape at each position.
+/// Whether an rlock may have left `content`: nothing, zeros after a power loss, or a value. A value that was partly written
+/// over an older one mixes the two, and has the same shape at each position.
 fn is_ours(content: &[u8]) -> bool {
     let fits = |(byte, shape): (&u8, &u8)| if *shape == b'x' { byte.is_ascii_hexdigit() } else { byte == shape };
     content.iter().all(|byte| *byte == 0) || (content.len() >= BELIEVED && content.iter().zip(SHAPE).all(fits))
 }
 
-/// Cut only after a longer value: ext4 writes a file to disk on close that was cut first.
+/// Writes `value`, and truncates only after a longer one: ext4 flushes a file on close that was truncated first.
 fn write_whole(file: &File, value: &str) -> io::Result<()> {
     let old = file.metadata()?.len();
     file.write_all_at(value.as_bytes(), 0)?;

@@ -1,8 +1,8 @@
 //! A lock on this machine alone: flock(2) on a file. For trying rlock out, for laptops, for jobs that live on one host.
 //!
-//! The kernel gives the lock back when the last descriptor of the open file is closed, however its holder ends, so a
-//! grant has no end of its own. What can still take it away is a file or directory that is deleted, moved or replaced
-//! under the holder: it watches for that, and each renewal looks.
+//! The kernel releases the lock when the last descriptor of the open file is closed, however its holder ends, so a grant has
+//! no expiry. It is still lost if the file or directory is deleted, moved or replaced under the holder. The holder watches
+//! for that, and each renewal checks it.
 
 mod directory;
 mod fence;
@@ -23,8 +23,8 @@ use self::directory::Directory;
 use self::file::LockFile;
 use self::watch::Watch;
 use super::{
-    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Node, Pending, Release, ReleaseReply, Renew, Renewal, Vote,
-    Wake,
+    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Node, Pages, Pending, Probe, Release, ReleaseReply, Renew,
+    Renewal, Store, Vote, Wake,
 };
 use crate::clock::{self, Alarm};
 use crate::lock::instant::Instant;
@@ -34,27 +34,66 @@ use crate::lock::observation::Observation;
 use crate::lock::token::Token;
 use crate::text::escape;
 
-/// What may stand in a file name as it is.
+/// Characters that must be encoded in a file name.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
 /// Encoded names longer than this are cut and given a hash. `NAME_MAX` is 255.
 const LONGEST_NAME: usize = 180;
 
-/// How often a taker begins anew because the file or its directory was deleted or replaced since it was opened.
+/// Number of tries, each of which fails if the file or its directory was deleted or replaced after it was opened.
 const TRIES: u32 = 1000;
 
-/// How long a holder goes without a watch. The kernel takes some ten milliseconds to end one, by which a command that is
-/// short would seem longer.
+/// Time for which a new holder has no watch. The kernel takes some ten milliseconds to close one, which would lengthen a short
+/// command.
 const UNWATCHED: Duration = Duration::from_millis(500);
 
-/// flock(2) on files of one directory.
-pub struct LocalNode {
+/// A directory of locks.
+pub struct LocalStore {
     name: String,
-    /// The directory of `local:/dir`; `None` is the user's own. It is opened anew for each attempt and each look: it may
-    /// have been replaced meanwhile.
+    dir: Option<PathBuf>,
+}
+
+impl LocalStore {
+    /// Locks in `dir`, or in the user's own directory. Errors are configuration errors: they name the directory.
+    pub fn open(dir: Option<&Path>) -> Result<Self, String> {
+        let name = dir.map_or_else(|| "local".to_owned(), |dir| format!("local:{}", shown(dir)));
+        Directory::open(dir).map_err(|why| format!("--node {name}: {why}"))?;
+        Ok(Self { name, dir: dir.map(Path::to_path_buf) })
+    }
+}
+
+impl Store for LocalStore {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn lock(&self) -> Box<dyn Node> {
+        Box::new(LocalNode {
+            name: self.name.clone(),
+            chosen: self.dir.clone(),
+            held: Rc::default(),
+            busy: Rc::default(),
+            watch: Rc::default(),
+        })
+    }
+
+    fn keys(&self, _prefix: &str) -> Option<Pages> {
+        None
+    }
+
+    fn probe(&self, _keys: &[Key]) -> Option<Pending<Result<Probe, Fault>>> {
+        None
+    }
+}
+
+/// flock(2) on files of one directory.
+struct LocalNode {
+    name: String,
+    /// The directory of `local:/dir`; `None` is the user's own. It is opened again for each attempt and observation, since it
+    /// may have been replaced.
     chosen: Option<PathBuf>,
     held: Rc<RefCell<Option<Held>>>,
-    /// The file that was found locked.
+    /// The file that another process has locked.
     busy: Rc<RefCell<Option<LockFile>>>,
     watch: Rc<Watch>,
 }
@@ -65,14 +104,6 @@ struct Held {
 }
 
 impl LocalNode {
-    /// Locks in `dir`, or in the user's own directory. Errors are configuration errors: they name the directory.
-    pub fn open(dir: Option<&Path>) -> Result<Self, String> {
-        let name = dir.map_or_else(|| "local".to_owned(), |dir| format!("local:{}", shown(dir)));
-        Directory::open(dir).map_err(|why| format!("--node {name}: {why}"))?;
-        let chosen = dir.map(Path::to_path_buf);
-        Ok(Self { name, chosen, held: Rc::default(), busy: Rc::default(), watch: Rc::default() })
-    }
-
     fn directory(&self) -> Result<Rc<Directory>, Fault> {
         Directory::open(self.chosen.as_deref()).map(Rc::new).map_err(unfit)
     }
@@ -88,12 +119,12 @@ impl LocalNode {
                 *self.busy.borrow_mut() = Some(file);
                 return Ok(Vote::Held(Box::new(occupant)));
             }
-            // Its holder may have deleted it between our open and our flock.
+            // The last holder may have deleted it between our open and our flock.
             if !file.stands().map_err(|error| unfit(file.told(&error)))? {
                 continue;
             }
             file.must_be_ours().map_err(unfit)?;
-            // A lock that cannot say whose it is would not be known to a `check` or an `rlock run` under it: none is given.
+            // No grant without a value: a `check` or an `rlock run` under it could not tell whose the lock is.
             let fence = fence::next(&dir, claim.fence_hint);
             let granted =
                 fence.and_then(|fence| file.publish(&claim.details.value(claim.token)).map(|()| fence).map_err(unfit));
@@ -129,8 +160,8 @@ impl LocalNode {
     fn seen(&self, key: &Key) -> Result<Observation, Fault> {
         let file = LockFile::existing(self.directory()?, file_name(key.stored())).map_err(unfit)?;
         let occupant = file.map(|mut file| file.holder()).transpose().map_err(unfit)?.flatten();
-        // The fence counter is all locks' together, and says nothing of one. Nobody stands in line.
-        Ok(Observation { occupant, ..Observation::of_nothing(clock::now()) })
+        // All locks share the fence counter, so it says nothing about one. There is no queue.
+        Ok(Observation { holders: occupant.into_iter().collect(), ..Observation::of_nothing(clock::now()) })
     }
 
     fn let_go(&self, token: Token) -> Result<ReleaseReply, Fault> {
@@ -149,17 +180,17 @@ impl Node for LocalNode {
         &self.name
     }
 
-    fn acquire(&self, claim: &Claim, _anew: bool) -> Pending<Answer> {
+    fn acquire(&self, claim: &Claim) -> Pending<Answer> {
         let vote = self.take(claim).unwrap_or_else(Vote::Failed);
         Box::pin(std::future::ready(vote.into()))
     }
 
-    fn renew(&self, renew: &Renew, _anew: bool) -> Pending<Renewal> {
+    fn renew(&self, renew: &Renew) -> Pending<Renewal> {
         Box::pin(std::future::ready(self.renewed(renew.token).unwrap_or_else(Renewal::Failed)))
     }
 
-    fn heal(&self, _heal: &Heal, _anew: bool) -> Pending<Renewal> {
-        // The file is gone and its name free for all: nothing here could cover the time until the command is dead.
+    fn heal(&self, _heal: &Heal) -> Pending<Renewal> {
+        // The file is gone and any process may take its name: no key could cover the time until the command is dead.
         Box::pin(std::future::ready(Renewal::Lost(Revoked::Missing, None)))
     }
 
@@ -179,8 +210,8 @@ impl Node for LocalNode {
     fn wake(&self) -> Pending<Wake> {
         let (busy, watch) = (Rc::clone(&self.busy), Rc::clone(&self.watch));
         Box::pin(async move {
-            // A holder deletes the file before it lets go. A holder that is killed does not: then, and where no file can be
-            // watched, the pauses between two looks must do.
+            // A holder deletes the file before it releases the lock. After a holder that was killed, and where no file can be
+            // watched, the waiter polls.
             let file = busy.borrow_mut().take();
             match file {
                 Some(file) if until_gone(&file, &watch).await.is_ok() => Wake::Recheck,
@@ -207,17 +238,17 @@ impl Node for LocalNode {
     }
 }
 
-/// Returns when `file`, which another process has locked, is no longer what stands at its path.
+/// Returns when `file`, which another process has locked, is no longer the file at its path.
 async fn until_gone(file: &LockFile, watch: &Watch) -> io::Result<()> {
     watch.begin(file)?;
-    // It may have gone before it was watched.
+    // It may have been deleted before it was watched.
     while file.stands()? {
         watch.stirred().await?;
     }
     Ok(())
 }
 
-/// Returns when the file that is held is no longer what stands at its path.
+/// Returns when the file that is held is no longer the file at its path.
 async fn until_taken_away(held: &RefCell<Option<Held>>, watch: &Watch) -> io::Result<()> {
     if !watch.has_begun() {
         Alarm::new()?.reached(clock::now() + UNWATCHED).await;
@@ -229,13 +260,13 @@ async fn until_taken_away(held: &RefCell<Option<Held>>, watch: &Watch) -> io::Re
     Ok(())
 }
 
-/// A fault that no time mends: it is told at once.
+/// A fault that waiting does not mend.
 fn unfit(why: String) -> Fault {
     Fault::new(FaultKind::Unfit, why)
 }
 
-/// Any key as a file name, no two keys as the same one but for a collision of hashes of over-long ones, which only
-/// makes two locks exclude each other.
+/// Returns the file name of `key`. Two keys share a name only if the hashes of over-long ones collide, which merely makes two
+/// locks exclude each other.
 fn file_name(key: &str) -> String {
     let mut name = utf8_percent_encode(key, ENCODED).to_string();
     if let Some(rest) = name.strip_prefix('.') {

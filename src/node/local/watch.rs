@@ -1,5 +1,5 @@
-//! Word that a lock's file has lost its name: how a waiter learns that the lock was given back, and a holder that it was
-//! taken away.
+//! Watches a lock's file for the loss of its name: a waiter learns by it that the lock was released, and a holder that it
+//! was taken away.
 
 use std::cell::OnceCell;
 use std::io;
@@ -10,8 +10,8 @@ use tokio::io::unix::AsyncFd;
 
 use super::file::LockFile;
 
-/// A queue of inotify(7), made when there is something to watch and kept until rlock ends: to close one takes the kernel up
-/// to some twenty milliseconds, which the next holder has better use for.
+/// An instance of inotify(7), made when there is something to watch and kept open until exit: closing it can take the kernel
+/// 20 ms, which would delay the new holder.
 #[derive(Default)]
 pub(super) struct Watch {
     queue: OnceCell<Queue>,
@@ -24,8 +24,8 @@ struct Queue {
 }
 
 impl Watch {
-    /// Watches `file` and its directory from now on: these very ones, not what has their names by then. An error if the
-    /// kernel refuses, as where a user's processes watch too much already (`fs.inotify.max_user_instances`).
+    /// Watches `file` and its directory from now on: these very ones, not others that get their names. An error if the kernel
+    /// refuses, for instance at the limit `fs.inotify.max_user_instances`.
     pub(super) fn begin(&self, file: &LockFile) -> io::Result<()> {
         let queue = self.queue()?;
         let add = |descriptor: RawFd, changes| {
@@ -36,12 +36,12 @@ impl Watch {
         Ok(())
     }
 
-    /// Whether something has been watched.
+    /// Whether anything was watched yet.
     pub(super) fn has_begun(&self) -> bool {
         self.queue.get().is_some()
     }
 
-    /// Returns when something may have happened to what is watched.
+    /// Returns when something may have happened to the watched files.
     pub(super) async fn stirred(&self) -> io::Result<()> {
         let queue = self.queue()?;
         queue.news.readable().await?.clear_ready();

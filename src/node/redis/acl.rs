@@ -1,37 +1,37 @@
-//! What a user of the server must be allowed: the ACL line for it, and the words with which each right is tried.
+//! The rights that a user of the server needs: the ACL line that grants them, and a request that tries each.
 //!
-//! Whoever makes a script call another command adds it here; a test gives a user no more than this and tries everything.
+//! A command that a script calls must be listed here. A test gives a user these rights and no more, and tries everything.
 
 use crate::lock::key::{Derived, Key};
 
 /// A right that rlock uses.
 pub struct Right {
-    /// As the ACL line has it, without the plus.
+    /// Its name in the ACL line, without the plus.
     pub name: &'static str,
-    /// A request that shows whether it is there and changes nothing; `KEY` stands for a key that nobody has, `CHANNEL` for a
-    /// channel that nobody listens to.
+    /// A request that shows whether the right is granted and changes nothing. `KEY` stands for a key that no lock has,
+    /// `CHANNEL` for a channel without subscribers.
     pub trial: &'static [&'static str],
-    /// What is lacking without it.
+    /// The effect of its absence.
     pub lacks: Impact,
 }
 
-/// What cannot be done without a right.
+/// The effect of a right that is missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Impact {
     /// No lock can be held.
     Required,
-    /// This, which a lock can do without.
+    /// This is missing, which a lock can do without.
     Degraded(&'static str),
-    /// This, which only `doctor` would say.
+    /// This is missing, and no lock needs it.
     Cosmetic(&'static str),
 }
 
-/// Where one is told what one waits for, as the ACL line has it.
+/// The channels of waiters, as the ACL line names them.
 pub const CHANNELS: &str = "&rlock:wake:*";
 
-const IN_LINE: Impact = Impact::Degraded("those who wait go in no order, or hear late that the lock is free");
+const IN_LINE: Impact = Impact::Degraded("waiters go in no order, or learn late that the lock is free");
 
-/// All of them. Not among them is CONFIG GET: no ACL limits it to one parameter, and others are the server's passwords.
+/// All rights that rlock uses. CONFIG GET is not among them: no ACL limits it to one parameter, and others are passwords.
 pub const RIGHTS: &[Right] = &[
     Right { name: "eval", trial: &["EVAL", "return 1", "1", "KEY"], lacks: Impact::Required },
     Right { name: "type", trial: &["TYPE", "KEY"], lacks: Impact::Required },
@@ -55,7 +55,7 @@ pub const RIGHTS: &[Right] = &[
     },
     Right { name: "scan", trial: &["SCAN", "0"], lacks: Impact::Degraded("inspect finds no lock that is not named") },
     Right { name: "dbsize", trial: &["DBSIZE"], lacks: Impact::Cosmetic("inspect cannot tell how far it has come") },
-    // Since Redis 6.2 nobody can be kept from it.
+    // Redis 6.2 and later deny it to no user.
     Right { name: "hello", trial: &["HELLO", "2"], lacks: IN_LINE },
     Right { name: "subscribe", trial: &["SUBSCRIBE", "CHANNEL"], lacks: IN_LINE },
     Right { name: "publish", trial: &["PUBLISH", "CHANNEL", ""], lacks: IN_LINE },
@@ -66,16 +66,16 @@ pub const RIGHTS: &[Right] = &[
     Right { name: "zrank", trial: &["ZRANK", "KEY", ""], lacks: IN_LINE },
 ];
 
-/// Whether a server can have a user of this name, and a terminal can show it.
+/// Whether `name` is one that a server can give to a user and a terminal can show.
 pub fn is_user(name: &str) -> bool {
     !name.is_empty() && !name.contains(char::is_whitespace) && crate::text::escape::text(name) == name
 }
 
-/// The line that grants `user` exactly this for the locks `keys`, or for all if there are none. `select`: the database is
-/// not the first one.
+/// Returns the line that grants `user` these rights for the locks `keys`, or for all locks if there are none. `select`: the
+/// database is not the first one.
 pub fn acl_line(user: &str, keys: &[Key], select: bool) -> String {
     let patterns = keys.iter().flat_map(|key| {
-        // Each kind by its name: `*` in its place would match keys of other locks as well.
+        // Each kind is named: `*` in its place would match keys of other locks as well.
         let derived = Derived::OF_LOCK.into_iter().chain([Derived::Doctor]).map(|kind| key.derived(kind));
         [key.stored().to_owned()].into_iter().chain(derived).map(|name| word(&format!("~{}", literal(&name))))
     });
@@ -90,12 +90,12 @@ pub fn acl_line(user: &str, keys: &[Key], select: bool) -> String {
     format!("ACL SETUSER {user} on >PASSWORD {}", words.collect::<Vec<_>>().join(" "))
 }
 
-/// A name as a pattern that matches nothing else.
+/// Returns the pattern that matches `name` alone.
 fn literal(name: &str) -> String {
     name.chars().flat_map(|c| "*?[]\\".contains(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
-/// A word as redis-cli reads it.
+/// Returns `text` as a word that redis-cli reads.
 fn word(text: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "~*:{}_-./@%+=,".contains(c);
     if text.chars().all(plain) {

@@ -1,35 +1,34 @@
-//! A server asked plain commands, one after the other, where no lock depends on the answers.
+//! Plain commands to a server, one after the other, where no lock depends on the replies.
 
 use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::Fault;
-use super::connection::{Access, Connection, Effect};
+use super::connection::{Connection, Connector, Effect};
 use crate::clock;
+use crate::node::Fault;
 
-/// A connection for that.
+/// A connection for plain commands.
 pub struct Client {
-    link: Connection,
+    connection: Connection,
     limit: Duration,
 }
 
 impl Client {
     /// Connects. `limit` bounds this, and each exchange; a reply has at most `size` bytes.
-    pub async fn open(access: &Access, limit: Duration, size: usize) -> Result<Self, Fault> {
-        let opened = Box::pin(Connection::open(access, size, limit, None));
-        let link = clock::until(clock::now() + limit, opened).await.unwrap_or_else(|| Err(Fault::timeout(limit)))?;
-        Ok(Self { link, limit })
+    pub async fn open(connector: &Connector, limit: Duration, size: usize) -> Result<Self, Fault> {
+        let opened = clock::until(clock::now() + limit, Box::pin(connector.open(limit, size, None))).await;
+        Ok(Self { connection: opened.unwrap_or_else(|| Err(Fault::timeout(limit)))?, limit })
     }
 
-    /// One exchange.
+    /// Sends a command and waits for its reply.
     pub async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
-        let reply = self.link.send(command, Effect::None);
+        let reply = self.connection.send(command, Effect::None);
         clock::until(clock::now() + self.limit, reply).await.unwrap_or_else(|| Err(Fault::timeout(self.limit)))
     }
 
-    /// The same, for words.
-    pub async fn say(&self, words: &[&str]) -> Result<Value, Fault> {
+    /// The same for a command of plain words.
+    pub async fn command(&self, words: &[&str]) -> Result<Value, Fault> {
         let mut command = Cmd::new();
         command.arg(words);
         self.ask(&command).await

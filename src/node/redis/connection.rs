@@ -1,171 +1,196 @@
-//! One connection to a server, and what happens on it.
+//! One connection to a server: opening it, authenticating, sending requests, and what is known of them meanwhile.
 //!
-//! The redis crate speaks the protocol over a stream of ours, which adds what it lacks: a limit on a reply's size (a
-//! hostile or mistaken peer costs 64 KiB, not a gigabyte), a count of what the kernel has taken (a release must be
-//! written before rlock exits), and word of a connection that broke while nobody was asking.
+//! The redis crate speaks the protocol over a stream of ours ([`Metered`]). Nothing here decides which connection a request
+//! takes; that is `pool`.
 
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError, Value};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::UnixStream;
-use tokio::sync::Notify;
-use tokio::sync::mpsc::Sender;
+use redis::{AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError, Value};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 
-use super::dial::dial;
-use super::reply;
+use super::dial::{Dial, dial};
+use super::error::{fault, fault_before_requests, is_from_a_replica};
+use super::listeners::Listeners;
+use super::metered::Metered;
 use super::tls::Trust;
-use crate::node::address::{Endpoint, Secret, Server};
-use crate::node::{Fault, FaultKind, Wake};
-use crate::secret;
-use crate::text::escape;
+use crate::clock;
+use crate::lock::instant::Instant;
+use crate::node::address::{Secret, Server};
+use crate::node::{Fault, FaultKind};
 
 /// The most that may be read between two requests, for all that a lock needs.
 pub const REPLY_LIMIT: usize = 64 * 1024;
 
-/// So many bytes is each line counted for, beside its own: there is a value in it, which takes some hundred when it is read.
-/// Else a reply of nothing but empty values would cost twenty times its length.
-const LINE: usize = 32;
-
-/// How to get in: what the address says, completed with what the environment or a file says.
+/// How to connect: the address, completed with what the environment or a file says.
 #[derive(Clone)]
 pub struct Access {
-    /// Where, as whom, which database.
+    /// Endpoint, user and database.
     pub server: Server,
-    /// The password, whatever it came from.
+    /// The password, from whichever source.
     pub password: Option<Secret>,
     /// Needed for `rediss://` only.
     pub trust: Option<Trust>,
 }
 
-/// A connection that is set up: authenticated, and in its database.
+/// Opens connections to one server.
 #[derive(Clone)]
-pub struct Connection {
-    connection: MultiplexedConnection,
-    traffic: Arc<ConnectionState>,
+pub struct Connector {
+    access: Access,
+    dial: Dial,
 }
 
-/// What is known of a connection without asking the server.
-#[derive(Default)]
-struct ConnectionState {
-    /// Hidden in whatever the server says.
-    password: Option<Secret>,
-    /// Bytes handed to the connection.
-    queued: AtomicU64,
-    /// Bytes taken by the stream.
-    taken: AtomicU64,
-    /// Bytes flushed to the kernel.
-    flushed: AtomicU64,
-    /// No byte will come or go any more.
-    broken: AtomicBool,
-    /// Nobody waits for its replies any more.
-    given_up: AtomicBool,
-    /// The server has said that it is a replica.
-    demoted: AtomicBool,
-    /// Requests that may set a key and have no reply yet.
-    open_sets: AtomicUsize,
-    /// Requests that free one and have no reply yet.
-    open_releases: AtomicUsize,
-    /// No release has been sent behind the last of them.
-    unreleased: AtomicBool,
-    /// Whether a channel is listened to: a [`Hearing`].
-    hearing: AtomicU8,
-    /// Told whenever one of those above changes.
-    changed: Notify,
+impl Connector {
+    /// Connects to the server that `access` names.
+    pub fn new(access: Access) -> Self {
+        Self::over(access, Arc::new(dial))
+    }
+
+    /// The same, over streams that `dial` opens.
+    pub fn over(access: Access, dial: Dial) -> Self {
+        Self { access, dial }
+    }
+
+    /// The server's address, without user and password.
+    pub fn name(&self) -> String {
+        self.access.server.to_string()
+    }
+
+    /// Opens a connection, within `time` by the caller's care. For the rest see [`Connection::over`].
+    pub(super) async fn open(
+        &self,
+        time: Duration,
+        limit: usize,
+        listeners: Option<Listeners>,
+    ) -> Result<Connection, Fault> {
+        let stream = (self.dial)(self.access.clone(), time).await?;
+        Connection::over(&self.access, stream, limit, listeners).await
+    }
 }
 
-/// What a request may do to a key.
+/// Number of a lock among those that share a server's connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LockId(pub u64);
+
+/// What a request may do to a key, and to which lock's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// Nothing that must be undone, or waited for.
     None,
-    /// It may set it.
-    Sets,
-    /// It may delete it.
-    Frees,
+    /// It may set the key.
+    Sets(LockId),
+    /// It may delete the key.
+    Frees(LockId),
 }
 
-/// Whether a channel is listened to.
-#[repr(u8)]
-enum Hearing {
-    /// Nobody wanted to; what a new connection starts with.
-    NotTried,
-    Good,
-    /// The server does not let us.
+/// Whether the server tells a waiter that it is its turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Subscription {
+    /// It was not asked to.
     None,
+    /// It does. A SUBSCRIBE without a reply yet is taken for one that succeeds.
+    Active,
+    /// It refuses.
+    Denied,
+}
+
+/// A connection that is set up: authenticated, and in its database.
+#[derive(Clone)]
+pub struct Connection {
+    multiplexed: MultiplexedConnection,
+    state: Arc<watch::Sender<ConnectionState>>,
+    /// Hidden in whatever the server says.
+    password: Option<Secret>,
+}
+
+/// What is known of a connection without asking the server.
+#[derive(Default)]
+pub(super) struct ConnectionState {
+    /// Bytes handed to the redis crate.
+    queued: u64,
+    /// Bytes that the stream has taken.
+    pub(super) written: u64,
+    /// Bytes flushed to the kernel.
+    pub(super) flushed: u64,
+    /// No byte will come or go any more.
+    broken: bool,
+    /// The replies are waited for no longer.
+    abandoned: bool,
+    /// The server has said that it is a replica.
+    demoted: bool,
+    /// Requests without a reply, oldest first. Replies come in the same order.
+    unanswered: Vec<Unanswered>,
+    /// Number of requests so far.
+    sent: u64,
+    push: Push,
+    /// Channels that were asked for, and how that went.
+    channels: Vec<(String, Subscription)>,
+}
+
+struct Unanswered {
+    number: u64,
+    effect: Effect,
+    since: Instant,
+}
+
+/// Whether the server can send messages that are no replies.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Push {
+    /// The connection was opened for no waiter.
+    #[default]
+    Untried,
+    Works,
+    Denied,
 }
 
 impl ConnectionState {
-    fn break_off(&self) {
-        self.broken.store(true, Ordering::Relaxed);
-        self.changed.notify_waiters();
+    pub(super) fn mark_broken(&mut self) {
+        self.broken = true;
     }
 
-    /// How many requests like that have no reply yet, if they are counted.
-    fn open(&self, effect: Effect) -> Option<&AtomicUsize> {
-        match effect {
-            Effect::None => None,
-            Effect::Sets => Some(&self.open_sets),
-            Effect::Frees => Some(&self.open_releases),
-        }
+    fn begin(&mut self, effect: Effect) -> u64 {
+        self.sent += 1;
+        self.unanswered.push(Unanswered { number: self.sent, effect, since: clock::now() });
+        self.sent
     }
 
-    async fn wait_for(&self, seen: impl Fn(&Self) -> bool) {
-        wait_for(&self.changed, || seen(self)).await;
+    fn end(&mut self, number: u64, demoted: bool) {
+        self.unanswered.retain(|request| request.number != number);
+        self.demoted |= demoted;
     }
-}
 
-/// Comes true as soon as `seen` says so; looked at again whenever `changed` is told.
-pub async fn wait_for(changed: &Notify, seen: impl Fn() -> bool) {
-    loop {
-        let mut change = std::pin::pin!(changed.notified());
-        change.as_mut().enable();
-        if seen() {
-            return;
-        }
-        change.await;
+    fn may_set(&self, is_meant: impl Fn(LockId) -> bool) -> bool {
+        let sets = |request: &Unanswered| matches!(request.effect, Effect::Sets(lock) if is_meant(lock));
+        !self.broken && self.unanswered.iter().any(sets)
+    }
+
+    /// The last unanswered request that may set or delete the key of `lock`.
+    fn last_effect(&self, lock: LockId) -> Option<Effect> {
+        let is_about = |effect: &Effect| matches!(*effect, Effect::Sets(of) | Effect::Frees(of) if of == lock);
+        self.unanswered.iter().rev().map(|request| request.effect).find(is_about)
+    }
+
+    fn owes_a_release(&self, lock: LockId) -> bool {
+        !self.broken && self.last_effect(lock) == Some(Effect::Sets(lock))
+    }
+
+    fn is_settled(&self) -> bool {
+        self.broken || self.unanswered.iter().all(|request| request.effect == Effect::None)
     }
 }
 
 impl Connection {
-    /// Connects and authenticates. The caller limits the time to `time`; `limit` is the most that may be read between two
-    /// requests. `told`: speak RESP3, and pass on the words to one who waits.
-    pub async fn open(
-        access: &Access,
-        limit: usize,
-        time: Duration,
-        told: Option<Sender<Wake>>,
-    ) -> Result<Self, Fault> {
-        match &access.server.endpoint {
-            Endpoint::Unix(path) => {
-                let stream = UnixStream::connect(path).await.map_err(|error| cannot_connect(&error))?;
-                Self::over(access, stream, limit, told).await
-            }
-            Endpoint::Tcp { host, port, tls } => {
-                let stream = dial(host, *port, time).await.map_err(|error| cannot_connect(&error))?;
-                stream.set_nodelay(true).map_err(|error| cannot_connect(&error))?;
-                match (&access.trust, tls) {
-                    (Some(trust), true) => Self::over(access, trust.handshake(host, stream).await?, limit, told).await,
-                    (None, true) => Err(Fault::new(FaultKind::Unfit, "no issuer is trusted for rediss://")),
-                    (_, false) => Self::over(access, stream, limit, told).await,
-                }
-            }
-        }
-    }
-
-    /// The same over `stream`, wherever that leads.
-    pub async fn over<S>(access: &Access, stream: S, limit: usize, told: Option<Sender<Wake>>) -> Result<Self, Fault>
+    /// Sets up a connection over `stream`. `limit` is the most that may be read between two requests. With `listeners` it
+    /// speaks RESP3 and passes wake-ups on to them.
+    pub async fn over<S>(access: &Access, stream: S, limit: usize, listeners: Option<Listeners>) -> Result<Self, Fault>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let traffic = Arc::new(ConnectionState { password: access.password.clone(), ..ConnectionState::default() });
-        let metered = Metered { stream, traffic: Arc::clone(&traffic), limit, allowance: limit };
+        let push = if listeners.is_some() { Push::Works } else { Push::Untried };
+        let state = Arc::new(watch::Sender::new(ConnectionState { push, ..ConnectionState::default() }));
+        let metered = Metered::new(stream, Arc::clone(&state), limit);
         let mut info = RedisConnectionInfo::default().set_db(i64::from(access.server.db)).set_skip_set_lib_name();
         if let Some(password) = &access.password {
             info = info.set_password(password.reveal());
@@ -174,71 +199,69 @@ impl Connection {
             // A user that needs no password must still be named to the server, and AUTH takes two words.
             info = info.set_username(user).set_password(access.password.as_ref().map_or("", Secret::reveal));
         }
-        // Its own limit would throw late replies away; ours are the callers' deadlines.
+        // The crate's own limit would throw late replies away; the callers have deadlines.
         let mut config = AsyncConnectionConfig::new().set_response_timeout(None);
-        if let Some(told) = told {
+        if let Some(listeners) = listeners {
             info = info.set_protocol(ProtocolVersion::RESP3);
-            config = config.set_push_sender(move |push: PushInfo| {
-                // Where as many are kept unread as there is room for, one more would say nothing new.
-                reply::wake(&push).map_or(Ok(()), |wake| told.try_send(wake))
+            config = config.set_push_sender(move |push: PushInfo| -> Result<(), redis::aio::SendError> {
+                listeners.tell(&push);
+                Ok(())
             });
         }
         let opened = MultiplexedConnection::new_with_config(&info, metered, config).await;
-        let (connection, driver) = opened.map_err(|error| match error.kind() {
-            // The crate keeps the server's own words to itself.
-            ErrorKind::AuthenticationFailed => Fault::new(FaultKind::Refused, "the user or the password is wrong"),
-            _ => match fault(&error, access.password.as_ref()) {
-                // Nothing of ours has been sent yet.
-                Fault { kind: FaultKind::Unknown, why } => Fault::new(FaultKind::Unavailable, why),
-                other => other,
-            },
-        })?;
+        let (multiplexed, driver) = opened.map_err(|error| fault_before_requests(&error, access.password.as_ref()))?;
         tokio::spawn({
-            let traffic = Arc::clone(&traffic);
+            let state = Arc::clone(&state);
             async move {
                 driver.await;
-                traffic.break_off();
+                state.send_modify(ConnectionState::mark_broken);
             }
         });
-        traffic.queued.store(traffic.taken.load(Ordering::Relaxed), Ordering::Relaxed);
-        Ok(Self { connection, traffic })
+        state.send_modify(|state| state.queued = state.written);
+        Ok(Self { multiplexed, state, password: access.password.clone() })
     }
 
     /// Sends one command. The request is on its way even if the future is dropped, if it was polled once.
-    pub async fn send(&self, command: &redis::Cmd, effect: Effect) -> Result<Value, Fault> {
-        let mut connection = self.connection.clone();
-        self.traffic.queued.fetch_add(command.get_packed_command().len() as u64, Ordering::Relaxed);
-        self.traffic.unreleased.fetch_or(effect == Effect::Sets, Ordering::Relaxed);
-        let open = self.traffic.open(effect);
-        if let Some(count) = open {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-        let reply = connection.send_packed_command(command).await;
-        if let Some(count) = open {
-            count.fetch_sub(1, Ordering::Relaxed);
-            self.traffic.changed.notify_waiters();
-        }
-        let reply = match reply {
-            Ok(Value::ServerError(error)) => Err(fault(&RedisError::from(error), self.traffic.password.as_ref())),
-            Ok(value) => Ok(value),
-            Err(error) => Err(fault(&error, self.traffic.password.as_ref())),
-        };
-        if is_from_a_replica(&reply) {
-            self.traffic.demoted.store(true, Ordering::Relaxed);
-        }
+    pub async fn send(&self, command: &Cmd, effect: Effect) -> Result<Value, Fault> {
+        let mut number = 0;
+        self.state.send_modify(|state| number = state.begin(effect));
+        let reply = self.exchange(command).await;
+        let demoted = is_from_a_replica(&reply);
+        self.state.send_modify(|state| state.end(number, demoted));
         reply
     }
 
-    /// Sends a SUBSCRIBE, and notes whether it went well. It is on its way when this returns, before what is sent next.
+    async fn exchange(&self, command: &Cmd) -> Result<Value, Fault> {
+        let mut multiplexed = self.multiplexed.clone();
+        let bytes = command.get_packed_command().len() as u64;
+        self.state.send_modify(|state| state.queued += bytes);
+        match multiplexed.send_packed_command(command).await {
+            Ok(Value::ServerError(error)) => Err(fault(&RedisError::from(error), self.password.as_ref())),
+            Ok(value) => Ok(value),
+            Err(error) => Err(fault(&error, self.password.as_ref())),
+        }
+    }
+
+    /// Sends a SUBSCRIBE, unless it was sent before, and notes whether it succeeds. It is on its way when this returns,
+    /// before what is sent next.
     pub async fn subscribe(&self, channel: &str) {
-        self.traffic.hearing.store(Hearing::Good as u8, Ordering::Relaxed);
+        let is_new = self.state.send_if_modified(|state| {
+            let is_new = state.push == Push::Works && state.channels.iter().all(|(name, _)| name != channel);
+            if is_new {
+                state.channels.push((channel.to_owned(), Subscription::Active));
+            }
+            is_new
+        });
+        if !is_new {
+            return;
+        }
         let mut command = redis::cmd("SUBSCRIBE");
         command.arg(channel);
-        let link = self.clone();
+        let (connection, channel) = (self.clone(), channel.to_owned());
         let mut exchange = Box::pin(async move {
-            // A connection that broke says nothing of what the server lets us do.
-            if link.send(&command, Effect::None).await.is_err_and(|fault| fault.kind != FaultKind::Unknown) {
-                let _ = link.deaf();
+            // A connection that broke proves nothing about the user's rights.
+            if connection.exchange(&command).await.is_err_and(|fault| fault.kind != FaultKind::Unknown) {
+                connection.deny(&channel);
             }
         });
         if futures_util::poll!(&mut exchange).is_pending() {
@@ -246,262 +269,109 @@ impl Connection {
         }
     }
 
-    /// This link, on which nothing can be listened to.
+    fn deny(&self, channel: &str) {
+        self.state.send_modify(|state| {
+            for (_, subscription) in state.channels.iter_mut().filter(|(name, _)| name == channel) {
+                *subscription = Subscription::Denied;
+            }
+        });
+    }
+
+    /// This connection, opened for a waiter, at a server that does not speak RESP3 with this user.
     #[must_use]
-    pub fn deaf(self) -> Self {
-        self.traffic.hearing.store(Hearing::None as u8, Ordering::Relaxed);
+    pub(super) fn without_push(self) -> Self {
+        self.state.send_modify(|state| state.push = Push::Denied);
         self
     }
 
-    /// Whether it was opened for one who waits.
-    pub fn is_for_waiting(&self) -> bool {
-        self.traffic.hearing.load(Ordering::Relaxed) != Hearing::NotTried as u8
-    }
-
-    /// Whether it works, and for one who `waits` was opened for that.
-    pub fn serves(&self, waits: bool) -> bool {
-        self.works() && (!waits || self.is_for_waiting())
-    }
-
-    /// Whether new requests may take it: it is not broken, and the server has not said that it is a replica. A failover closes
-    /// no connection, and a new one, with a new name look-up, may lead to the primary.
-    pub fn works(&self) -> bool {
-        !self.is_broken() && !self.traffic.demoted.load(Ordering::Relaxed)
-    }
-
-    /// Whether it listens to a channel. Until the server has answered, it is believed to.
-    pub fn listens(&self) -> bool {
-        self.traffic.hearing.load(Ordering::Relaxed) == Hearing::Good as u8
-    }
-
-    /// Whether the connection is beyond use.
-    pub fn is_broken(&self) -> bool {
-        self.traffic.broken.load(Ordering::Relaxed)
-    }
-
-    /// Whether a request that may set a key has no reply yet: a release must be sent behind it.
-    pub fn may_still_set(&self) -> bool {
-        !self.is_broken() && self.traffic.open_sets.load(Ordering::Relaxed) > 0
-    }
-
-    /// Comes true when no request that may set or free a key waits for its reply, or the connection is broken.
-    pub async fn settled(&self) {
-        let none = |count: &AtomicUsize| count.load(Ordering::Relaxed) == 0;
-        let done =
-            |t: &ConnectionState| none(&t.open_sets) && none(&t.open_releases) || t.broken.load(Ordering::Relaxed);
-        self.traffic.wait_for(done).await;
-    }
-
-    /// A release was sent behind all that was sent.
-    pub fn released(&self) {
-        self.traffic.unreleased.store(false, Ordering::Relaxed);
-    }
-
-    /// Whether it may still set a key, with no release behind that: closed now, it would leave an orphan.
-    pub fn owes_a_release(&self) -> bool {
-        self.may_still_set() && self.traffic.unreleased.load(Ordering::Relaxed)
-    }
-
-    /// Whether a release waits for its reply, with nothing behind it that may set a key.
-    pub fn is_being_released(&self) -> bool {
-        self.traffic.open_releases.load(Ordering::Relaxed) > 0 && !self.traffic.unreleased.load(Ordering::Relaxed)
-    }
-
-    /// Has those who wait for a reply stop waiting, so that the connection is closed. What was written may still run.
-    pub fn give_up(self) {
-        self.traffic.given_up.store(true, Ordering::Relaxed);
-        self.traffic.break_off();
-    }
-
-    /// Comes true when the connection is given up.
-    pub fn given_up(&self) -> impl Future<Output = ()> + use<> {
-        let traffic = Arc::clone(&self.traffic);
-        async move { traffic.wait_for(|t| t.given_up.load(Ordering::Relaxed)).await }
-    }
-
-    /// Comes true when the connection breaks.
-    pub async fn broken(self) {
-        let traffic = Arc::clone(&self.traffic);
-        // The connection itself must not be kept alive by the one who watches it.
-        drop(self);
-        traffic.wait_for(|t| t.broken.load(Ordering::Relaxed)).await;
-    }
-
-    /// Comes true when all that was sent so far is with the kernel, or the connection is broken.
-    pub async fn written(self) {
-        let sent = self.traffic.queued.load(Ordering::Relaxed);
-        let done = |t: &ConnectionState| t.flushed.load(Ordering::Relaxed) >= sent || t.broken.load(Ordering::Relaxed);
-        self.traffic.wait_for(done).await;
-    }
-}
-
-fn cannot_connect(error: &io::Error) -> Fault {
-    Fault::new(FaultKind::Unavailable, format!("cannot connect: {}", escape::text(&error.to_string())))
-}
-
-/// What a server's error means, told without the password that it was sent. A request that was refused with one of the
-/// passing conditions changed nothing: each script's first write is the one that is refused.
-fn fault(error: &RedisError, password: Option<&Secret>) -> Fault {
-    let mut said = said(error);
-    if said.contains("unauthenticated multibulk length") || said.contains("unauthenticated bulk length") {
-        // What Redis says to one without a password whose request is longer than an AUTH.
-        "NOAUTH Authentication required.".clone_into(&mut said);
-    }
-    // The kind is that of what was said: words that mean something may be in the password.
-    let text = escape::short(&said);
-    let kind = match error.kind() {
-        ErrorKind::AuthenticationFailed => FaultKind::Refused,
-        ErrorKind::InvalidClientConfig => FaultKind::Unfit,
-        ErrorKind::Server(_) | ErrorKind::Extension => kind_of_server_error(&text),
-        // TLS 1.3 tells a client only after the handshake that it wanted a certificate.
-        _ if text.contains("CertificateRequired") => FaultKind::Refused,
-        // Broken, closed or unintelligible after the request was written: it may have been executed.
-        _ => FaultKind::Unknown,
-    };
-    Fault::new(kind, password.map_or(text, |password| escape::short(&secret::without(&said, password.reveal()))))
-}
-
-/// Whether the answer, or its refusal, says that the server is a replica.
-pub fn is_from_a_replica(reply: &Result<Value, Fault>) -> bool {
-    match reply {
-        Ok(value) => reply::is_replica(value),
-        Err(fault) => ["READONLY", "MASTERDOWN"].iter().any(|code| is_code(&fault.why, code)),
-    }
-}
-
-/// Whether `code` is the error's code. Redis 7 passes a command's error on as its own; Redis 6 wraps it: "ERR Error running
-/// script …: -READONLY You …".
-fn is_code(text: &str, code: &str) -> bool {
-    text.split(' ').next() == Some(code) || text.contains(&format!("-{code} "))
-}
-
-fn kind_of_server_error(text: &str) -> FaultKind {
-    // Where the code is lost (a wrapped error, redis-rs' answer to SELECT), the words are not.
-    const REFUSED: [&str; 7] = [
-        "NOAUTH",
-        "WRONGPASS",
-        "NOPERM",
-        "can't run this command",
-        "can't access at least one of the keys",
-        "Authentication required",
-        "has no permissions",
-    ];
-    const PASSING: [&str; 9] =
-        ["LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN"];
-    let names = |known: &&str| is_code(text, known);
-    if REFUSED.iter().any(|known| names(known) || (known.contains(' ') && text.contains(known))) {
-        FaultKind::Refused
-    } else if PASSING.iter().any(names) || text.contains("max number of clients") {
-        FaultKind::Unavailable
-    } else {
-        FaultKind::Unfit
-    }
-}
-
-/// The server's words.
-fn said(error: &RedisError) -> String {
-    match (error.code(), error.detail()) {
-        (Some(code), Some(detail)) => format!("{code} {detail}"),
-        (None, Some(detail)) => detail.to_owned(),
-        _ => error.to_string(),
-    }
-}
-
-/// Has the processor say what it can do, which whoever reads the reply will ask. In a virtual machine that takes some
-/// 40 µs the first time; now is when the server is at work and we have nothing else to do.
-fn know_the_processor() {
-    #[cfg(target_arch = "x86_64")]
-    let _ = std::is_x86_feature_detected!("avx2");
-}
-
-/// A stream that counts.
-struct Metered<S> {
-    stream: S,
-    traffic: Arc<ConnectionState>,
-    limit: usize,
-    /// Bytes that may still be read before the next request is written.
-    allowance: usize,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
-        let new = &buffer.filled()[before..];
-        let count = new.len();
-        let lines = new.split(|byte| *byte == b'\n').count() - 1;
-        let cost = count + lines * LINE;
-        let Some(left) = self.allowance.checked_sub(cost) else {
-            self.traffic.break_off();
-            return Poll::Ready(Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("a reply of over {} KiB, or of very many values", self.limit / 1024),
-            )));
-        };
-        self.allowance = left;
-        if result.is_err() || count == 0 {
-            self.traffic.break_off();
-        }
-        Poll::Ready(result)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let result = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
-        match &result {
-            Ok(count) => {
-                self.traffic.taken.fetch_add(*count as u64, Ordering::Relaxed);
-                self.allowance = self.limit;
+    /// Whether `channel` is listened to.
+    pub fn subscription(&self, channel: &str) -> Subscription {
+        let state = self.state.borrow();
+        match state.push {
+            Push::Denied => Subscription::Denied,
+            Push::Untried | Push::Works => {
+                let known = state.channels.iter().find(|(name, _)| name == channel);
+                known.map_or(Subscription::None, |(_, subscription)| *subscription)
             }
-            Err(_) => self.traffic.break_off(),
         }
-        Poll::Ready(result)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = ready!(Pin::new(&mut self.stream).poll_flush(cx));
-        if result.is_ok() {
-            let taken = self.traffic.taken.load(Ordering::Relaxed);
-            if self.traffic.flushed.swap(taken, Ordering::Relaxed) != taken {
-                self.traffic.changed.notify_waiters();
-                know_the_processor();
-            }
-        } else {
-            self.traffic.break_off();
-        }
-        Poll::Ready(result)
+    /// Whether new requests may take it; if the caller `waits`, whether it was opened for a waiter.
+    pub(super) fn serves(&self, waits: bool) -> bool {
+        self.works() && (!waits || self.state.borrow().push != Push::Untried)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    /// Whether it is neither broken nor leads to a replica. A failover closes no connection, and a new one, with a new name
+    /// look-up, may lead to the primary.
+    pub(super) fn works(&self) -> bool {
+        let state = self.state.borrow();
+        !state.broken && !state.demoted
+    }
+
+    /// Whether a request has had no reply for `limit`.
+    pub(super) fn is_stalled(&self, limit: Duration) -> bool {
+        self.state.borrow().unanswered.first().is_some_and(|oldest| clock::now() >= oldest.since + limit)
+    }
+
+    /// Whether a request that may set the key of `lock` has no reply yet: a release must be sent behind it.
+    pub fn may_set(&self, lock: LockId) -> bool {
+        self.state.borrow().may_set(|of| of == lock)
+    }
+
+    /// The same for any lock.
+    pub(super) fn may_set_any(&self) -> bool {
+        self.state.borrow().may_set(|_| true)
+    }
+
+    /// Whether a SET of `lock` is unanswered with no release behind it.
+    pub(super) fn owes_a_release(&self, lock: LockId) -> bool {
+        self.state.borrow().owes_a_release(lock)
+    }
+
+    /// The same for any lock. Closing the connection now could leave an orphaned key.
+    pub(super) fn owes_any_release(&self) -> bool {
+        let state = self.state.borrow();
+        let sets = |request: &Unanswered| matches!(request.effect, Effect::Sets(lock) if state.owes_a_release(lock));
+        state.unanswered.iter().any(sets)
+    }
+
+    /// Whether a release of `lock` is unanswered, with no SET behind it.
+    pub(super) fn is_being_released(&self, lock: LockId) -> bool {
+        self.state.borrow().last_effect(lock) == Some(Effect::Frees(lock))
+    }
+
+    /// Waits until no SET and no release is unanswered, or the connection is broken.
+    pub(super) async fn settled(&self) {
+        self.wait_for(ConnectionState::is_settled).await;
+    }
+
+    /// Closes the connection: the replies are waited for no longer. What was written may still run.
+    pub(super) fn abandon(self) {
+        self.state.send_modify(|state| (state.abandoned, state.broken) = (true, true));
+    }
+
+    /// Waits until the connection is abandoned.
+    pub(super) fn abandoned(&self) -> impl Future<Output = ()> + use<> {
+        wait_for(self.state.subscribe(), |state| state.abandoned)
+    }
+
+    /// Waits until the connection breaks. Does not keep it open.
+    pub(super) fn broken(&self) -> impl Future<Output = ()> + use<> {
+        wait_for(self.state.subscribe(), |state| state.broken)
+    }
+
+    /// Waits until all that was sent so far is with the kernel, or the connection is broken.
+    pub(super) async fn flushed(&self) {
+        let due = self.state.borrow().queued;
+        self.wait_for(|state| state.flushed >= due || state.broken).await;
+    }
+
+    async fn wait_for(&self, is_met: impl FnMut(&ConnectionState) -> bool) {
+        wait_for(self.state.subscribe(), is_met).await;
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_of_both_redis_generations_are_told_apart() {
-        for (text, kind) in [
-            ("NOAUTH Authentication required.", FaultKind::Refused),
-            ("NOPERM this user has no permissions to run the 'eval' command", FaultKind::Refused),
-            ("ERR Error running script (call to f_1): @user_script:9: -NOPERM this user", FaultKind::Refused),
-            ("ERR Authentication required.", FaultKind::Refused),
-            ("ERR this user has no permissions to run the 'select' command", FaultKind::Refused),
-            ("ERR The user executing the script can't run this command or subcommand", FaultKind::Refused),
-            ("READONLY You can't write against a read only replica.", FaultKind::Unavailable),
-            (
-                "ERR Error running script (call to f_1): @user_script:9: -READONLY You can't write",
-                FaultKind::Unavailable,
-            ),
-            ("OOM command not allowed when used memory > 'maxmemory'.", FaultKind::Unavailable),
-            ("BUSY Redis is busy running a script.", FaultKind::Unavailable),
-            ("WRONGTYPE Operation against a key holding the wrong kind of value", FaultKind::Unfit),
-            ("ERR unknown command 'EVAL'", FaultKind::Unfit),
-        ] {
-            assert_eq!(kind_of_server_error(text), kind, "{text}");
-        }
-    }
+/// Waits until the condition is met, or the connection is gone.
+async fn wait_for(mut state: watch::Receiver<ConnectionState>, is_met: impl FnMut(&ConnectionState) -> bool) {
+    let _ = state.wait_for(is_met).await;
 }

@@ -1,17 +1,25 @@
-//! A TCP connection to a host whose name may have several addresses, of which some may lead nowhere.
+//! Opens the byte stream to a server: a unix socket, TCP, or TLS over TCP.
 //!
-//! The addresses are tried in the resolver's order, each a moment after the one before it, and the first that answers is
-//! taken (Happy Eyeballs, RFC 8305): an address whose packets are dropped costs that moment and not the node timeout.
+//! A host name may have several addresses, of which some may lead nowhere. They are tried in the resolver's order, each a
+//! moment after the one before it, and the first that answers is taken (Happy Eyeballs, RFC 8305): an address whose packets
+//! are dropped costs that moment and not the node timeout.
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::net::{TcpStream, lookup_host};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
 
+use super::connection::Access;
 use crate::clock;
+use crate::node::address::Endpoint;
+use crate::node::{Fault, FaultKind};
+use crate::text::escape;
 
 /// Longest time that an address has for itself.
 const HEAD_START: Duration = Duration::from_millis(50);
@@ -19,20 +27,58 @@ const HEAD_START: Duration = Duration::from_millis(50);
 /// Number of addresses that are tried, so that a name with hundreds does not use up our descriptors.
 const MOST: usize = 8;
 
-/// Looks the name up and connects. The caller limits the time to `limit`.
-pub(super) async fn dial(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
+/// A byte stream to a server, whatever it is made of.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// A stream that is being opened.
+pub type Dialing = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, Fault>> + Send>>;
+
+/// Opens a stream to the server that is named. The caller limits the time to the one that is given. A simulated server takes
+/// the place of [`dial`] here, and of nothing else.
+pub type Dial = Arc<dyn Fn(Access, Duration) -> Dialing + Send + Sync>;
+
+/// Opens a stream to the server that `access` names. The caller limits the time to `limit`.
+pub fn dial(access: Access, limit: Duration) -> Dialing {
+    Box::pin(async move {
+        match &access.server.endpoint {
+            Endpoint::Unix(path) => boxed(UnixStream::connect(path).await),
+            Endpoint::Tcp { host, port, tls } => {
+                let stream = connect(host, *port, limit).await.map_err(|error| cannot_connect(&error))?;
+                stream.set_nodelay(true).map_err(|error| cannot_connect(&error))?;
+                match (&access.trust, tls) {
+                    (Some(trust), true) => boxed(Ok(trust.handshake(host, stream).await?)),
+                    (None, true) => Err(Fault::new(FaultKind::Unfit, "no issuer is trusted for rediss://")),
+                    (_, false) => boxed(Ok(stream)),
+                }
+            }
+        }
+    })
+}
+
+fn boxed(stream: io::Result<impl Stream + 'static>) -> Result<Box<dyn Stream>, Fault> {
+    stream.map(|stream| -> Box<dyn Stream> { Box::new(stream) }).map_err(|error| cannot_connect(&error))
+}
+
+fn cannot_connect(error: &io::Error) -> Fault {
+    Fault::new(FaultKind::Unavailable, format!("cannot connect: {}", escape::text(&error.to_string())))
+}
+
+/// Looks the name up and connects.
+async fn connect(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
     let addresses: Vec<SocketAddr> = lookup_host((host, port)).await?.take(MOST).collect();
     race(&addresses, head_start(limit, addresses.len())).await
 }
 
-/// How long an address has for itself: the last of `count` begins in the first half of `limit`.
+/// Time that an address has for itself: the last of `count` begins in the first half of `limit`.
 fn head_start(limit: Duration, count: usize) -> Duration {
     let shares = u32::try_from(count).unwrap_or(u32::MAX).saturating_mul(2).max(1);
     HEAD_START.min(limit / shares)
 }
 
-/// The first connection that is made to any of `addresses`, of which one is begun every `pause`, or at once when another
-/// has failed. The last error, if there is none.
+/// Returns the first connection that is made to any of `addresses`, or the last error. A further address is tried after each
+/// `pause`, and at once when another has failed.
 async fn race(addresses: &[SocketAddr], pause: Duration) -> io::Result<TcpStream> {
     let mut dials = FuturesUnordered::new();
     let mut failed = io::Error::other("the name has no address");

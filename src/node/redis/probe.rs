@@ -1,63 +1,64 @@
-//! What a server tells of itself, for `doctor`. Nothing is changed, and no answer is trusted to be there.
+//! Examines a server for `doctor`. Changes nothing, and expects no particular reply.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis::Value;
+use uuid::Uuid;
 
-use super::acl::{CHANNELS, RIGHTS, Right};
+use super::acl::{RIGHTS, Right};
 use super::client::Client;
-use super::connection::{Access, REPLY_LIMIT};
+use super::connection::{Connector, REPLY_LIMIT};
 use crate::clock;
 use crate::lock::identity::Identity;
 use crate::lock::key::{Derived, Key};
 use crate::lock::token::Token;
 use crate::node::{Fault, FaultKind};
 
-/// The shortest of so many counts as the round trip.
+/// Number of exchanges, the shortest of which counts as the round trip.
 const TRIPS: usize = 5;
 
-/// What was found out about a server that answered.
+/// Facts about a server that answered.
 pub struct Probe {
-    /// The shortest exchange.
+    /// Duration of the shortest exchange.
     pub round_trip: Duration,
-    /// How far its clock is ahead of this machine's, in milliseconds.
+    /// Milliseconds by which its clock is ahead of this machine's.
     pub clock_offset_ms: Option<i64>,
-    /// What INFO says; empty if it is refused.
+    /// The fields of INFO; empty if it is refused.
     pub info: HashMap<String, String>,
-    /// `appendfsync`, if CONFIG GET is allowed, which no right of rlock's asks for.
+    /// `appendfsync`, if the user may use CONFIG GET, which is not a right that rlock asks for.
     pub fsync: Option<String>,
     /// Rights that are refused.
     pub missing: Vec<&'static Right>,
-    /// Locks whose keys are refused, and why.
+    /// Locks whose keys are refused, with the refusal.
     pub denied: Vec<(Key, Fault)>,
-    /// Whether the channels of those who wait are refused.
+    /// Whether the channels of waiters are refused.
     pub wakeups_denied: bool,
-    /// What the server answered to a write.
+    /// The server's reply to a write.
     pub write: Write,
 }
 
-/// A server's answer to a write that changes nothing.
+/// A server's reply to a write that changes nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Write {
     /// It would have set the key.
     Taken,
-    /// It sets no key for anybody; in its words.
+    /// It sets no key for any user; in its words.
     Refused(String),
-    /// It may set keys, but not for this user, who is refused before the server says more.
+    /// Not known: this user is refused before the server looks at the write.
     Untried,
 }
 
 impl Probe {
-    /// Asks a server; `keys` are locks that it is to hold.
-    pub async fn take(access: &Access, limit: Duration, keys: &[Key]) -> Result<Self, Fault> {
-        let client = Client::open(access, limit, REPLY_LIMIT).await?;
+    /// Examines a server; `keys` are locks that it must be able to hold.
+    pub async fn take(connector: &Connector, limit: Duration, keys: &[Key]) -> Result<Self, Fault> {
+        let client = Client::open(connector, limit, REPLY_LIMIT).await?;
         let mut missing = Vec::new();
-        // A key that nobody has: what is tried on it touches nothing.
-        let nobodys = format!("doctor-{}", Token::fresh());
-        let nobodys = Key::new("", &nobodys).map_err(|why| Fault::new(FaultKind::Unfit, why.to_string()))?;
-        let trial = keys.first().unwrap_or(&nobodys).derived(Derived::Doctor);
-        let channel = CHANNELS.replace('&', "").replace('*', &Token::fresh().to_string());
+        // A key that no lock has: the trials on it touch nothing.
+        let unused = format!("doctor-{}", Token::fresh());
+        let unused = Key::new("", &unused).map_err(|why| Fault::new(FaultKind::Unfit, why.to_string()))?;
+        let lock = keys.first().unwrap_or(&unused);
+        let (trial, channel) = (lock.derived(Derived::Doctor), lock.wake_channel(Uuid::new_v4()));
         let (mut wakeups_denied, mut write) = (false, Write::Untried);
         for right in RIGHTS {
             let word = |word: &&'static str| match *word {
@@ -67,11 +68,11 @@ impl Probe {
             };
             let words: Vec<String> = right.trial.iter().map(word).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            // A connection that has subscribed says nothing else any more.
+            // A RESP2 connection that has subscribed takes no other command.
             let said = if right.name == "subscribe" {
-                Client::open(access, limit, REPLY_LIMIT).await?.say(&words).await
+                Client::open(connector, limit, REPLY_LIMIT).await?.command(&words).await
             } else {
-                client.say(&words).await
+                client.command(&words).await
             };
             if right.name == "set" {
                 write = written(&said);
@@ -80,7 +81,7 @@ impl Probe {
                 Err(fault) if is_about_commands(&fault) => missing.push(right),
                 Err(fault) if is_about_keys(&fault) && fault.why.contains("channel") => wakeups_denied = true,
                 Err(fault) if fault.kind == FaultKind::Refused && !is_about_keys(&fault) => return Err(fault),
-                // Others may know no such command, or be read-only: that shows elsewhere.
+                // A server may not know a command, or be read-only: that shows elsewhere.
                 Err(Fault { kind: FaultKind::Unavailable | FaultKind::Unfit | FaultKind::Refused, .. }) | Ok(_) => {}
                 Err(fault) => return Err(fault),
             }
@@ -89,7 +90,7 @@ impl Probe {
         for key in keys {
             for name in Derived::OF_LOCK.map(|kind| key.derived(kind)).iter().map(String::as_str).chain([key.stored()])
             {
-                if let Err(fault) = client.say(&["TYPE", name]).await
+                if let Err(fault) = client.command(&["TYPE", name]).await
                     && is_about_keys(&fault)
                 {
                     denied.push((key.clone(), fault));
@@ -98,8 +99,8 @@ impl Probe {
             }
         }
         let (round_trip, clock_offset_ms) = trips(&client).await?;
-        let info = client.say(&["INFO"]).await.ok().and_then(text).map(|text| fields(&text)).unwrap_or_default();
-        let fsync = match client.say(&["CONFIG", "GET", "appendfsync"]).await {
+        let info = client.command(&["INFO"]).await.ok().and_then(text).map(|text| fields(&text)).unwrap_or_default();
+        let fsync = match client.command(&["CONFIG", "GET", "appendfsync"]).await {
             Ok(Value::Array(pair)) => {
                 pair.into_iter().nth(1).and_then(text).map(|word| crate::text::escape::short(&word))
             }
@@ -108,17 +109,17 @@ impl Probe {
         Ok(Self { round_trip, clock_offset_ms, info, fsync, missing, denied, wakeups_denied, write })
     }
 
-    /// A field of INFO.
+    /// Returns a field of INFO.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.info.get(name).map(String::as_str)
     }
 
-    /// The same as a number.
+    /// Returns a field of INFO as a number.
     pub fn number(&self, name: &str) -> Option<u64> {
         self.field(name)?.parse().ok()
     }
 
-    /// Which server it is.
+    /// Returns the server's identity.
     pub fn identity(&self) -> Identity {
         let owned = |name| self.field(name).unwrap_or_default().to_owned();
         let uptime = self.number("uptime_in_seconds").unwrap_or_default();
@@ -134,26 +135,26 @@ fn written(said: &Result<Value, Fault>) -> Write {
     }
 }
 
-/// Not a password that is wrong or lacking.
+/// Whether the user may not use a command. A wrong or missing password is another matter.
 fn is_about_commands(fault: &Fault) -> bool {
     fault.kind == FaultKind::Refused && fault.why.contains("NOPERM") && !is_about_keys(fault)
 }
 
-/// A key that is refused is none of the commands' fault.
+/// Whether the user may not use a key or channel, whatever the command.
 fn is_about_keys(fault: &Fault) -> bool {
     fault.kind == FaultKind::Refused && fault.why.contains("to access")
 }
 
-/// The shortest round trip, and how far the clock was ahead in that one.
+/// Returns the shortest round trip, and the offset of the server's clock that it showed.
 async fn trips(client: &Client) -> Result<(Duration, Option<i64>), Fault> {
     let mut best = None;
     for _ in 0..TRIPS {
         let (begun, wall) = (clock::now(), SystemTime::now());
-        let told = client.say(&["TIME"]).await;
+        let told = client.command(&["TIME"]).await;
         let took = clock::now().since(begun);
         let ahead = match told {
             Ok(Value::Array(parts)) => ahead(&parts, wall + took / 2),
-            // Without the right it still was a round trip.
+            // A refusal takes a round trip too.
             Ok(_) | Err(Fault { kind: FaultKind::Refused, .. }) => None,
             Err(fault) => return Err(fault),
         };

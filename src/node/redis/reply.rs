@@ -1,6 +1,6 @@
-//! What the scripts answer, understood: pure functions of a reply that a stranger may have written.
+//! Reads the scripts' replies: pure functions of a reply that a hostile server may have written.
 //!
-//! A reply that no script of ours gives is a fault, and an unknown one: the command may have run.
+//! A reply that no script of ours returns is a fault of kind unknown: the command may have run.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::lock::queue::{QueuePosition, Ticket};
 use crate::node::{Answer, Counter, Fault, FaultKind, Renewal, ServerInfo, Vote, Wake};
 use crate::text::escape;
 
-/// No type of Redis' or of a module's has a longer name, in bytes.
+/// Longest name of a type in Redis or a module, in bytes.
 const LONGEST_TYPE: usize = 64;
 
-/// What a script answered to an acquire; a grant lasts until `until`.
+/// Reads the reply to an acquire. A grant lasts until `until`.
 pub fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
     let Value::Array(items) = value else { return Err(garbled(value)) };
     let [answer, server, place] = items.as_slice() else { return Err(garbled(value)) };
@@ -87,7 +87,7 @@ pub fn is_replica(value: &Value) -> bool {
     items.first().and_then(parts).is_some_and(|words| words == [Some("replica"), None])
 }
 
-/// What a script answered to a renewal; ours lasts until `until`. `keeps`: it extends a tombstone too.
+/// Reads the reply to a renewal. A key that was extended lasts until `until`. `keeps`: the script extends a tombstone too.
 pub fn renewal(value: &Value, until: Instant, keeps: bool) -> Renewal {
     match parts(value) {
         Some([Some("healed"), counter]) => Renewal::Healed(until, counted(counter)),
@@ -106,7 +106,7 @@ fn counted(counter: Option<&str>) -> Counter {
     counter?.parse().ok()
 }
 
-/// What a script answered to a release or a removal: `None` if it was ours, else how we were struck.
+/// Reads the reply to a release or a removal: `None` if it was done, else how the key was not the token's.
 pub fn standing(value: &Value, good: &str) -> Result<Option<Revoked>, Fault> {
     match parts(value) {
         Some([Some(word), _]) if word == good => Ok(None),
@@ -116,13 +116,16 @@ pub fn standing(value: &Value, good: &str) -> Result<Option<Revoked>, Fault> {
     }
 }
 
-/// What the server tells of its own accord, if it is word for one who waits.
-pub fn wake(push: &PushInfo) -> Option<Wake> {
-    let (PushKind::Message, Some(Value::BulkString(word))) = (&push.kind, push.data.get(1)) else { return None };
-    Some(if word == b"watch" { Wake::StandBy } else { Wake::YourTurn })
+/// Returns the channel and the wake-up of a message; `None` if the push is something else.
+pub fn wake(push: &PushInfo) -> Option<(&[u8], Wake)> {
+    let (PushKind::Message, [Value::BulkString(channel), Value::BulkString(word)]) = (&push.kind, &push.data[..])
+    else {
+        return None;
+    };
+    Some((channel, if word == b"standby" { Wake::StandBy } else { Wake::YourTurn }))
 }
 
-/// The first two words of an array reply.
+/// Returns the first two words of an array.
 fn parts(value: &Value) -> Option<[Option<&str>; 2]> {
     let Value::Array(items) = value else { return None };
     let word = |index: usize| items.get(index).and_then(|item| bulk(item)).and_then(|b| std::str::from_utf8(b).ok());
@@ -136,7 +139,7 @@ fn bulk(value: &Value) -> Option<&[u8]> {
 fn sighting(value: &Value) -> Option<RawValue> {
     let Value::Array(items) = value else { return None };
     let [_, kind, Value::Int(length), head, Value::Int(ttl)] = items.as_slice() else { return None };
-    // No script of ours sends more of either, and what is sent is shown.
+    // No script of ours returns more of either, and both are shown to people.
     if bulk(kind)?.len() > LONGEST_TYPE || bulk(head)?.len() > LARGEST_VALUE {
         return None;
     }
@@ -148,41 +151,42 @@ fn sighting(value: &Value) -> Option<RawValue> {
     })
 }
 
-/// What a script saw at a key.
+/// Reads the reply to an observation, which was about to be sent at `asked`.
 pub fn observation(value: &Value, asked: Instant) -> Result<Observation, Fault> {
     seen(value, asked).ok_or_else(|| garbled(value))
 }
 
 fn seen(value: &Value, asked: Instant) -> Option<Observation> {
     let Value::Array(items) = value else { return None };
-    let [state, fence, Value::Array(waiters), Value::Int(more)] = items.as_slice() else { return None };
-    let seen = if bulk(state) == Some(b"free") { None } else { Some(sighting(state)?) };
-    let occupant = seen.clone().map(Occupant::from);
-    let foreign = seen.filter(|_| occupant.as_ref().is_some_and(|occupant| occupant.holder().is_none()));
-    // A counter that cannot be one is none: look as long as it may, it changes nothing for the lock.
+    let [Value::Array(holders), fence, Value::Array(waiters), Value::Int(more)] = items.as_slice() else { return None };
+    let seen: Vec<RawValue> = holders.iter().map(sighting).collect::<Option<_>>()?;
+    let holders: Vec<Occupant> = seen.iter().cloned().map(Occupant::from).collect();
+    let is_foreign = |(value, occupant): (RawValue, &Occupant)| occupant.holder().is_none().then_some(value);
+    let foreign = seen.into_iter().zip(&holders).find_map(is_foreign);
+    // A value that is no counter counts as none: observing it changes nothing for the lock.
     let fence = std::str::from_utf8(bulk(fence)?).ok().and_then(|text| text.parse().ok()).and_then(Fence::new);
-    // A member that is none of rlock's is skipped when its turn comes, and so it is here.
+    // A member that is not a waiter of rlock is skipped when its turn comes, and so it is here.
     let queue = waiters.chunks_exact(2).filter_map(ticket).collect();
-    Some(Observation { occupant, foreign, fence, queue, more: *more > 0, asked })
+    Some(Observation { holders, foreign, fence, queue, more: *more > 0, asked })
 }
 
-/// One who waits, and its ticket.
+/// Reads a waiter and its ticket.
 fn ticket(pair: &[Value]) -> Option<Ticket> {
     let word = |index: usize| std::str::from_utf8(bulk(pair.get(index)?)?).ok();
     let score: f64 = word(1)?.parse().ok()?;
-    // Tickets are unix microseconds, which a float has to the last digit; any other one is somewhere at the ends.
+    // Tickets are unix microseconds, which a float holds exactly. Other numbers only sort to either end.
     #[expect(clippy::cast_possible_truncation)]
     Some(Ticket { waiter: word(0)?.parse().ok()?, number: score as i64 })
 }
 
-/// A reply that no script of ours gives: not a server we know, or a proxy's own words. It may have run.
+/// The fault of a reply that no script of ours returns: an unknown server's, or a proxy's own. The command may have run.
 fn garbled(value: &Value) -> Fault {
     let mut shown = First { text: String::new(), left: 80 };
     let _ = write!(shown, "{value:?}");
-    Fault::new(FaultKind::Unknown, format!("an answer that makes no sense: {}", escape::text(&shown.text)))
+    Fault::new(FaultKind::Unknown, format!("unexpected reply: {}", escape::text(&shown.text)))
 }
 
-/// The first characters of something long, of which no more is written than they.
+/// Takes the first characters of a text, and ends the writing there.
 struct First {
     text: String,
     left: usize,

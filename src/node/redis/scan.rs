@@ -1,40 +1,58 @@
-//! All the locks that a server knows of, found without stopping it: SCAN, never KEYS.
+//! Finds all locks of a server without blocking it: SCAN, never KEYS.
 //!
-//! Every lock that was used within a week has a fence counter, whose name tells the lock's. The server sorts out what is
-//! none, so that a million keys of others cost it some time and us none.
+//! Every lock that was used within a week has a fence counter, whose name contains the lock's. The server filters by that
+//! name, so that a million keys of other clients cost it some time and us none.
 
 use std::time::Duration;
 
+use futures_util::stream;
 use redis::Value;
 
 use super::client::Client;
-use super::connection::Access;
+use super::connection::Connector;
 use crate::clock;
 use crate::lock::instant::Instant;
-use crate::node::{Fault, FaultKind};
+use crate::lock::key::{Derived, Key};
+use crate::node::{Fault, FaultKind, Page, Pages};
 use crate::text::duration;
 
 /// Matches the names of all fence counters.
 const COUNTERS: &str = "rlock:fence:{*";
 
-/// So many keys are looked at in one request: some tenths of a millisecond of the server's time.
+/// Number of keys that the server looks at in one request: some tenths of a millisecond of its time.
 const STEP: usize = 1000;
 
-/// One step's keys, if all of them should be locks with the longest names; SCAN may return some more than it was asked.
+/// Bytes of one step's keys if all are counters of locks with the longest names. SCAN may return some more than asked.
 const REPLY_LIMIT: usize = STEP * 2400;
 
-/// Number of steps that a walk may take beyond what the number of keys explains: a table that was large stays so for a while.
+/// Number of steps beyond those that the number of keys explains: a table that was large stays large for a while.
 const SPARE_STEPS: u64 = 1000;
 
-/// Longest walk, whatever the server says of its size.
+/// Longest walk, whatever size the server reports.
 const LONGEST: Duration = Duration::from_secs(300);
 
+/// Walks through the keys of one server for the locks under `prefix`. `limit` bounds each exchange, connecting included.
+pub(super) fn pages(connector: Connector, limit: Duration, prefix: String) -> Pages {
+    Box::pin(stream::try_unfold(None, move |scan: Option<Scan>| {
+        let (connector, prefix) = (connector.clone(), prefix.clone());
+        async move {
+            let mut scan = match scan {
+                Some(scan) => scan,
+                None => Scan::begin(&connector, limit).await?,
+            };
+            let Some(names) = scan.step().await? else { return Ok(None) };
+            let keys = names.iter().filter_map(|name| Key::of_derived(Derived::Fence, name, &prefix)).collect();
+            Ok(Some((Page { keys, visited: STEP as u64, total: scan.size }, Some(scan))))
+        }
+    }))
+}
+
 /// A walk through one server's keys.
-pub struct Scan {
+struct Scan {
     client: Client,
-    /// Where it goes on; `None` at its end.
+    /// Cursor of the next step; `None` at the end.
     cursor: Option<String>,
-    /// Number of keys, if the server says so.
+    /// Number of keys, if the server reports it.
     size: Option<u64>,
     /// Number of steps that are left.
     steps: u64,
@@ -43,10 +61,10 @@ pub struct Scan {
 
 impl Scan {
     /// Connects. `limit` bounds this, and each step.
-    pub async fn begin(access: &Access, limit: Duration) -> Result<Self, Fault> {
+    async fn begin(connector: &Connector, limit: Duration) -> Result<Self, Fault> {
         let ends = clock::now() + LONGEST;
-        let client = Client::open(access, limit, REPLY_LIMIT).await?;
-        let size = match client.say(&["DBSIZE"]).await {
+        let client = Client::open(connector, limit, REPLY_LIMIT).await?;
+        let size = match client.command(&["DBSIZE"]).await {
             Ok(Value::Int(size)) => u64::try_from(size).ok(),
             // A server that does not answer this does not answer SCAN either.
             Err(fault) if fault.kind == FaultKind::Unknown => return Err(fault),
@@ -55,13 +73,8 @@ impl Scan {
         Ok(Self { client, cursor: Some("0".to_owned()), size, steps: most_steps(size), ends })
     }
 
-    /// How many keys there are in all, if the server says so.
-    pub fn size(&self) -> Option<u64> {
-        self.size
-    }
-
-    /// The names of the counters in the next step; `None` at the end. Some may come twice.
-    pub async fn step(&mut self) -> Result<Option<Vec<String>>, Fault> {
+    /// Returns the names of the counters in the next step; `None` at the end. Some may come twice.
+    async fn step(&mut self) -> Result<Option<Vec<String>>, Fault> {
         let Some(cursor) = self.cursor.take() else { return Ok(None) };
         let endless = |why: String| Fault::new(FaultKind::Unknown, why);
         self.steps = self.steps.checked_sub(1).ok_or_else(|| endless("SCAN comes to no end".to_owned()))?;
@@ -72,24 +85,19 @@ impl Scan {
         let mut command = redis::cmd("SCAN");
         command.arg(cursor).arg("MATCH").arg(COUNTERS).arg("COUNT").arg(STEP);
         let (cursor, names) = page(self.client.ask(&command).await?)
-            .ok_or_else(|| Fault::new(FaultKind::Unknown, "an answer to SCAN that makes no sense"))?;
+            .ok_or_else(|| Fault::new(FaultKind::Unknown, "unexpected reply to SCAN"))?;
         self.cursor = (cursor != "0").then_some(cursor);
         Ok(Some(names))
     }
-
-    /// So many keys a step looks at.
-    pub fn stride(&self) -> u64 {
-        STEP as u64
-    }
 }
 
-/// Number of steps after which a walk through so many keys is one without end. A table has at most ten times as many places as
-/// keys, but for a while after many were deleted (dict.c, `HASHTABLE_MIN_FILL`); without a size only the time limits it.
+/// Number of steps after which a walk through `size` keys is taken for endless. A table has at most ten times as many slots as
+/// keys, except for a while after many were deleted (dict.c, `HASHTABLE_MIN_FILL`). Without a size only the time limits it.
 fn most_steps(size: Option<u64>) -> u64 {
     size.map_or(u64::MAX, |size| (size / (STEP as u64 / 10)).saturating_add(SPARE_STEPS))
 }
 
-/// The next cursor, and the names that are text: a lock's is.
+/// Reads a reply to SCAN: the next cursor, and the names that are text, as those of locks are.
 pub fn page(value: Value) -> Option<(String, Vec<String>)> {
     let Value::Array(parts) = value else { return None };
     let [Value::BulkString(cursor), Value::Array(names)] = <[Value; 2]>::try_from(parts).ok()? else { return None };

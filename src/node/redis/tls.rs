@@ -16,10 +16,10 @@ use crate::input;
 use crate::node::{Fault, FaultKind};
 use crate::text::escape;
 
-/// The largest file that `--ca` may name.
+/// Largest file that `--ca` may name, in bytes.
 const LARGEST_CA: u64 = 1 << 20;
 
-/// Whom a `rediss://` node must be vouched for by.
+/// The issuers that may vouch for a `rediss://` node.
 #[derive(Clone)]
 pub struct Trust(Arc<ClientConfig>);
 
@@ -39,14 +39,14 @@ impl Trust {
                 return Err(fail(&"there is no PEM certificate in it"));
             }
         } else {
-            // Single unreadable certificates of the system's store are no reason to trust none of the others.
+            // An unreadable certificate in the system's store does not spoil the others.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
                 return Err("this machine has no trusted issuers for rediss://; install ca-certificates or give --ca"
                     .to_owned());
             }
         }
-        // ring, named rather than found: the crate panics when two providers are compiled in and none is chosen.
+        // ring is named: the crate panics if two providers are compiled in and none is chosen.
         let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
@@ -55,7 +55,7 @@ impl Trust {
         Ok(Self(Arc::new(config)))
     }
 
-    /// Shakes hands with `host` over `stream`; nothing of ours is sent before its certificate has been verified.
+    /// Shakes hands with `host` over `stream`. No request is sent before its certificate is verified.
     pub async fn handshake<S>(&self, host: &str, stream: S) -> Result<TlsStream<S>, Fault>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -67,7 +67,7 @@ impl Trust {
     }
 }
 
-/// All of `file`, if that is not more than any list of issuers has.
+/// Reads `file`, unless it is larger than any list of issuers.
 fn read_limited(file: &Path) -> io::Result<Vec<u8>> {
     let mut pem = Vec::new();
     input::open(file)?.0.take(LARGEST_CA + 1).read_to_end(&mut pem)?;

@@ -171,7 +171,6 @@ impl Holding {
                 continue;
             }
             if self.upkeep[node].asked.is_some() {
-                self.upkeep[node].silent = true;
                 // The other nodes are still due when the caller comes back.
                 return Some(self.failed(node, Fault::timeout(self.schedule.node_timeout())));
             }
@@ -184,13 +183,12 @@ impl Holding {
         let upkeep = &mut self.upkeep[node];
         upkeep.asked = Some(now);
         upkeep.due = now + self.schedule.node_timeout();
-        let anew = std::mem::take(&mut upkeep.silent);
         let reply = if self.lease.wants_healing(node) || self.stage != Stage::Keeping || self.broken {
             // After the lease nothing is set where another client may have had the lock.
             let told = upkeep.told.filter(|_| self.stage == Stage::Keeping && Some(now) < self.lease.deadline());
-            self.nodes[node].heal(&self.claim.healing(self.fence, told), anew)
+            self.nodes[node].heal(&self.claim.healing(self.fence, told))
         } else {
-            self.nodes[node].renew(&self.claim.renewal(self.fence), anew)
+            self.nodes[node].renew(&self.claim.renewal(self.fence))
         };
         self.replies.push(Box::pin(async move { (node, now, reply.await) }));
     }

@@ -17,8 +17,6 @@ pub(super) struct Upkeep {
     pub(super) due: Instant,
     /// When the exchange under way began.
     pub(super) asked: Option<Instant>,
-    /// The last exchange got no answer in time: the next takes a new connection.
-    pub(super) silent: bool,
     /// The fence counter, as the node told it when it had no key.
     pub(super) told: Counter,
     /// Number of exchanges since the last one that served the lease.
@@ -35,17 +33,7 @@ pub(super) struct Upkeep {
 
 impl Upkeep {
     pub(super) fn new(due: Instant, asked: Option<Instant>, broken: Pending<()>) -> Self {
-        Self {
-            due,
-            asked,
-            silent: false,
-            told: None,
-            failures: 0,
-            lost_since: None,
-            fault: None,
-            refusal_told: false,
-            broken,
-        }
+        Self { due, asked, told: None, failures: 0, lost_since: None, fault: None, refusal_told: false, broken }
     }
 }
 

@@ -10,11 +10,11 @@ use rlock::lock::blocker::Reservation;
 use rlock::lock::instant::Instant;
 use rlock::lock::observation::Observation;
 use rlock::node::address::{Endpoint, Server};
-use rlock::node::redis::connection::{Access, Connection, Effect, REPLY_LIMIT};
+use rlock::node::redis::connection::{Access, Connection, Effect, LockId, REPLY_LIMIT};
+use rlock::node::redis::listeners::{Listeners, Wakes};
 use rlock::node::redis::reply;
 use rlock::node::redis::scan::page;
 use rlock::node::{Answer, Fault, Renewal, ServerInfo, Vote};
-use tokio::sync::mpsc;
 
 use super::is_fit_to_be_shown;
 use crate::stream::Scripted;
@@ -27,6 +27,9 @@ const LIMIT: Duration = Duration::from_secs(1);
 
 /// Number of messages to a waiter that are kept.
 const WAKES: usize = 16;
+
+/// The channel of a waiter.
+const CHANNEL: &str = "rlock:wake:x";
 
 /// Length of the longest message about a server, in bytes.
 const LONGEST_MESSAGE: usize = 3000;
@@ -50,21 +53,22 @@ async fn conversation(server: Scripted, resp3: bool) {
     let endpoint = Endpoint::Tcp { host: "h".to_owned(), port: 1, tls: false };
     let server_meant = Server { endpoint, user: None, password: None, db: 0 };
     let access = Access { server: server_meant, password: None, trust: None };
-    let (told, mut wakes) = mpsc::channel(WAKES);
-    let link = match in_time(Connection::over(&access, server, REPLY_LIMIT, resp3.then_some(told))).await {
+    let (listeners, wakes, lock) = (Listeners::default(), Wakes::default(), LockId(0));
+    listeners.add(CHANNEL, &wakes);
+    let link = match in_time(Connection::over(&access, server, REPLY_LIMIT, resp3.then_some(listeners))).await {
         Ok(link) => link,
         Err(fault) => return a_fault(&fault),
     };
     if resp3 {
-        link.subscribe("rlock:wake:x").await;
+        link.subscribe(CHANNEL).await;
     }
     let mut command = redis::cmd("EVAL");
     command.arg("return 1").arg(0);
     // Two at once and then one after the other, as requests overlap and follow each other.
     let ask = || in_time(link.send(&command, Effect::None));
-    let (first, second) = futures_util::future::join(in_time(link.send(&command, Effect::Sets)), ask()).await;
+    let (first, second) = futures_util::future::join(in_time(link.send(&command, Effect::Sets(lock))), ask()).await;
     let has_answered = first.as_ref().is_ok_and(|value| !matches!(value, Value::ServerError(_)));
-    assert!(!(has_answered && link.may_still_set()), "it has been answered whether the key is set");
+    assert!(!(has_answered && link.may_set(lock)), "it has been answered whether the key is set");
     for answer in [first, second, ask().await, ask().await] {
         match answer {
             Ok(value) => understood(&value),
@@ -72,7 +76,7 @@ async fn conversation(server: Scripted, resp3: bool) {
         }
     }
     let mut heard = 0;
-    while wakes.try_recv().is_ok() {
+    while wakes.try_next().is_some() {
         heard += 1;
     }
     assert!(heard <= WAKES && (resp3 || heard == 0));
@@ -133,11 +137,12 @@ fn understood(value: &Value) {
 }
 
 fn a_sight(observation: &Observation) {
-    let Observation { occupant, foreign, queue, asked, .. } = observation;
-    if let Some(occupant) = occupant {
+    let Observation { holders, foreign, queue, asked, .. } = observation;
+    for occupant in holders {
         is_fit_to_be_shown(&occupant.to_string(), LONGEST_OCCUPANT);
-        assert_eq!(occupant.holder().is_none(), foreign.is_some(), "a lock of ours is never cleared as a foreign one");
     }
+    let has_foreign = holders.iter().any(|occupant| occupant.holder().is_none());
+    assert_eq!(has_foreign, foreign.is_some(), "a lock of ours is never cleared as a foreign one");
     for ticket in queue {
         let next = Reservation { waiter: Some(ticket.waiter.clone()), left: Duration::ZERO };
         is_fit_to_be_shown(&next.to_string(), LONGEST_MESSAGE);

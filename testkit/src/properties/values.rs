@@ -26,7 +26,7 @@ pub fn hold(input: &[u8]) {
     if let Ok(waiter) = text.parse::<Waiter>() {
         let again: Waiter = waiter.to_string().parse().expect("a waiter is read back");
         assert_eq!((again.id, again.pid, again.since), (waiter.id, waiter.pid, waiter.since));
-        is_fit_to_be_shown(&waiter.channel(), 100);
+        is_fit_to_be_shown(&waiter.id.to_string(), 100);
         let reservation = Reservation { waiter: Some(waiter), left: Duration::ZERO };
         is_fit_to_be_shown(&reservation.to_string(), shown(200));
     }

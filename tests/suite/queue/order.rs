@@ -119,7 +119,7 @@ fn a_waiter_that_gives_its_place_up_after_ties_still_listens() {
     let member = || servers[2].cli(&["ZRANGE", QUEUE, "0", "0", "WITHSCORES"]);
     let heard = || {
         let member = member();
-        let channel = format!("rlock:wake:{}", member.split(' ').next().unwrap_or_default());
+        let channel = format!("rlock:wake:{{job}}:{}", member.split(' ').next().unwrap_or_default());
         !member.is_empty() && servers[2].cli(&["PUBSUB", "NUMSUB", &channel]).ends_with('1')
     };
     eventually("it listens", heard);

@@ -69,7 +69,7 @@ fn a_stranger_in_the_queue_is_cut_to_what_a_reply_has_room_for() {
     let mut listener = std::process::Command::new("redis-cli")
         .arg("-s")
         .arg(server.socket())
-        .args(["SUBSCRIBE", "rlock:wake:6b29fc40-ca47-4067-b31d-00dd010662da"])
+        .args(["SUBSCRIBE", "rlock:wake:{job}:6b29fc40-ca47-4067-b31d-00dd010662da"])
         .stdout(std::process::Stdio::null())
         .spawn()
         .expect("redis-cli");

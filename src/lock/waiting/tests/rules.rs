@@ -269,7 +269,7 @@ fn an_outer_lock_is_joined_and_never_waited_for_in_the_queue() {
 
 #[test]
 fn acquire_waits_for_a_lock_that_acquire_took_and_run_does_not() {
-    let details = Details { acquired: true, ..Details::default() };
+    let details = Details { kept: false, ..Details::default() };
     let who = OccupantKind::Holder(token(8), details);
     let attempt = tried(Tally::Busy(Box::new(Blocker::Occupant(Occupant { who, ttl: Some(ms(7000)) }))));
     for (for_command, next) in [(true, Place::Left), (false, Place::Kept)] {

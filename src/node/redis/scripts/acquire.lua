@@ -1,37 +1,38 @@
--- Takes the lock if nobody has it and nobody else is to have it first.
--- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its queue, KEYS[4] its open offer, KEYS[5] its watch
+-- Takes the lock if it is free and no other waiter's turn comes first.
+-- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its queue, KEYS[4] its open offer, KEYS[5] its standbys
 -- ARGV[1] value, ARGV[2] TTL in ms, ARGV[3] fence hint in unix µs, ARGV[4] life of the fence counter in ms
--- ARGV[5] the least uptime in s with which this server grants; empty: it is not asked what it is
--- ARGV[6] waiter, or empty: it does not wait yet, ARGV[7] its ticket, ARGV[8] life of the queue in ms
--- ARGV[9] '1' if this is the only node: a counter that is gone then starts at the upper end of the hint's range, above every
---   hint that this server took before it lost the counter. Several nodes start at the hint, and so agree at once.
+-- ARGV[5] minimum uptime in s with which this server grants; empty: the server's identity is not asked for
+-- ARGV[6] waiter, or empty: not queued, ARGV[7] its ticket, ARGV[8] life of the queue in ms
+-- ARGV[9] '1' if this is the only node: a lost counter then starts at the upper end of the hint's range, above every hint that
+--   this server took before it lost the counter. Several nodes start at the hint, and so agree at once.
 -- {answer, server, place}, where
 -- answer is {'granted', fence} | {'held', type, length, first KiB, PTTL} | {'turn', waiter, ms left} | {'restarted'} |
 --   {'replica'} | {'exhausted'}
 -- server is {uptime in s, run id, replication id} | {'forbidden', why} | {} if it was not asked
--- place is {rank or -1, unix time in µs, why it cannot be in the queue, or empty}
+-- place is {rank or -1, unix time in µs, why the waiter cannot be queued, or empty}
 local FIRST, ROUNDS = 16, 8
 
--- Removes waiters that are gone from the first places ahead of this one, ROUNDS times FIRST of them at most. They would count in the ranks of waiters behind them,
--- which look later by that when the holder dies. A waiter that only lost its connection comes back by its ticket.
-local function skip_the_gone(queue, waiter, round)
-  local ahead, channels, gone = {}, {}, {}
+-- Removes dead waiters from the first places ahead of this one, at most ROUNDS times FIRST of them. They would count in the
+-- ranks of the waiters behind them, which poll later by rank after the holder has died. A waiter that only lost its connection
+-- comes back by its ticket.
+local function drop_dead(queue, waiter, round)
+  local ahead, channels, dead = {}, {}, {}
   for _, other in ipairs(waiters(queue, 0, FIRST - 1)) do
     if other == waiter then break end
     table.insert(ahead, other)
     table.insert(channels, channel(other))
   end
   if #ahead == 0 then return end
-  local there = redis.pcall('PUBSUB', 'NUMSUB', unpack(channels))
-  for rank, other in ipairs(there.err and {} or ahead) do
-    if there[2 * rank] == 0 then table.insert(gone, other) end
+  local alive = redis.pcall('PUBSUB', 'NUMSUB', unpack(channels))
+  for rank, other in ipairs(alive.err and {} or ahead) do
+    if alive[2 * rank] == 0 then table.insert(dead, other) end
   end
-  if #gone == 0 or type(redis.pcall('ZREM', queue, unpack(gone))) == 'table' then return end
-  if #gone == FIRST and round < ROUNDS then skip_the_gone(queue, waiter, round + 1) end
+  if #dead == 0 or type(redis.pcall('ZREM', queue, unpack(dead))) == 'table' then return end
+  if #dead == FIRST and round < ROUNDS then drop_dead(queue, waiter, round + 1) end
 end
 
--- Whether this user may listen but not publish. A release by such a user wakes no waiter, so each must look for itself. A user
--- that may not listen either is told so elsewhere, and Redis 6 does not say what a user may do.
+-- Whether this user may subscribe but not publish. A release by such a user wakes no waiter, so each must poll. A user that may
+-- not subscribe either is told so elsewhere. Redis 6 cannot tell what a user may do.
 local function is_mute(waiter)
   local may = redis.acl_check_cmd
   return may and may('SUBSCRIBE', channel(waiter)) and not may('PUBLISH', channel(waiter), 'go')
@@ -57,7 +58,7 @@ if waiter ~= '' and not replica and is_mute(waiter) then
 elseif waiter ~= '' and not replica then
   local added = redis.pcall('ZADD', KEYS[3], 'NX', ARGV[7], waiter)
   if type(added) == 'table' then refused = added.err end
-  -- A replica that was not asked what it is says so here. It must not tell of a holder: a waiter would stay and not be woken.
+  -- A replica whose identity was not asked for shows here. It must not report a holder: a waiter would stay and not be woken.
   replica = string.find(refused, 'READONLY', 1, true)
   if replica then refused = '' end
   redis.pcall('PEXPIRE', KEYS[3], ARGV[8])
@@ -73,17 +74,16 @@ end
 if replica then return reply({'replica'}) end
 local seen = peek(KEYS[1])
 if seen then
-  if waiter ~= '' then skip_the_gone(KEYS[3], waiter, 1) end
+  if waiter ~= '' then drop_dead(KEYS[3], waiter, 1) end
   return reply(seen)
 end
 if young then return reply({'restarted'}) end
 local head, left = before(KEYS[3], KEYS[4], KEYS[5], waiter)
--- A waiter's name is shorter than that, and a reply has a limit.
+-- A waiter's entry is shorter than that, and a reply has a limit.
 if head then return reply({'turn', string.sub(head, 1, 1024), left}) end
 
--- c := max(c + 1, hint), the hint clamped to this server's clock ± 5 s so that a client's clock that is far ahead
--- cannot use the counter up.
--- The counter is written first: if memory is short, this call fails and nothing is changed.
+-- c := max(c + 1, hint), the hint clamped to this server's clock ± 5 s: a client whose clock is far ahead must not exhaust the
+-- counter. The counter is written first: if memory is short, this call fails and nothing is changed.
 local hint = math.min(math.max(tonumber(ARGV[3]), now - 5000000), now + 5000000)
 local count = redis.call('GET', KEYS[2])
 local fence = count and math.max((tonumber(count) or 0) + 1, hint) or ARGV[9] == '' and hint or now + 5000000

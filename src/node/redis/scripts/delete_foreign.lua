@@ -1,5 +1,5 @@
--- Deletes a foreign value, if it is still what was seen, and tells the next who waits.
--- KEYS[1] the key, KEYS[2] its queue, KEYS[3] its open offer, KEYS[4] its watch
+-- Deletes a foreign value if it is still the one that was observed, and wakes the next waiter.
+-- KEYS[1] the key, KEYS[2] its queue, KEYS[3] its open offer, KEYS[4] its standbys
 -- ARGV[1] type, ARGV[2] length, ARGV[3] first KiB
 -- {'forced'} | {'absent'} | {'held', type, length, first KiB, PTTL}
 local seen = peek(KEYS[1])

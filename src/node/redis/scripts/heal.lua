@@ -1,12 +1,12 @@
--- Sets a lock of ours again where it is gone; extends it where it is not. A tombstone in its place is extended too: it keeps
--- others out until the command is dead.
--- A counter above our fence shows that the node granted the lock to others after us. The caller decides what that means. This
--- script sets the key only if the counter is the one that the caller was told, so that a request which runs late sets nothing
--- over a grant that came between.
+-- Sets the holder's key again if it is gone, else extends it. A tombstone in its place is extended too: it keeps others out
+-- until the command is dead.
+-- A counter above the holder's fence shows that the node has granted the lock to another client since. The caller decides what
+-- that means. The key is set only if the counter is the one that the caller was told: a request that runs late must not set
+-- the key over a grant that came between.
 -- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its queue
--- ARGV[1] token, ARGV[2] value, ARGV[3] TTL in ms, ARGV[4] our fence, ARGV[5] life of the fence counter in ms
--- ARGV[6] waiter that the holder was, or empty
--- ARGV[7] the counter that this node told with 'absent', or empty: none above our fence
+-- ARGV[1] token, ARGV[2] value, ARGV[3] TTL in ms, ARGV[4] the holder's fence, ARGV[5] life of the fence counter in ms
+-- ARGV[6] the holder's entry in the queue, or empty
+-- ARGV[7] the counter that this node told with 'absent', or empty: none above the holder's fence
 -- {'renewed', counter} | {'broken', type, length, tombstone, PTTL} | {'healed', counter as it was} | {'absent', counter} |
 --   {'held', type, length, first KiB, PTTL}
 if ARGV[6] ~= '' then redis.pcall('ZREM', KEYS[3], ARGV[6]) end

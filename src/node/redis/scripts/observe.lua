@@ -1,8 +1,8 @@
--- Tells what is at the key, what its fence counter says and who waits, and changes nothing.
+-- Reads the lock's holders, its fence counter and its queue. Changes nothing.
 -- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its queue
--- ARGV[1] so many who wait are wanted, ARGV[2] and so many bytes of them at most
--- {'free' | {'held', type, length, first KiB, PTTL}, fence, {waiter, ticket, waiter, ticket, …}, more}; fence is '' if there
--- is none, more is 1 if not all who wait are told
+-- ARGV[1] number of waiters wanted, ARGV[2] most bytes of them
+-- {{{'held', type, length, first KiB, PTTL}, …}, fence, {waiter, ticket, waiter, ticket, …}, more}
+--   fence is empty if there is none, more is 1 if not all waiters are returned
 local fence = redis.pcall('GETRANGE', KEYS[2], 0, 19)
 local wanted, room = tonumber(ARGV[1]), tonumber(ARGV[2])
 local waiters, more = {}, 0
@@ -17,4 +17,4 @@ if wanted > 0 then
     waiters[i], waiters[i + 1] = found[i], found[i + 1]
   end
 end
-return {peek(KEYS[1]) or 'free', type(fence) == 'string' and fence or '', waiters, more}
+return {{peek(KEYS[1])}, type(fence) == 'string' and fence or '', waiters, more}

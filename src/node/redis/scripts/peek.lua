@@ -1,6 +1,6 @@
--- Stands before every other script of this folder.
--- What is at a key, told without fetching more than 1 KiB of it: a hash, a list or a 512 MB string is foreign and must
--- cost the server nothing.
+-- Placed before every other script of this folder.
+-- Reads a key without fetching more than 1 KiB of it: a hash, a list or a 512 MB string is foreign and must cost the server
+-- nothing.
 local function peek(key)
   local kind = redis.call('TYPE', key)['ok']
   if kind == 'none' then return nil end
@@ -8,7 +8,7 @@ local function peek(key)
   return {'held', kind, redis.call('STRLEN', key), redis.call('GETRANGE', key, 0, 1023), redis.call('PTTL', key)}
 end
 
--- Is what peek() saw the value of this token? The whole token and the space behind it are compared.
+-- Whether what peek() returned is the value of this token. The whole token and the space behind it are compared.
 local function ours(seen, token)
   return seen ~= nil and seen[2] == 'string' and string.sub(seen[4], 1, #token + 1) == token .. ' '
 end
@@ -19,7 +19,7 @@ local function counter(key)
   return type(count) ~= 'table' and string.format('%.0f', tonumber(count or 0) or 0) or ''
 end
 
--- Is it the tombstone that stands in the place of this token's lock (entomb.lua)?
+-- Whether it is the tombstone in the place of this token's lock (tombstone.lua).
 local function broken(seen, token)
   return seen ~= nil and seen[2] == 'string' and string.sub(seen[4], 1, #token + 8) == 'broken ' .. token .. ' '
 end

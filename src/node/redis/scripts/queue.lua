@@ -1,39 +1,41 @@
--- Stands before the scripts that know of those who wait.
--- The queue is a sorted set: waiter → ticket, the smallest first. A waiter is 'ID HOST PID SINCE', and listens on a channel of
--- its own, so that PUBLISH and NUMSUB tell whether it is still there. The open offer is 'ID MS': who was told to go, when.
--- The watch is 'MS' and a line for each who was told to look whether the head goes.
--- All of it is done without regard to errors: a lock is taken and given back though an ACL forbids its queue.
+-- Placed before the scripts that know the queue. The last of their KEYS is the standbys' key.
+-- The queue is a sorted set: waiter → ticket, smallest first. A waiter is 'ID HOST PID SINCE' and subscribes to a channel of
+-- its own in the lock's slot, so that PUBLISH and NUMSUB show whether it is alive. The open offer is 'ID MS': the waiter whose
+-- turn it is, and when it was told. The standbys are 'MS' and a line for each waiter that was told to check on the head.
+-- Errors are ignored throughout: a lock is taken and released even if an ACL forbids its queue.
 local STALLED = 1000
+local WAKE = 'rlock:wake:' .. string.match(KEYS[#KEYS], '{.-}') .. ':'
 
 local function id(waiter) return string.match(waiter, '^%S*') end
 local function host(waiter) return string.match(waiter, '^%S* (%S*)') end
-local function channel(waiter) return 'rlock:wake:' .. id(waiter) end
+local function channel(waiter) return WAKE .. id(waiter) end
 
-local function milliseconds()
+local function clock_ms()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Those in the queue from one rank to another.
+-- Waiters from one rank to another.
 local function waiters(queue, from, to)
   local found = redis.pcall('ZRANGE', queue, from, to)
   return found.err and {} or found
 end
 
--- Whether it could be taken out: else whoever goes on would go on for ever.
+-- Removes a waiter; returns false if that failed (read-only, ACL), so that callers do not loop forever.
 local function drop(queue, waiter) return type(redis.pcall('ZREM', queue, waiter)) == 'number' end
 
--- How many heard it: 0 is a waiter that is gone, nil that we may not ask.
-local function tell(waiter, word)
+-- Returns the number of receivers: 0 if the waiter is gone, nil if PUBLISH is not allowed.
+local function wake(waiter, word)
   local heard = redis.pcall('PUBLISH', channel(waiter), word)
   return type(heard) == 'number' and heard or nil
 end
 
--- Sees to it that somebody behind the head looks in a second whether it went: three are told, unless two who were told within
--- the last second still wait, for they look again as long as it is somebody's turn. From other hosts if there are any, and not
--- all side by side, since what stopped the head has perhaps stopped its neighbours; from the end, since they stay longest.
-local function watch(queue, watched, head)
-  local now, record = milliseconds(), redis.pcall('GET', watched)
+-- Appoints up to three standbys that check in one second whether the head has taken the lock. Skipped if at least two
+-- standbys from the last second are still queued: they keep checking as long as it is another waiter's turn.
+-- Standbys come from other hosts than the head if there are any, and not all from neighbouring ranks, since what stopped the
+-- head may have stopped its neighbours. They come from the end of the queue, since those waiters stay longest.
+local function appoint_standbys(queue, standbys, head)
+  local now, record = clock_ms(), redis.pcall('GET', standbys)
   local since, names = string.match(type(record) == 'string' and record or '', '^(%d+)\n(.*)$')
   if since and now >= tonumber(since) and now - since < STALLED then
     local left = 0
@@ -49,27 +51,27 @@ local function watch(queue, watched, head)
     for _, waiter in ipairs(behind) do
       if #told < 3 and waiter ~= head and (host(waiter) ~= host(head)) == elsewhere and not told[waiter] then
         told[waiter] = true
-        if tell(waiter, 'watch') ~= 0 then told[#told + 1] = waiter end
+        if wake(waiter, 'standby') ~= 0 then told[#told + 1] = waiter end
       end
     end
   end
-  redis.pcall('SET', watched, string.format('%.0f', now) .. '\n' .. table.concat(told, '\n'), 'PX', STALLED)
+  redis.pcall('SET', standbys, string.format('%.0f', now) .. '\n' .. table.concat(told, '\n'), 'PX', STALLED)
 end
 
--- It is the turn of the head, which knows it; others see to it that it goes.
-local function grant_turn(queue, open, watched, head)
-  redis.pcall('SET', open, id(head) .. ' ' .. string.format('%.0f', milliseconds()), 'PX', 60000)
-  watch(queue, watched, head)
+-- Records that it is the turn of the head, which knows it, and appoints standbys.
+local function grant_turn(queue, open, standbys, head)
+  redis.pcall('SET', open, id(head) .. ' ' .. string.format('%.0f', clock_ms()), 'PX', 60000)
+  appoint_standbys(queue, standbys, head)
 end
 
--- The lock is free: tells the first who is still there to go.
-local function offer(queue, open, watched)
+-- The lock is free: wakes the first waiter that is still alive.
+local function offer(queue, open, standbys)
   while true do
     local head = waiters(queue, 0, 0)[1]
-    if not head then return redis.pcall('DEL', open, watched) end
-    local heard = tell(head, 'go')
+    if not head then return redis.pcall('DEL', open, standbys) end
+    local heard = wake(head, 'go')
     if heard == nil then return end
-    if heard > 0 then return grant_turn(queue, open, watched, head) end
+    if heard > 0 then return grant_turn(queue, open, standbys, head) end
     if not drop(queue, head) then return end
   end
 end

@@ -1,10 +1,11 @@
--- Deletes the lock, or the tombstone in its place, if it is ours: compare and delete in one step. Tells the next who waits.
--- KEYS[1] the lock, KEYS[2] its queue, KEYS[3] its open offer, KEYS[4] its watch
--- ARGV[1] token, or empty: only the queue is left; ARGV[2] waiter, or empty: it never waited, ARGV[3] its ticket if it goes on waiting, else empty
+-- Deletes the lock, or the tombstone in its place, if it is the token's: compare and delete in one step. Wakes the next waiter.
+-- KEYS[1] the lock, KEYS[2] its queue, KEYS[3] its open offer, KEYS[4] its standbys
+-- ARGV[1] token, or empty: only the queue is left
+-- ARGV[2] waiter, or empty: it never waited, ARGV[3] its ticket if it goes on waiting, else empty
 -- ARGV[4] life of the queue in ms
 -- {'released'} | {'absent'} | {'held', type, length, first KiB, PTTL}
 local waiter = ARGV[2]
--- Whether the waiter knows this node's queue: it stands in it, or held the key and so was its head.
+-- Whether the waiter knows this node's queue: it is queued, or held the key and so was its head.
 local knows = false
 local seen = peek(KEYS[1])
 local answer = seen or {'absent'}

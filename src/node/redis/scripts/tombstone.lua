@@ -1,5 +1,5 @@
--- Puts a tombstone in the place of a lock: the key keeps others out, and its holder learns at its next renewal that it is
--- to stop its command. Once that is dead the holder deletes the tombstone as it would its lock (release.lua).
+-- Puts a tombstone in the place of a lock. The key keeps others out, and the holder learns at its next renewal that it must
+-- stop its command. Once that is dead the holder deletes the tombstone as it would its lock (release.lua).
 -- KEYS[1] the lock
 -- ARGV[1] the holder's token, ARGV[2] the tombstone: 'broken', token and details, which keeps the key's TTL
 -- {'forced'} | {'absent'} | {'held', type, length, first KiB, PTTL}

@@ -95,7 +95,7 @@ impl Node for FakeNode {
         &self.name
     }
 
-    fn acquire(&self, claim: &Claim, _anew: bool) -> Pending<Answer> {
+    fn acquire(&self, claim: &Claim) -> Pending<Answer> {
         let (token, term, hint) = (claim.token, claim.term, claim.fence_hint);
         let answer = self.ask(
             move |fake, now| {
@@ -112,7 +112,7 @@ impl Node for FakeNode {
         Box::pin(async move { answer.await.into() })
     }
 
-    fn renew(&self, renew: &Renew, _anew: bool) -> Pending<Renewal> {
+    fn renew(&self, renew: &Renew) -> Pending<Renewal> {
         let Renew { token, fence, term, .. } = *renew;
         let what = move |fake: &mut Fake, now| match fake.key {
             Some((holder, _)) if holder == token && fake.broken => Renewal::Broken(None, "me".to_owned()),
@@ -128,7 +128,7 @@ impl Node for FakeNode {
         self.ask(what, Renewal::Failed, Some(Renewal::Lost(Revoked::TakenOver, None)))
     }
 
-    fn heal(&self, heal: &Heal, _anew: bool) -> Pending<Renewal> {
+    fn heal(&self, heal: &Heal) -> Pending<Renewal> {
         let Renew { token, fence, term, .. } = heal.renew;
         let told = heal.told;
         let what = move |fake: &mut Fake, now| {
@@ -213,7 +213,7 @@ async fn hold_guarded(count: usize, guard: Option<Duration>, prepare: impl FnOnc
         min_uptime: guard,
         ticket: None,
     };
-    let mut attempt = Attempt::start(&nodes, claim, schedule, RestartGuard::Off, &[]).unwrap();
+    let mut attempt = Attempt::start(&nodes, claim, schedule, RestartGuard::Off).unwrap();
     let Tally::Won(fence) = attempt.tally().await else { panic!("not won") };
     Held { holding: attempt.hold(fence), fakes, begun }
 }

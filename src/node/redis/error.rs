@@ -1,0 +1,124 @@
+//! The server's error messages, classified: what each means for the request that it answers.
+
+use redis::{ErrorKind, RedisError, Value};
+
+use super::reply;
+use crate::node::address::Secret;
+use crate::node::{Fault, FaultKind};
+use crate::secret;
+use crate::text::escape;
+
+/// Codes and words of errors that are about rights. Where the code is lost (an error that a script wraps, redis-rs' answer
+/// to SELECT), the words are not.
+const REFUSED: [&str; 7] = [
+    "NOAUTH",
+    "WRONGPASS",
+    "NOPERM",
+    "can't run this command",
+    "can't access at least one of the keys",
+    "Authentication required",
+    "has no permissions",
+];
+
+/// Codes of conditions that pass. A request that was refused with one of them changed nothing: each script's first write is
+/// the one that is refused.
+const PASSING: [&str; 9] =
+    ["LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN"];
+
+/// Codes by which a replica refuses.
+const REPLICA: [&str; 2] = ["READONLY", "MASTERDOWN"];
+
+/// What `error` means, in words that do not show the password that the server was sent.
+pub(super) fn fault(error: &RedisError, password: Option<&Secret>) -> Fault {
+    let mut message = message(error);
+    if message.contains("unauthenticated multibulk length") || message.contains("unauthenticated bulk length") {
+        // Redis' answer to a client without a password whose request is longer than an AUTH.
+        "NOAUTH Authentication required.".clone_into(&mut message);
+    }
+    // Classified before the password is hidden: it may contain words that mean something.
+    let text = escape::short(&message);
+    let kind = match error.kind() {
+        ErrorKind::AuthenticationFailed => FaultKind::Refused,
+        ErrorKind::InvalidClientConfig => FaultKind::Unfit,
+        ErrorKind::Server(_) | ErrorKind::Extension => kind_of_server_error(&text),
+        // With TLS 1.3 a client hears only after the handshake that a certificate was required of it.
+        _ if text.contains("CertificateRequired") => FaultKind::Refused,
+        // Broken, closed or unintelligible after the request was written: it may have been executed.
+        _ => FaultKind::Unknown,
+    };
+    Fault::new(kind, password.map_or(text, |password| escape::short(&secret::without(&message, password.reveal()))))
+}
+
+/// What `error` means where no request was sent yet: nothing can have been executed.
+pub(super) fn fault_before_requests(error: &RedisError, password: Option<&Secret>) -> Fault {
+    match error.kind() {
+        // The crate does not pass the server's message on.
+        ErrorKind::AuthenticationFailed => Fault::new(FaultKind::Refused, "the user or the password is wrong"),
+        _ => match fault(error, password) {
+            Fault { kind: FaultKind::Unknown, why } => Fault::new(FaultKind::Unavailable, why),
+            other => other,
+        },
+    }
+}
+
+/// Whether the reply, or its refusal, says that the server is a replica.
+pub(super) fn is_from_a_replica(reply: &Result<Value, Fault>) -> bool {
+    match reply {
+        Ok(value) => reply::is_replica(value),
+        Err(fault) => REPLICA.iter().any(|code| is_code(&fault.why, code)),
+    }
+}
+
+/// Whether `code` is the error's code. Redis 7 passes a command's error on as its own. Redis 6 wraps it: "ERR Error running
+/// script …: -READONLY You …".
+fn is_code(text: &str, code: &str) -> bool {
+    text.split(' ').next() == Some(code) || text.contains(&format!("-{code} "))
+}
+
+fn kind_of_server_error(text: &str) -> FaultKind {
+    let names = |known: &&str| is_code(text, known);
+    if REFUSED.iter().any(|known| names(known) || (known.contains(' ') && text.contains(known))) {
+        FaultKind::Refused
+    } else if PASSING.iter().any(names) || text.contains("max number of clients") {
+        FaultKind::Unavailable
+    } else {
+        FaultKind::Unfit
+    }
+}
+
+/// The server's message, with its code where the crate has kept it.
+fn message(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (None, Some(detail)) => detail.to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_both_redis_generations_are_told_apart() {
+        for (text, kind) in [
+            ("NOAUTH Authentication required.", FaultKind::Refused),
+            ("NOPERM this user has no permissions to run the 'eval' command", FaultKind::Refused),
+            ("ERR Error running script (call to f_1): @user_script:9: -NOPERM this user", FaultKind::Refused),
+            ("ERR Authentication required.", FaultKind::Refused),
+            ("ERR this user has no permissions to run the 'select' command", FaultKind::Refused),
+            ("ERR The user executing the script can't run this command or subcommand", FaultKind::Refused),
+            ("READONLY You can't write against a read only replica.", FaultKind::Unavailable),
+            (
+                "ERR Error running script (call to f_1): @user_script:9: -READONLY You can't write",
+                FaultKind::Unavailable,
+            ),
+            ("OOM command not allowed when used memory > 'maxmemory'.", FaultKind::Unavailable),
+            ("BUSY Redis is busy running a script.", FaultKind::Unavailable),
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", FaultKind::Unfit),
+            ("ERR unknown command 'EVAL'", FaultKind::Unfit),
+        ] {
+            assert_eq!(kind_of_server_error(text), kind, "{text}");
+        }
+    }
+}

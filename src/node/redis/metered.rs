@@ -1,0 +1,93 @@
+//! The stream below the redis crate, which adds what the crate lacks: a limit on what a server may send between two
+//! requests, the number of bytes that the kernel has taken, and notice of a connection that breaks while no request waits.
+//!
+//! The limit makes a hostile or mistaken server cost 64 KiB, not a gigabyte. The count lets rlock exit only once a release
+//! is written.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
+
+use super::connection::ConnectionState;
+
+/// Extra cost charged per line of a reply. A parsed value takes about 100 bytes however short its line, so a reply of empty
+/// values would use twenty times its size in memory.
+const LINE: usize = 32;
+
+/// A stream that limits and counts.
+pub(super) struct Metered<S> {
+    stream: S,
+    state: Arc<watch::Sender<ConnectionState>>,
+    limit: usize,
+    /// Bytes that may still be read before the next request is written.
+    allowance: usize,
+}
+
+impl<S> Metered<S> {
+    /// `stream`, of which at most `limit` bytes are read between two requests. What happens on it is noted in `state`.
+    pub(super) fn new(stream: S, state: Arc<watch::Sender<ConnectionState>>, limit: usize) -> Self {
+        Self { stream, state, limit, allowance: limit }
+    }
+
+    fn mark_broken(&self) {
+        self.state.send_modify(ConnectionState::mark_broken);
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
+        let new = &buffer.filled()[before..];
+        let count = new.len();
+        let lines = new.split(|byte| *byte == b'\n').count() - 1;
+        let Some(left) = self.allowance.checked_sub(count + lines * LINE) else {
+            self.mark_broken();
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("a reply of over {} KiB, or of very many values", self.limit / 1024),
+            )));
+        };
+        self.allowance = left;
+        if result.is_err() || count == 0 {
+            self.mark_broken();
+        }
+        Poll::Ready(result)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let result = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
+        match &result {
+            Ok(count) => {
+                // No task waits for this; those that wait for the flush are told then.
+                self.state.send_if_modified(|state| {
+                    state.written += *count as u64;
+                    false
+                });
+                self.allowance = self.limit;
+            }
+            Err(_) => self.mark_broken(),
+        }
+        Poll::Ready(result)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = ready!(Pin::new(&mut self.stream).poll_flush(cx));
+        if result.is_ok() {
+            self.state.send_if_modified(|state| std::mem::replace(&mut state.flushed, state.written) != state.written);
+        } else {
+            self.mark_broken();
+        }
+        Poll::Ready(result)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,184 @@
+//! The connections to one server, and which of them a request takes. Locks on the same server share them.
+//!
+//! 1. [`Route::Newest`]: the newest connection that works and has answered every request older than the node timeout. If
+//!    there is none, a new one. A waiter's request takes only a connection on which the server can wake it.
+//! 2. A request that may set a key waits until its connection has no unanswered SET or release. A server that hangs reads
+//!    only part of its input buffer when it resumes (Redis 6.2: 16 KiB), and no more once it finds the client gone. A second
+//!    SET, or a queue entry, could then run without the release behind it.
+//! 3. [`Route::AfterPending`]: a release goes to every connection on which a SET of its lock is pending, and to the newest.
+//!    It is not sent to the newest where a release of its lock is in flight already: by rule 2, a server that hangs would
+//!    not read it.
+//! 4. [`Route::Final`]: a release by which a waiter leaves the queue. As rule 3, and the newest is sent it in any case.
+//!
+//! A release cancels each request of its lock that would set a key and is still unsent (`requests`). Connections without a
+//! reply are kept for it, up to [`KEPT_CONNECTIONS`].
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::connection::{Connection, Connector, LockId, Subscription};
+use super::listeners::{Listeners, Wakes};
+use crate::clock;
+use crate::lock::instant::Instant;
+use crate::node::{Fault, FaultKind};
+
+/// Connections without a reply that are kept for late replies. The oldest beyond that is closed: a node that accepts
+/// connections and never answers would use up our descriptors.
+const KEPT_CONNECTIONS: usize = 4;
+
+/// Which connection a request takes; see the rules of this module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Route {
+    Newest,
+    AfterPending,
+    Final,
+}
+
+/// The connections to one server.
+pub(super) struct Pool {
+    connector: Connector,
+    /// Bounds each exchange, connecting included.
+    limit: Duration,
+    /// The most that may be read between two requests.
+    room: usize,
+    /// Newest last.
+    open: Mutex<Vec<Connection>>,
+    /// Held while a connection is opened, so that locks that need one at the same time share it.
+    opening: tokio::sync::Mutex<()>,
+    listeners: Listeners,
+    locks: AtomicU64,
+}
+
+/// The connections that a release takes.
+pub(super) struct ReleaseRoute {
+    /// Those that need it beside the one of its route.
+    pub(super) others: Vec<Connection>,
+    /// Whether the one of its route must still be opened though there is a connection that works. That has no subscription,
+    /// but the caller is waiting: a queue entry made there would be a wake-up missed.
+    pub(super) is_for_the_queue: bool,
+}
+
+impl Pool {
+    pub(super) fn new(connector: Connector, limit: Duration, room: usize) -> Self {
+        Self {
+            connector,
+            limit,
+            room,
+            open: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+            listeners: Listeners::default(),
+            locks: AtomicU64::default(),
+        }
+    }
+
+    /// The limit for each exchange, connecting included.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// A number for another lock on this server.
+    pub(super) fn new_lock(&self) -> LockId {
+        LockId(self.locks.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Passes wake-ups that come on `channel` on to `wakes`.
+    pub(super) fn listen(&self, channel: &str, wakes: &Wakes) {
+        self.listeners.add(channel, wakes);
+    }
+
+    /// The newest connection.
+    pub(super) fn newest(&self) -> Option<Connection> {
+        self.open().last().cloned()
+    }
+
+    /// All open connections.
+    pub(super) fn all(&self) -> Vec<Connection> {
+        self.open().clone()
+    }
+
+    /// Whether the server will tell the waiter that listens on `channel`.
+    pub(super) fn subscription(&self, channel: &str) -> Subscription {
+        self.newest().map_or(Subscription::None, |newest| newest.subscription(channel))
+    }
+
+    /// The connections on which a release of `lock` must be written, by a caller that `waits` or does not.
+    pub(super) fn for_release(&self, lock: LockId, waits: bool) -> ReleaseRoute {
+        let open = self.open();
+        let takes_newest = open.last().is_some_and(|newest| newest.serves(waits));
+        let is_for_the_queue = !takes_newest && open.last().is_some_and(Connection::works);
+        let needs_it = |connection: &&Connection| {
+            connection.owes_a_release(lock) || connection.may_set(lock) && connection.serves(waits)
+        };
+        let others = open.iter().rev().skip(usize::from(takes_newest)).filter(needs_it).cloned().collect();
+        ReleaseRoute { others, is_for_the_queue }
+    }
+
+    /// Returns the connection that a request takes, which is opened if need be. `channel`: the caller waits, and listens there.
+    pub(super) async fn connection(&self, route: Route, channel: Option<&str>) -> Result<Connection, Fault> {
+        let (ends, waits) = (clock::now() + self.limit, channel.is_some());
+        let connection = if let Some(connection) = self.usable(route, waits) {
+            connection
+        } else {
+            let Some(_turn) = clock::until(ends, self.opening.lock()).await else { return Err(self.too_slow()) };
+            match self.usable(route, waits) {
+                Some(connection) => connection,
+                None => self.open_another(waits, ends).await?,
+            }
+        };
+        if let Some(channel) = channel {
+            connection.subscribe(channel).await;
+        }
+        Ok(connection)
+    }
+
+    /// Waits until `connection` takes another SET (rule 2).
+    pub(super) async fn settled(&self, connection: &Connection) -> Result<(), Fault> {
+        clock::until(clock::now() + self.limit, connection.settled()).await.ok_or_else(|| self.too_slow())
+    }
+
+    /// The newest connection, if a request of this route takes it. It does in any case if no other may be opened: as many are
+    /// kept as may be, and on each a key may still be set that only a release on the same connection would undo.
+    fn usable(&self, route: Route, waits: bool) -> Option<Connection> {
+        let open = self.open();
+        let newest = open.last()?;
+        let fits = newest.serves(waits) && !(route == Route::Newest && newest.is_stalled(self.limit));
+        let is_full = open.len() >= KEPT_CONNECTIONS && open.iter().all(Connection::owes_any_release);
+        (fits || is_full).then(|| newest.clone())
+    }
+
+    async fn open_another(&self, waits: bool, ends: Instant) -> Result<Connection, Fault> {
+        let listeners = waits.then(|| self.listeners.clone());
+        let connection = match self.connect(listeners, ends).await {
+            // An ACL without HELLO, or a server that does not know it: the waiter polls.
+            Err(Fault { kind: FaultKind::Refused | FaultKind::Unfit, .. }) if waits => {
+                self.connect(None, ends).await?.without_push()
+            }
+            connection => connection?,
+        };
+        let mut open = self.open();
+        open.retain(|other| other.may_set_any() || !waits && other.works());
+        if open.len() >= KEPT_CONNECTIONS
+            && let Some(oldest) = open.iter().position(|other| !other.owes_any_release())
+        {
+            open.remove(oldest).abandon();
+        }
+        open.push(connection.clone());
+        Ok(connection)
+    }
+
+    async fn connect(&self, listeners: Option<Listeners>, ends: Instant) -> Result<Connection, Fault> {
+        // Boxed: opening is rare and its state large, and would be part of every future above it.
+        let connecting = Box::pin(self.connector.open(self.limit, self.room, listeners));
+        clock::until(ends, connecting).await.unwrap_or_else(|| Err(self.too_slow()))
+    }
+
+    /// The fault of a request that was not sent in time, and so changed nothing.
+    fn too_slow(&self) -> Fault {
+        Fault { kind: FaultKind::Unavailable, ..Fault::timeout(self.limit) }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

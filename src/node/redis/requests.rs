@@ -1,0 +1,230 @@
+//! The requests of one lock at one server: sent in the order in which they were made, whether or not the caller still waits.
+//!
+//! A task of its own sends them. It never retries a request on its own: a retried `SET NX` would be refused by the key that
+//! the first try had set.
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use redis::{Cmd, Value};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::connection::{Connection, Effect, LockId};
+use super::pool::{Pool, ReleaseRoute, Route};
+use crate::clock;
+use crate::lock::instant::Instant;
+use crate::node::{Fault, FaultKind};
+
+/// Takes the requests of one lock.
+#[derive(Clone)]
+pub(super) struct Requests {
+    inbox: mpsc::UnboundedSender<Request>,
+    progress: Arc<watch::Sender<Progress>>,
+    pool: Arc<Pool>,
+    lock: LockId,
+}
+
+/// How far the requests of one lock have come.
+#[derive(Default)]
+struct Progress {
+    /// Number of requests accepted.
+    accepted: usize,
+    /// Number of those that were handed to a connection, or answered without one.
+    served: usize,
+    /// Number of requests accepted before the last release. Any of them that is still unsent is cancelled if it would set a
+    /// key.
+    cancelled: usize,
+    /// Whether a request was sent that may have set a key.
+    has_set: bool,
+}
+
+/// A request that is not yet sent.
+struct Request {
+    number: usize,
+    command: Cmd,
+    route: Route,
+    effect: Effect,
+    /// The channel on which the caller waits.
+    channel: Option<String>,
+    answer: oneshot::Sender<Reply>,
+}
+
+/// A reply, and when its request was about to be sent.
+pub(super) struct Reply {
+    pub(super) sent: Instant,
+    pub(super) result: Result<Value, Fault>,
+}
+
+/// A reply that may come.
+pub(super) struct PendingReply(oneshot::Receiver<Reply>);
+
+impl PendingReply {
+    pub(super) async fn received(self) -> Reply {
+        let lost = |_| {
+            let why = Fault::new(FaultKind::Unknown, "the connection was given up");
+            Reply { sent: clock::now(), result: Err(why) }
+        };
+        self.0.await.unwrap_or_else(lost)
+    }
+}
+
+impl Requests {
+    /// Starts the task that sends them. It ends when no caller is left.
+    pub(super) fn new(pool: Arc<Pool>) -> Self {
+        let (inbox, requests) = mpsc::unbounded_channel();
+        let progress = Arc::new(watch::Sender::new(Progress::default()));
+        let lock = pool.new_lock();
+        tokio::spawn(Worker { pool: Arc::clone(&pool), lock, progress: Arc::clone(&progress) }.work(requests));
+        Self { inbox, progress, pool, lock }
+    }
+
+    /// Sends a request that changes no key.
+    pub(super) fn ask(&self, command: Cmd) -> PendingReply {
+        self.accept(command, Route::Newest, Effect::None, None)
+    }
+
+    /// Sends a request that may set the lock's key. `channel`: the caller waits, and listens there.
+    pub(super) fn set(&self, command: Cmd, channel: Option<String>) -> PendingReply {
+        self.accept(command, Route::Newest, Effect::Sets(self.lock), channel)
+    }
+
+    /// Sends a release, and cancels each unsent request that would set the key. `channel`: the caller goes on waiting.
+    /// `is_final`: a waiter leaves the queue by it.
+    pub(super) fn release(&self, command: Cmd, channel: Option<String>, is_final: bool) -> PendingReply {
+        self.progress.send_modify(|progress| progress.cancelled = progress.accepted);
+        self.release_again(command, channel, is_final)
+    }
+
+    /// The same, but cancels nothing.
+    pub(super) fn release_again(&self, command: Cmd, channel: Option<String>, is_final: bool) -> PendingReply {
+        let route = if is_final { Route::Final } else { Route::AfterPending };
+        self.accept(command, route, Effect::Frees(self.lock), channel)
+    }
+
+    /// Sends a request by which a waiter leaves the queue and which frees no key, behind all that may still enter it.
+    pub(super) fn leave(&self, command: Cmd) -> PendingReply {
+        self.accept(command, Route::Final, Effect::None, None)
+    }
+
+    fn accept(&self, command: Cmd, route: Route, effect: Effect, channel: Option<String>) -> PendingReply {
+        let (answer, reply) = oneshot::channel();
+        let mut number = 0;
+        self.progress.send_modify(|progress| {
+            number = progress.accepted;
+            progress.accepted += 1;
+        });
+        // The task ends with the runtime only; an answer that never comes is an unknown one.
+        let _ = self.inbox.send(Request { number, command, route, effect, channel, answer });
+        PendingReply(reply)
+    }
+
+    /// Waits until all requests accepted so far are with the kernel or can no longer be sent. Returns at once if none could
+    /// have set a key.
+    pub(super) fn flushed(&self) -> impl Future<Output = ()> + use<> {
+        let (due, has_set) = {
+            let progress = self.progress.borrow();
+            (progress.accepted, progress.has_set)
+        };
+        let (mut progress, pool) = (self.progress.subscribe(), Arc::clone(&self.pool));
+        async move {
+            if !has_set {
+                return;
+            }
+            let all_flushed = async {
+                let _ = progress.wait_for(|progress| progress.served >= due).await;
+                for connection in pool.all() {
+                    connection.flushed().await;
+                }
+            };
+            // A server that reads nothing cannot keep rlock from exiting. What it did not take dies with the connection.
+            clock::until(clock::now() + pool.limit(), all_flushed).await;
+        }
+    }
+}
+
+/// Sends the requests of one lock.
+struct Worker {
+    pool: Arc<Pool>,
+    lock: LockId,
+    progress: Arc<watch::Sender<Progress>>,
+}
+
+impl Worker {
+    async fn work(self, mut inbox: mpsc::UnboundedReceiver<Request>) {
+        while let Some(request) = inbox.recv().await {
+            self.serve(request).await;
+            self.progress.send_modify(|progress| progress.served += 1);
+        }
+    }
+
+    async fn serve(&self, request: Request) {
+        let Request { number, command, route, effect, channel, answer } = request;
+        let command = Arc::new(command);
+        let sets = matches!(effect, Effect::Sets(_));
+        let mut is_for_the_queue = false;
+        if route != Route::Newest {
+            let release = self.pool.for_release(self.lock, channel.is_some());
+            let others;
+            ReleaseRoute { others, is_for_the_queue } = release;
+            for connection in others {
+                send(connection, Arc::clone(&command), effect, None).await;
+            }
+        }
+        let connection = async {
+            let connection = self.pool.connection(route, channel.as_deref()).await?;
+            if sets {
+                self.pool.settled(&connection).await?;
+            }
+            Ok(connection)
+        };
+        let connection = tokio::select! {
+            biased;
+            () = self.cancelled(number), if sets || is_for_the_queue => {
+                Err(Fault::new(FaultKind::Unavailable, "it was not yet asked when the lock was given up"))
+            }
+            connection = connection => connection,
+        };
+        let fault = match connection {
+            Ok(connection) if route == Route::AfterPending && connection.is_being_released(self.lock) => {
+                Fault::timeout(self.pool.limit())
+            }
+            Ok(connection) => {
+                self.progress.send_if_modified(|progress| {
+                    progress.has_set |= sets;
+                    false
+                });
+                return send(connection, command, effect, Some(answer)).await;
+            }
+            Err(fault) => fault,
+        };
+        let _ = answer.send(Reply { sent: clock::now(), result: Err(fault) });
+    }
+
+    /// Waits until request `number` is cancelled.
+    async fn cancelled(&self, number: usize) {
+        let _ = self.progress.subscribe().wait_for(|progress| number < progress.cancelled).await;
+    }
+}
+
+/// Sends `command` in a task of its own: it is written, and its reply awaited, whether or not the caller still waits.
+async fn send(connection: Connection, command: Arc<Cmd>, effect: Effect, answer: Option<oneshot::Sender<Reply>>) {
+    let sent = clock::now();
+    let abandoned = connection.abandoned();
+    let mut exchange = Box::pin(async move { connection.send(&command, effect).await });
+    let deliver = move |result| {
+        if let Some(answer) = answer {
+            let _ = answer.send(Reply { sent, result });
+        }
+    };
+    // Polled once here, so that requests reach the connection in the order in which they were made.
+    match futures_util::poll!(&mut exchange) {
+        Poll::Ready(result) => deliver(result),
+        Poll::Pending => drop(tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                result = exchange => deliver(result),
+                () = abandoned => {}
+            }
+        })),
+    }
+}

@@ -1,0 +1,231 @@
+//! Two locks on one server, which is simulated below the reply parser: what concerns one must not touch the other.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
+use tokio::sync::{Notify, mpsc};
+use uuid::Uuid;
+
+use super::dial::{Dial, Stream};
+use super::*;
+use crate::clock::virtual_time;
+use crate::lock::details::Details;
+use crate::lock::queue::{Ticket, Waiter};
+use crate::lock::schedule::{Schedule, ScheduleOptions};
+use crate::node::FaultKind;
+use crate::node::address::{Endpoint, Server};
+
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// A server that takes connections once it is let, answers every script with a grant, and says what it is told to.
+#[derive(Clone, Default)]
+struct Simulated {
+    lets_in: Arc<Notify>,
+    /// The token or the channel of each EVAL and SUBSCRIBE so far.
+    asked: Arc<Mutex<Vec<String>>>,
+    said: Arc<Mutex<Vec<mpsc::UnboundedSender<Vec<u8>>>>>,
+    /// Whether requests are read and not answered.
+    hangs: Arc<AtomicBool>,
+}
+
+impl Simulated {
+    fn server(&self) -> RedisServer {
+        let simulated = self.clone();
+        let dial: Dial = Arc::new(move |_, _| {
+            let simulated = simulated.clone();
+            Box::pin(async move {
+                simulated.lets_in.notified().await;
+                // As many as come: the permit is for all.
+                simulated.lets_in.notify_one();
+                let (ours, theirs) = duplex(1 << 20);
+                let (say, said) = mpsc::unbounded_channel();
+                simulated.said.lock().unwrap().push(say);
+                tokio::spawn(serve(simulated, theirs, said));
+                Ok(Box::new(ours) as Box<dyn Stream>)
+            })
+        });
+        let server = Server { endpoint: Endpoint::Unix("/simulated".into()), user: None, password: None, db: 0 };
+        let access = Access { server, password: None, trust: None };
+        RedisServer::over(Connector::over(access, dial), LIMIT, REPLY_LIMIT)
+    }
+
+    fn say(&self, channel: &str, word: &str) {
+        let (channels, words) = (channel.len(), word.len());
+        let push = format!(">3\r\n$7\r\nmessage\r\n${channels}\r\n{channel}\r\n${words}\r\n{word}\r\n");
+        for connection in self.said.lock().unwrap().iter() {
+            let _ = connection.send(push.clone().into_bytes());
+        }
+    }
+
+    fn connections(&self) -> usize {
+        self.said.lock().unwrap().len()
+    }
+
+    fn was_asked(&self, text: &str) -> bool {
+        self.asked.lock().unwrap().iter().any(|asked| asked.contains(text))
+    }
+}
+
+async fn serve(simulated: Simulated, stream: DuplexStream, mut said: mpsc::UnboundedReceiver<Vec<u8>>) {
+    let (reader, mut writer) = tokio::io::split(stream);
+    let mut reader = BufReader::new(reader);
+    loop {
+        let reply = tokio::select! {
+            Some(words) = said.recv() => words,
+            request = request(&mut reader) => match request {
+                None => return,
+                Some(_) if simulated.hangs.load(Ordering::Relaxed) => continue,
+                Some(words) => simulated.reply(&words).into_bytes(),
+            },
+        };
+        if writer.write_all(&reply).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Simulated {
+    fn reply(&self, words: &[String]) -> String {
+        match words[0].as_str() {
+            "EVAL" => {
+                let is_release = words[1] == RELEASE;
+                let kind = if is_release { "release" } else { "acquire" };
+                self.asked.lock().unwrap().push(format!("{kind} {}", words[3..].join(" ")));
+                if is_release {
+                    return "*1\r\n$8\r\nreleased\r\n".to_owned();
+                }
+                "*3\r\n*2\r\n$7\r\ngranted\r\n$1\r\n7\r\n*0\r\n*3\r\n:-1\r\n$1\r\n9\r\n$0\r\n\r\n".to_owned()
+            }
+            "SUBSCRIBE" => {
+                self.asked.lock().unwrap().push(format!("subscribe {}", words[1]));
+                format!(">3\r\n$9\r\nsubscribe\r\n${}\r\n{}\r\n:1\r\n", words[1].len(), words[1])
+            }
+            "HELLO" => "%1\r\n$5\r\nproto\r\n:3\r\n".to_owned(),
+            _ => "+OK\r\n".to_owned(),
+        }
+    }
+}
+
+/// The words of the next request.
+async fn request(reader: &mut (impl AsyncBufReadExt + Unpin)) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    for _ in 0..length(reader).await? {
+        let mut word = vec![0; length(reader).await? + 2];
+        reader.read_exact(&mut word).await.ok()?;
+        word.truncate(word.len() - 2);
+        words.push(String::from_utf8_lossy(&word).into_owned());
+    }
+    Some(words)
+}
+
+async fn length(reader: &mut (impl AsyncBufReadExt + Unpin)) -> Option<usize> {
+    let mut line = String::new();
+    reader.read_line(&mut line).await.ok()?;
+    line.trim_end().get(1..)?.parse().ok()
+}
+
+fn claim(name: &str, waits: bool) -> Claim {
+    let options =
+        ScheduleOptions { ttl: Duration::from_secs(30), drift: 0.01, node_timeout: Some(LIMIT), kill_after: None };
+    let waiter = Waiter { id: Uuid::new_v4(), host: "h".to_owned(), pid: 1, since: 1 };
+    Claim {
+        key: Key::new("", name).unwrap(),
+        token: Token::fresh(),
+        details: Details::default(),
+        fence_hint: 7,
+        term: Schedule::new(options).unwrap().term(),
+        min_uptime: None,
+        ticket: waits.then_some(Ticket { waiter, number: 1 }),
+    }
+}
+
+fn wake_of(node: &RedisNode) -> Option<Wake> {
+    futures_util::FutureExt::now_or_never(node.wake())
+}
+
+#[test]
+fn a_release_of_one_lock_cancels_no_request_of_another_on_the_same_server() {
+    virtual_time::run(async {
+        let simulated = Simulated::default();
+        let server = simulated.server();
+        let ([a, b], [of_a, of_b]) = ([server.node(), server.node()], ["a", "b"].map(|name| claim(name, false)));
+        // Neither is sent yet: there is no connection.
+        let (acquired_a, acquired_b) = (a.acquire(&of_a), b.acquire(&of_b));
+        tokio::task::yield_now().await;
+        let released = a.release(&of_a.release(QueueAction::None));
+        simulated.lets_in.notify_one();
+        assert!(matches!(acquired_b.await.vote, Vote::Granted { .. }));
+        let fault = match acquired_a.await.vote {
+            Vote::Failed(fault) => fault,
+            vote => panic!("{vote:?}"),
+        };
+        assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
+        assert!(matches!(released.await, ReleaseReply::Released));
+        let told = |kind: &str, of: &Claim| simulated.was_asked(&format!("{kind} {}", of.key.stored()));
+        assert!(told("acquire", &of_b) && !told("acquire", &of_a) && told("release", &of_a) && !told("release", &of_b));
+        assert_eq!(simulated.connections(), 1, "both use one connection");
+    });
+}
+
+#[test]
+fn a_wake_up_reaches_the_waiter_on_whose_channel_it_comes_and_no_other() {
+    virtual_time::run(async {
+        let simulated = Simulated::default();
+        simulated.lets_in.notify_one();
+        let server = simulated.server();
+        let ([a, b], [of_a, of_b]) = ([server.node(), server.node()], ["a", "b"].map(|name| claim(name, true)));
+        for (node, claim) in [(&a, &of_a), (&b, &of_b)] {
+            assert!(!node.listens());
+            assert!(matches!(node.acquire(claim).await.vote, Vote::Granted { .. }));
+            assert!(node.listens());
+        }
+        let channel = of_b.key.wake_channel(of_b.ticket.as_ref().unwrap().waiter.id);
+        assert!(simulated.was_asked(&format!("subscribe {channel}")));
+        simulated.say(&channel, "go");
+        assert_eq!(b.wake().await, Wake::YourTurn);
+        simulated.say("rlock:wake:{b}:of-none", "go");
+        tokio::time::sleep(LIMIT).await;
+        assert_eq!((wake_of(&a), wake_of(&b)), (None, None));
+    });
+}
+
+#[test]
+fn a_connection_whose_oldest_request_has_no_reply_in_time_is_not_asked_again() {
+    virtual_time::run(async {
+        let simulated = Simulated::default();
+        simulated.lets_in.notify_one();
+        let server = simulated.server();
+        let (a, b) = (server.node(), server.node());
+        assert!(matches!(a.acquire(&claim("a", false)).await.vote, Vote::Granted { .. }));
+        simulated.hangs.store(true, Ordering::Relaxed);
+        drop(b.acquire(&claim("b", false)));
+        tokio::time::sleep(LIMIT / 2).await;
+        drop(a.observe(&claim("a", false).key, 0));
+        tokio::time::sleep(LIMIT / 4).await;
+        assert_eq!(simulated.connections(), 1, "the oldest request still has time");
+        tokio::time::sleep(LIMIT / 4).await;
+        drop(a.observe(&claim("a", false).key, 0));
+        tokio::time::sleep(LIMIT / 4).await;
+        assert_eq!(simulated.connections(), 2);
+    });
+}
+
+/// A waiter may write to a server that hangs: a request for the lock, the release behind it, and the release by which it
+/// leaves. Redis 6.2 reads 16 KiB of that, and no more of a client that has gone. The rest is for a key and a note of usual
+/// length.
+#[test]
+fn a_request_and_both_releases_fit_into_what_a_server_reads_at_once() {
+    const ARGUMENTS: usize = 1536;
+    let size = ACQUIRE.len() + 2 * RELEASE.len() + ARGUMENTS;
+    assert!(size <= 16 * 1024, "{size} bytes");
+}
+
+#[test]
+fn scripts_are_sent_without_what_only_people_read() {
+    for script in [ACQUIRE, RENEW, HEAL, TOMBSTONE, FORCE_DELETE, DELETE_FOREIGN, OBSERVE, RELEASE] {
+        let is_code = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.starts_with("--");
+        assert!(script.ends_with('\n') && script.lines().all(is_code), "{script}");
+    }
+}
