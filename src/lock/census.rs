@@ -1,4 +1,4 @@
-//! What looks at all nodes come to: who holds the lock, if anybody does. *Unknown is not no.*
+//! The observations of all nodes, counted: the holder of the lock, if there is one. *Unknown is not no.*
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::token::Token;
 #[derive(Clone, Debug)]
 pub struct Census<'a> {
     quorum: Quorum,
-    sights: &'a [Option<Observation>],
+    of_nodes: &'a [Option<Observation>],
 }
 
-/// What they come to.
+/// The state of the lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// One party has a majority.
@@ -30,22 +30,22 @@ pub enum State {
 }
 
 impl<'a> Census<'a> {
-    /// Counts the answers of all nodes, at least one.
-    pub fn of(sights: &'a [Option<Observation>]) -> Self {
-        Self { quorum: Quorum::of(sights.len()), sights }
+    /// A census of the answers of all nodes, at least one.
+    pub fn of(of_nodes: &'a [Option<Observation>]) -> Self {
+        Self { quorum: Quorum::of(of_nodes.len()), of_nodes }
     }
 
-    /// The majority that is needed.
+    /// Returns the majority that is needed.
     pub fn quorum(&self) -> Quorum {
         self.quorum
     }
 
     fn answers(&self) -> impl Iterator<Item = &'a Observation> {
-        self.sights.iter().flatten()
+        self.of_nodes.iter().flatten()
     }
 
     fn silent(&self) -> usize {
-        self.sights.iter().filter(|observation| observation.is_none()).count()
+        self.of_nodes.iter().filter(|observation| observation.is_none()).count()
     }
 
     /// Whether a majority answered at all.
@@ -53,7 +53,7 @@ impl<'a> Census<'a> {
         self.answers().count() >= self.quorum.needed()
     }
 
-    /// Whose the key is at most nodes, and at how many; the one who has it longest speaks for all of them.
+    /// Returns the occupant at most nodes, and their number. Of its entries, the one with the longest TTL is returned.
     pub fn leading(&self) -> Option<(&'a Occupant, usize)> {
         let occupants = || self.answers().filter_map(|observation| observation.occupant());
         let votes = |who: &OccupantKind| occupants().filter(|other| other.who.is_same(who)).count();
@@ -63,24 +63,27 @@ impl<'a> Census<'a> {
         })
     }
 
-    /// Who holds the lock, or may; nobody if it is free, whatever an attempt or a lost lock has left at a minority.
+    /// Returns the occupant that holds the lock, or may. `None` if the lock is free, whatever an attempt or a lost lock has left
+    /// at a minority.
     pub fn holder(&self) -> Option<&'a Occupant> {
         self.leading().filter(|_| self.state() != State::Free).map(|(occupant, _)| occupant)
     }
 
-    /// Whether node `node` has the key in the hands of the foremost; `None` if it gave no answer or has no key.
+    /// Whether node `node` has the leading occupant's key; `None` if it gave no answer or has no key.
     pub fn agrees_with_leading(&self, node: usize) -> Option<bool> {
-        let there = self.sights[node].as_ref()?.occupant()?;
+        let there = self.of_nodes[node].as_ref()?.occupant()?;
         self.leading().map(|(leading, _)| there.who.is_same(&leading.who))
     }
 
-    /// How long the foremost has the key at a majority, or at as many nodes as it has; `None` if for ever.
+    /// Returns the time for which the leading occupant has the key at a majority, or at as many nodes as it has. `None` if it
+    /// has no end.
     pub fn ttl(&self) -> Option<Duration> {
         let (leading, votes) = self.leading()?;
         let own =
             self.answers().filter_map(|observation| observation.occupant()).filter(|o| o.who.is_same(&leading.who));
-        nth(own.map(|occupant| occupant.ttl.unwrap_or(Duration::MAX)), self.quorum.needed().min(votes))
-            .filter(|ttl| *ttl != Duration::MAX)
+        let mut ttls: Vec<Duration> = own.map(|occupant| occupant.ttl.unwrap_or(Duration::MAX)).collect();
+        ttls.sort_unstable_by(|a, b| b.cmp(a));
+        ttls.get(self.quorum.needed().min(votes) - 1).copied().filter(|ttl| *ttl != Duration::MAX)
     }
 
     /// Whether the lock is held.
@@ -111,7 +114,7 @@ impl<'a> Census<'a> {
         }
     }
 
-    /// Whether more answers would change nothing about `token`: it has a majority, or it is known who has, if anybody.
+    /// Whether more answers would change nothing about `token`: it has a majority, or the holder is known, or there is none.
     pub fn tells_whose(&self, token: Token) -> bool {
         match self.is_held_by(token) {
             Some(true) => true,
@@ -120,15 +123,16 @@ impl<'a> Census<'a> {
         }
     }
 
-    /// A node whose holder uses another number of nodes than were asked, and what follows ([`Occupant::other_list`]).
+    /// Returns a node whose holder uses another number of nodes than were asked, and why that matters
+    /// ([`Occupant::other_list`]).
     pub fn other_list(&self) -> Option<(usize, String)> {
         let why = |observation: &Observation| observation.occupant()?.other_list(self.quorum.total());
-        self.sights.iter().enumerate().find_map(|(node, observation)| Some((node, why(observation.as_ref()?)?)))
+        self.of_nodes.iter().enumerate().find_map(|(node, observation)| Some((node, why(observation.as_ref()?)?)))
     }
 
-    /// Until when `token` has a majority without another renewal: the q-th largest end.
+    /// Returns the time until which `token` has a majority without another renewal: the q-th largest end.
     pub fn valid_until(&self, token: Token, drift: f64) -> Option<Instant> {
-        nth(self.of_token(token).map(|observation| observation.valid_until(drift)), self.quorum.needed())
+        self.quorum.reached_by(self.of_token(token).map(|observation| observation.valid_until(drift)))
     }
 
     /// The fence of `token`'s lock: what the holder says where it set the key again, else the largest that a majority knows
@@ -148,10 +152,10 @@ impl<'a> Census<'a> {
     }
 
     fn known_fence(&self, token: Token) -> Option<Fence> {
-        nth(self.of_token(token).filter_map(|observation| observation.fence), self.quorum.needed())
+        self.quorum.reached_by(self.of_token(token).filter_map(|observation| observation.fence))
     }
 
-    /// Those who wait at any node, the next one first: a ticket is the same at all nodes.
+    /// Returns the waiters at any node, the next one first. A ticket is the same at all nodes.
     pub fn queue(&self) -> Vec<&'a Ticket> {
         let all: BTreeMap<_, _> = self
             .answers()
@@ -162,7 +166,7 @@ impl<'a> Census<'a> {
         all.into_values().filter(|ticket| met.insert(ticket.waiter.id)).collect()
     }
 
-    /// Whether more wait than were told.
+    /// Whether there are more waiters than were told.
     pub fn has_more_waiters(&self) -> bool {
         self.answers().any(|observation| observation.more)
     }
@@ -176,12 +180,6 @@ impl<'a> Census<'a> {
         let known = self.of_token(token).filter(|observation| observation.fence >= Some(fence)).count();
         known >= self.quorum.needed() && self.of_token(token).any(|observation| observation.fence == Some(fence))
     }
-}
-
-fn nth<T: Ord>(items: impl Iterator<Item = T>, number: usize) -> Option<T> {
-    let mut all: Vec<T> = items.collect();
-    all.sort_unstable_by(|a, b| b.cmp(a));
-    all.into_iter().nth(number - 1)
 }
 
 #[cfg(test)]
@@ -206,8 +204,8 @@ mod tests {
     #[test]
     fn a_majority_holds_and_a_minority_does_not() {
         let (a, b) = (Token::fresh(), Token::fresh());
-        let sights = [observation(Some(a), 9, 7), observation(Some(a), 8, 7), observation(Some(b), 7, 6)];
-        let census = Census::of(&sights);
+        let of_nodes = [observation(Some(a), 9, 7), observation(Some(a), 8, 7), observation(Some(b), 7, 6)];
+        let census = Census::of(&of_nodes);
         assert_eq!(census.state(), State::Held);
         assert_eq!((census.is_held_by(a), census.is_held_by(b)), (Some(true), Some(false)));
         assert_eq!(census.fence(a), Fence::new(7));
@@ -230,7 +228,7 @@ mod tests {
     fn a_look_goes_on_until_the_holder_is_known_or_nobody_can_be() {
         let (ours, theirs) = (Token::fresh(), Token::fresh());
         let free = || observation(None, 0, 7);
-        let tells = |sights: &[Option<Observation>]| Census::of(sights).tells_whose(ours);
+        let tells = |of_nodes: &[Option<Observation>]| Census::of(of_nodes).tells_whose(ours);
         assert!(!tells(&[free(), None, None]));
         assert!(!tells(&[observation(Some(theirs), 9, 7), None, free()]));
         assert!(tells(&[observation(Some(theirs), 9, 7), None, observation(Some(theirs), 9, 7)]));
@@ -249,7 +247,7 @@ mod tests {
                 ..Observation::of_nothing(Instant::from_nanos(0))
             })
         };
-        let met = |sights: &[Option<Observation>]| Census::of(sights).other_list();
+        let met = |of_nodes: &[Option<Observation>]| Census::of(of_nodes).other_list();
         // A value of an rlock that does not say how many nodes it uses proves nothing.
         assert_eq!(met(&[of(3), None, of(0)]), None);
         let (node, why) = met(&[of(3), None, of(1)]).unwrap();
@@ -267,9 +265,12 @@ mod tests {
         let node = |queue: Vec<Ticket>, more| {
             Some(Observation { queue, more, ..Observation::of_nothing(Instant::from_nanos(0)) })
         };
-        let sights = [node(vec![b.clone(), a.clone()], false), None, node(vec![b.clone(), c.clone()], false)];
+        let of_nodes = [node(vec![b.clone(), a.clone()], false), None, node(vec![b.clone(), c.clone()], false)];
         let hosts = |census: &Census| census.queue().iter().map(|t| t.waiter.host.clone()).collect::<String>();
-        assert_eq!((hosts(&Census::of(&sights)), Census::of(&sights).has_more_waiters()), ("bca".to_owned(), false));
+        assert_eq!(
+            (hosts(&Census::of(&of_nodes)), Census::of(&of_nodes).has_more_waiters()),
+            ("bca".to_owned(), false)
+        );
         // It gave up its place and came again, and one node has not heard of it.
         let again = [node(vec![Ticket { number: 1, ..a.clone() }, c], true), node(vec![a], false)];
         assert_eq!((hosts(&Census::of(&again)), Census::of(&again).has_more_waiters()), ("ac".to_owned(), true));
@@ -295,8 +296,8 @@ mod tests {
         let mut healed = observation(Some(a), 9, 11);
         let details = Details { fence: Some(7), ..Details::default() };
         healed.as_mut().unwrap().holders[0].who = OccupantKind::Holder(a, details);
-        let sights = [observation(Some(a), 9, 7), healed, observation(Some(a), 9, 9)];
-        let census = Census::of(&sights);
+        let of_nodes = [observation(Some(a), 9, 7), healed, observation(Some(a), 9, 9)];
+        let census = Census::of(&of_nodes);
         assert_eq!(census.fence(a), Fence::new(7));
         assert!(census.has_fence(a, fence(7)) && !census.has_fence(a, fence(9)));
     }

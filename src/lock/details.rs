@@ -1,4 +1,4 @@
-//! What is stored beside the token: who holds the lock. docs/design.md §4.
+//! The holder's description of itself, stored beside the token (docs/design.md §4).
 
 use serde::{Deserialize, Serialize};
 
@@ -10,13 +10,13 @@ const FORMAT: u32 = 1;
 /// The largest value ever stored, in bytes.
 pub const LARGEST_VALUE: usize = 1024;
 
-/// What a tombstone begins with.
+/// The first word of a tombstone.
 pub const BROKEN: &str = "broken ";
 
 /// The longest `--note`, in bytes once encoded.
 pub const LONGEST_NOTE: usize = 512;
 
-/// The holder, as others see it. Every field of a value that somebody else wrote may be missing or wrong.
+/// The holder, as others see it. Every field of a value that another client wrote may be missing or wrong.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Details {
@@ -38,7 +38,7 @@ pub struct Details {
     pub note: Option<String>,
     /// Whether a process keeps the lock, which must be stopped before the lock passes on. `acquire` leaves none behind.
     pub kept: bool,
-    /// In a tombstone: who broke the lock.
+    /// In a tombstone: the user and host that broke the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
     /// The holder's fence, where the key was set again: the node's own counter may be above it.
@@ -61,7 +61,7 @@ pub enum Mode {
     Exclusive,
 }
 
-/// What holds of a value that does not say otherwise.
+/// The meaning of fields that a value lacks.
 impl Default for Details {
     fn default() -> Self {
         Self {
@@ -84,20 +84,20 @@ impl Default for Details {
 }
 
 impl Details {
-    /// Bytes of its texts.
+    /// Number of bytes of its texts.
     pub fn size(&self) -> usize {
         let optional = [&self.note, &self.broken].into_iter().flatten().map(String::len).sum::<usize>();
         self.host.len() + self.user.len() + self.cmd.len() + optional
     }
 
-    /// These details, each text cut so that the whole value stays within [`LARGEST_VALUE`].
+    /// Returns these details, each text cut so that the whole value stays within [`LARGEST_VALUE`].
     #[must_use]
     pub fn fitted(self) -> Self {
         Self {
             host: cut(self.host, 96),
             user: cut(self.user, 64),
             cmd: cut(self.cmd, 128),
-            // A tombstone is longer by who made it, and by the word.
+            // A tombstone also has its maker and its first word.
             note: self
                 .note
                 .map(|note| cut(note, if self.broken.is_some() { LONGEST_NOTE - 128 } else { LONGEST_NOTE })),
@@ -107,26 +107,26 @@ impl Details {
         }
     }
 
-    /// The value stored at the key: `TOKEN SP DETAILS`.
+    /// Returns the value stored at the key: `TOKEN SP DETAILS`.
     pub fn value(&self, token: Token) -> String {
         format!("{token} {}", self.json())
     }
 
-    /// The value that stands in its place once it is broken: `broken TOKEN SP DETAILS`. The details stay the holder's:
-    /// others still go by its TTL and its number of nodes.
+    /// Returns the value of a lock that was broken: `broken TOKEN SP DETAILS`. The details stay the holder's, since other
+    /// clients still go by its TTL and its number of nodes.
     pub fn tombstone(&self, token: Token, by: String) -> String {
         let details = Self { broken: Some(by), ..self.clone() };
         format!("{BROKEN}{}", details.fitted().value(token))
     }
 
-    /// Compact JSON.
+    /// Returns compact JSON.
     fn json(&self) -> String {
-        // Strings and numbers only: there is nothing that could fail to be written.
+        // Strings and numbers only: writing them cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 }
 
-/// Stands in the place of what is cut off.
+/// Stands in the place of the part that is cut off.
 const ELLIPSIS: &str = "…";
 
 /// Number of bytes that the character takes inside JSON.

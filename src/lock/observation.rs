@@ -1,4 +1,4 @@
-//! What one node has at a key, as it was seen from here.
+//! The keys of a lock at one node, as they were observed.
 
 use super::fence::Fence;
 use super::instant::Instant;
@@ -48,7 +48,7 @@ impl Observation {
         size_of::<Self>() + holders + foreign + waiters
     }
 
-    /// Whether `token` has the key here, and nobody broke its lock.
+    /// Whether `token` has the key here, and its lock was not broken.
     pub fn is(&self, token: Token) -> bool {
         let holder = self.occupant().and_then(Occupant::holder);
         holder.is_some_and(|(holder, details)| holder == token && details.broken.is_none())
@@ -59,7 +59,8 @@ impl Observation {
         self.occupant().and_then(Occupant::holder).is_some_and(|(holder, _)| holder == token)
     }
 
-    /// Until when the key certainly stays whose it is, with clocks whose rates differ by `drift`; never, if it has no end.
+    /// Returns the time until which the key certainly keeps its owner, with clocks whose rates differ by `drift`. Never, if the
+    /// key has no end.
     pub fn valid_until(&self, drift: f64) -> Instant {
         match self.occupant().map(|occupant| occupant.ttl) {
             None => self.asked,

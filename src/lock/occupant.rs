@@ -1,4 +1,4 @@
-//! What stands at a key: another rlock's lock, or something foreign. Read from a stranger, so nothing is trusted.
+//! The value at a key: another rlock's lock, or a foreign client's value. It is read from a stranger, so nothing is trusted.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::token::Token;
 use crate::text::duration;
 use crate::text::escape;
 
-/// What a node told of the value at the key, before it is understood.
+/// The value at the key as the node told it, before it is parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RawValue {
     /// Redis' name of the type: `string`, `hash`, …
@@ -22,10 +22,10 @@ pub struct RawValue {
     pub ttl: Option<Duration>,
 }
 
-/// Whoever has the key.
+/// The owner of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Occupant {
-    /// Who it is.
+    /// Its kind.
     pub who: OccupantKind,
     /// Time until the key expires; `None` if it never does.
     pub ttl: Option<Duration>,
@@ -97,7 +97,7 @@ fn understand(seen: &RawValue) -> Option<OccupantKind> {
     let (token, details) = lock.unwrap_or(text).split_once(' ')?;
     let told: Details = serde_json::from_str(details).ok()?;
     // A tombstone is one by its first word.
-    let broken = lock.map(|_| told.broken.unwrap_or_else(|| "somebody".to_owned()));
+    let broken = lock.map(|_| told.broken.unwrap_or_else(|| "another user".to_owned()));
     Some(OccupantKind::Holder(token.parse().ok()?, Details { broken, ..told }))
 }
 
@@ -126,7 +126,7 @@ impl fmt::Display for Occupant {
 }
 
 impl Occupant {
-    /// Who it is, for people: `held by deploy@web1, pid 4711, running backup.sh (note)`.
+    /// Returns the occupant for people: `held by deploy@web1, pid 4711, running backup.sh (note)`.
     pub fn named(&self) -> String {
         match &self.who {
             OccupantKind::Holder(_, d) => {

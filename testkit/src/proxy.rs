@@ -69,7 +69,7 @@ fn address(
     format!("redis://127.0.0.1:{}", proxy.port())
 }
 
-/// An address that is moved to another server, as a virtual address or a name is in a failover: new connections lead there,
+/// An address that is moved to another server, as a virtual address or a name is in a failover. New connections lead there,
 /// and those that are open stay where they are.
 pub struct Alias {
     /// The address as `--node` takes it.

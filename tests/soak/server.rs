@@ -48,8 +48,8 @@ impl Server {
         Ok(Self { redis, proxy, slow })
     }
 
-    /// Returns its address for the contender `number`: on a network address of its own, so that the contender can be cut off
-    /// alone, and for every other contender through the proxy, so that a slow server is not slow for all.
+    /// Returns its address for the contender `number`, on a network address of its own, so that the contender can be cut off
+    /// alone. Every other contender gets the proxy's, so that a slow server is not slow for all.
     pub(crate) fn url_for(&self, contender: usize) -> String {
         let port = if contender.is_multiple_of(2) { self.proxy.port() } else { self.port() };
         format!("redis://{}:{port}", network::address(contender))

@@ -144,7 +144,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// What stands before a command in a line: a prompt, a crontab's path, another command.
+/// Words before a command in a line: a prompt, a crontab's path, another command.
 const BEFORE: [&str; 9] = ["", "'", "$(", "$", "&&", "||", "exec", "-", "run:"];
 
 /// The command lines of rlock in a line of a block.

@@ -88,8 +88,8 @@ fn a_holder_with_a_longer_lease_makes_the_guard_longer() {
     assert_eq!(nodes[0].cli(&["GET", "job"]), value);
 }
 
-/// Of three nodes, one with the key came back empty, and one was away at the acquisition: without the guard these two would grant
-/// the lock to another client while it is held.
+/// Of three nodes, one with the key came back empty, and one was away at the acquisition. Without the guard these two would
+/// grant the lock to another client while it is held.
 #[test]
 fn a_node_that_forgot_a_lock_does_not_vote_for_a_second_holder() {
     let mut nodes = Nodes::start(3);

@@ -1,5 +1,5 @@
-//! A lock that is held on several nodes: a loss on a minority of them is healed without an effect on the command, and a loss on a
-//! majority ends it.
+//! A lock that is held on several nodes. A loss on a minority of them is healed without an effect on the command, and a loss
+//! on a majority ends it.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};

@@ -74,7 +74,7 @@ impl Connector {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LockId(pub u64);
 
-/// What a request may do to a key, and to which lock's.
+/// The effect of a request on a key, and the lock whose key it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// Nothing that must be undone, or waited for.
@@ -105,7 +105,7 @@ pub struct Connection {
     password: Option<Secret>,
 }
 
-/// What is known of a connection without asking the server.
+/// The state of a connection, as far as it is known without asking the server.
 #[derive(Default)]
 pub(super) struct ConnectionState {
     /// Bytes handed to the redis crate.

@@ -1,8 +1,8 @@
 //! Opens the byte stream to a server: a unix socket, TCP, or TLS over TCP.
 //!
 //! A host name may have several addresses, of which some may lead nowhere. They are tried in the resolver's order, each a
-//! moment after the one before it, and the first that answers is taken (Happy Eyeballs, RFC 8305): an address whose packets
-//! are dropped costs that moment and not the node timeout.
+//! moment after the one before it, and the first that answers is taken (Happy Eyeballs, RFC 8305). So an address whose
+//! packets are dropped costs that moment and not the node timeout.
 
 use std::io;
 use std::net::SocketAddr;

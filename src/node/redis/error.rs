@@ -28,7 +28,7 @@ const PASSING: [&str; 9] =
 /// Codes by which a replica refuses.
 const REPLICA: [&str; 2] = ["READONLY", "MASTERDOWN"];
 
-/// What `error` means, in words that do not show the password that the server was sent.
+/// Returns the fault that `error` is, in words that do not show the password that the server was sent.
 pub(super) fn fault(error: &RedisError, password: Option<&Secret>) -> Fault {
     let mut message = message(error);
     if message.contains("unauthenticated multibulk length") || message.contains("unauthenticated bulk length") {
@@ -49,7 +49,7 @@ pub(super) fn fault(error: &RedisError, password: Option<&Secret>) -> Fault {
     Fault::new(kind, password.map_or(text, |password| escape::short(&secret::without(&message, password.reveal()))))
 }
 
-/// What `error` means where no request was sent yet: nothing can have been executed.
+/// Returns the fault that `error` is where no request was sent yet: nothing can have been executed.
 pub(super) fn fault_before_requests(error: &RedisError, password: Option<&Secret>) -> Fault {
     match error.kind() {
         // The crate does not pass the server's message on.

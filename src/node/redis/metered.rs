@@ -1,5 +1,7 @@
-//! The stream below the redis crate, which adds what the crate lacks: a limit on what a server may send between two
-//! requests, the number of bytes that the kernel has taken, and notice of a connection that breaks while no request waits.
+//! The stream below the redis crate, which adds what the crate lacks:
+//! 1. a limit on the bytes that a server may send between two requests;
+//! 2. the number of bytes that the kernel has taken;
+//! 3. notice of a connection that breaks while no request waits.
 //!
 //! The limit makes a hostile or mistaken server cost 64 KiB, not a gigabyte. The count lets rlock exit only once a release
 //! is written.

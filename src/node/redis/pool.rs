@@ -137,8 +137,8 @@ impl Pool {
         clock::until(clock::now() + self.limit, connection.settled()).await.ok_or_else(|| self.too_slow())
     }
 
-    /// The newest connection, if a request of this route takes it. It does in any case if no other may be opened: as many are
-    /// kept as may be, and on each a key may still be set that only a release on the same connection would undo.
+    /// Returns the newest connection, if a request of this route takes it. It takes it in any case if no other may be opened.
+    /// That is so if the pool is full and each connection owes a release, which must go behind its SET.
     fn usable(&self, route: Route, waits: bool) -> Option<Connection> {
         let open = self.open();
         let newest = open.last()?;
