@@ -2,9 +2,10 @@
 
 use serde_json::json;
 
-use super::acquisition::{self, Acquired, Purpose};
+use super::acquisition::{self, Acquired};
 use super::nodes::{open, warn_of_settings};
 use super::output::write_all;
+use super::purpose::Purpose;
 use super::released::report_release;
 use super::runtime::block_on;
 use crate::cli::Sources;

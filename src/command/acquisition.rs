@@ -1,16 +1,15 @@
 //! Takes the lock for `run` and `acquire`: the client's side of [`redlock::wait`], and the end of a wait without the lock.
 
-use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 
 use super::identity::{host, user, waiter};
+use super::purpose::Purpose;
 use super::run::joining;
 use crate::clock;
 use crate::exit::{Failure, Outcome};
 use crate::job::event::CaughtSignal;
-use crate::job::guard::Guard;
 use crate::job::nested::outer::OuterRun;
 use crate::job::signals::Signals;
 use crate::lock::details::{Details, Mode};
@@ -18,9 +17,9 @@ use crate::lock::fence;
 use crate::lock::instant::Instant;
 use crate::lock::occupant::Occupant;
 use crate::lock::queue::Ticket;
+use crate::lock::request::Claim;
 use crate::lock::token::Token;
 use crate::lock::waiting::{Blocked, Notice, Options, Reason, Unjoined, Waiting};
-use crate::node::Claim;
 use crate::redlock::Nodes;
 use crate::redlock::holding::Holding;
 use crate::redlock::wait::{Claimant, Waited, wait};
@@ -39,15 +38,6 @@ pub(super) enum Acquired {
     Nested(Box<OuterRun>, String),
     /// The lock is not held, and everything has been said.
     Over(Outcome),
-}
-
-/// The use of the lock.
-#[derive(Clone, Copy)]
-pub(super) enum Purpose<'a> {
-    /// A command, which ends before the lock can pass on. If rlock dies, the guard releases what rlock had asked for.
-    Command(&'a OsStr, &'a Guard),
-    /// Work that no process of rlock knows of (`acquire`).
-    Steps,
 }
 
 /// Waits for the lock as `--wait` says. Except with the lock, nothing of the wait is left on the nodes.

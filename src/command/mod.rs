@@ -13,6 +13,7 @@ mod inside;
 pub mod inspect;
 mod nodes;
 mod output;
+mod purpose;
 pub mod release;
 mod released;
 pub mod renew;

@@ -10,7 +10,7 @@ use crate::lock::key::Key;
 use crate::node::Store;
 use crate::node::local::LocalStore;
 use crate::node::redis::RedisServer;
-use crate::node::redis::connection::Access;
+use crate::node::redis::access::Access;
 use crate::redlock::Nodes;
 use crate::report::{self, Event, Reporter};
 use crate::settings::{LockSettings, StoreConfig};

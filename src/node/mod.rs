@@ -5,10 +5,8 @@
 //! run, and its release must not depend on a caller that still listens.
 
 pub mod address;
-mod answer;
 pub mod local;
 pub mod redis;
-mod request;
 
 use std::os::fd::RawFd;
 use std::pin::Pin;
@@ -22,9 +20,8 @@ use crate::lock::lease::Revoked;
 use crate::lock::observation::Observation;
 use crate::lock::queue::Waiter;
 pub use crate::lock::queue::Wake;
-pub use crate::lock::vote::{Answer, ServerInfo, Vote};
-pub use answer::{Counter, ReleaseReply, Renewal};
-pub use request::{Claim, ForceUnlock, Heal, QueueAction, Release, Renew};
+pub use crate::lock::reply::{Answer, Counter, ReleaseReply, Renewal, ServerInfo, Vote};
+pub use crate::lock::request::{Claim, ForceUnlock, Heal, QueueAction, Release, Renew};
 
 /// A reply that may come.
 pub type Pending<T> = Pin<Box<dyn Future<Output = T>>>;

@@ -12,7 +12,7 @@ use crate::cli::NodeArgs;
 use crate::exit::Failure;
 use crate::input;
 use crate::node::address::{Endpoint, Secret, Server};
-use crate::node::redis::connection::Access;
+use crate::node::redis::access::Access;
 use crate::node::redis::tls::Trust;
 use crate::text::escape;
 

@@ -6,7 +6,7 @@ use super::{config, credentials, usage};
 use crate::cli::NodeArgs;
 use crate::exit::Failure;
 use crate::node::address::{Address, Server};
-use crate::node::redis::connection::Access;
+use crate::node::redis::access::Access;
 
 /// Most nodes that are accepted.
 const MOST_NODES: usize = 9;

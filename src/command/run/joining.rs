@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::clock;
-use crate::command::acquisition::Purpose;
+use crate::command::purpose::Purpose;
 use crate::exit::{Failure, Outcome};
 use crate::job::nested::outer::{JoinError, OuterRun};
 use crate::lock::occupant::Occupant;

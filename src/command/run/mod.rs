@@ -9,8 +9,9 @@ mod cover;
 pub(super) mod joining;
 mod supervise;
 
-use super::acquisition::{self, Acquired, Purpose};
+use super::acquisition::{self, Acquired};
 use super::nodes::{open, warn_of_settings};
+use super::purpose::Purpose;
 use super::runtime::block_on;
 use crate::cli::{RunArgs, Sources};
 use crate::clock::Alarm;

@@ -3,7 +3,7 @@
 use super::{Ballot, NodeReply};
 use crate::lock::fault::{Fault, FaultKind};
 use crate::lock::occupant::Occupant;
-use crate::lock::vote::ServerInfo;
+use crate::lock::reply::ServerInfo;
 
 impl Ballot {
     /// Returns what no time would mend, and the node that shows it: the configuration of one node, or of all of them together.

@@ -21,10 +21,10 @@ use super::lease::{Lease, Revoked};
 use super::occupant::Occupant;
 use super::queue::QueuePosition;
 use super::quorum::Quorum;
+use super::reply::{Answer, ServerInfo, Vote};
 use super::restart::{self, RestartGuard};
 use super::schedule::Schedule;
 use super::token::Token;
-use super::vote::{Answer, ServerInfo, Vote};
 pub use tally::Tally;
 
 /// The terms of one attempt, by which its votes are judged.

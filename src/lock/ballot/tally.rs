@@ -6,8 +6,8 @@ use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::occupant::Occupant;
+use crate::lock::reply::ServerInfo;
 use crate::lock::restart::Restarted;
-use crate::lock::vote::ServerInfo;
 
 /// The outcome of an attempt.
 #[derive(Clone, PartialEq, Eq, Debug)]

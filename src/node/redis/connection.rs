@@ -11,29 +11,18 @@ use redis::{AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, RedisConnecti
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
+use super::access::Access;
 use super::dial::{Dial, dial};
 use super::error::{fault, fault_before_requests, is_from_a_replica};
 use super::listeners::Listeners;
 use super::metered::Metered;
-use super::tls::Trust;
+use super::state::{ConnectionState, Effect, LockId, Push, Subscription, Unanswered};
 use crate::clock;
-use crate::lock::instant::Instant;
-use crate::node::address::{Secret, Server};
+use crate::node::address::Secret;
 use crate::node::{Fault, FaultKind};
 
 /// The most that may be read between two requests, for all that a lock needs.
 pub const REPLY_LIMIT: usize = 64 * 1024;
-
-/// How to connect: the address, completed with what the environment or a file says.
-#[derive(Clone)]
-pub struct Access {
-    /// Endpoint, user and database.
-    pub server: Server,
-    /// The password, from whichever source.
-    pub password: Option<Secret>,
-    /// Needed for `rediss://` only.
-    pub trust: Option<Trust>,
-}
 
 /// Opens connections to one server.
 #[derive(Clone)]
@@ -70,32 +59,6 @@ impl Connector {
     }
 }
 
-/// Number of a lock among those that share a server's connections.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LockId(pub u64);
-
-/// The effect of a request on a key, and the lock whose key it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Effect {
-    /// Nothing that must be undone, or waited for.
-    None,
-    /// It may set the key.
-    Sets(LockId),
-    /// It may delete the key.
-    Frees(LockId),
-}
-
-/// Whether the server tells a waiter that it is its turn.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Subscription {
-    /// It was not asked to.
-    None,
-    /// It does. A SUBSCRIBE without a reply yet is taken for one that succeeds.
-    Active,
-    /// It refuses.
-    Denied,
-}
-
 /// A connection that is set up: authenticated, and in its database.
 #[derive(Clone)]
 pub struct Connection {
@@ -103,82 +66,6 @@ pub struct Connection {
     state: Arc<watch::Sender<ConnectionState>>,
     /// Hidden in whatever the server says.
     password: Option<Secret>,
-}
-
-/// The state of a connection, as far as it is known without asking the server.
-#[derive(Default)]
-pub(super) struct ConnectionState {
-    /// Bytes handed to the redis crate.
-    queued: u64,
-    /// Bytes that the stream has taken.
-    pub(super) written: u64,
-    /// Bytes flushed to the kernel.
-    pub(super) flushed: u64,
-    /// No byte will come or go any more.
-    broken: bool,
-    /// The replies are waited for no longer.
-    abandoned: bool,
-    /// The server has said that it is a replica.
-    demoted: bool,
-    /// Requests without a reply, oldest first. Replies come in the same order.
-    unanswered: Vec<Unanswered>,
-    /// Number of requests so far.
-    sent: u64,
-    push: Push,
-    /// Channels that were asked for, and how that went.
-    channels: Vec<(String, Subscription)>,
-}
-
-struct Unanswered {
-    number: u64,
-    effect: Effect,
-    since: Instant,
-}
-
-/// Whether the server can send messages that are no replies.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum Push {
-    /// The connection was opened for no waiter.
-    #[default]
-    Untried,
-    Works,
-    Denied,
-}
-
-impl ConnectionState {
-    pub(super) fn mark_broken(&mut self) {
-        self.broken = true;
-    }
-
-    fn begin(&mut self, effect: Effect) -> u64 {
-        self.sent += 1;
-        self.unanswered.push(Unanswered { number: self.sent, effect, since: clock::now() });
-        self.sent
-    }
-
-    fn end(&mut self, number: u64, demoted: bool) {
-        self.unanswered.retain(|request| request.number != number);
-        self.demoted |= demoted;
-    }
-
-    fn may_set(&self, is_meant: impl Fn(LockId) -> bool) -> bool {
-        let sets = |request: &Unanswered| matches!(request.effect, Effect::Sets(lock) if is_meant(lock));
-        !self.broken && self.unanswered.iter().any(sets)
-    }
-
-    /// The last unanswered request that may set or delete the key of `lock`.
-    fn last_effect(&self, lock: LockId) -> Option<Effect> {
-        let is_about = |effect: &Effect| matches!(*effect, Effect::Sets(of) | Effect::Frees(of) if of == lock);
-        self.unanswered.iter().rev().map(|request| request.effect).find(is_about)
-    }
-
-    fn owes_a_release(&self, lock: LockId) -> bool {
-        !self.broken && self.last_effect(lock) == Some(Effect::Sets(lock))
-    }
-
-    fn is_settled(&self) -> bool {
-        self.broken || self.unanswered.iter().all(|request| request.effect == Effect::None)
-    }
 }
 
 impl Connection {

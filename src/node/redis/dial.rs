@@ -15,7 +15,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
-use super::connection::Access;
+use super::access::Access;
 use crate::clock;
 use crate::node::address::Endpoint;
 use crate::node::{Fault, FaultKind};

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
-use super::connection::ConnectionState;
+use super::state::ConnectionState;
 
 /// Extra cost charged per line of a reply. A parsed value takes about 100 bytes however short its line, so a reply of empty
 /// values would use twenty times its size in memory.

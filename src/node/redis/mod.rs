@@ -4,6 +4,7 @@
 //! is sent even if its caller is gone, in `requests`. It reconnects when needed but never retries a request on its own: a
 //! retried `SET NX` would be refused by the key that the first try had set.
 
+pub mod access;
 pub mod acl;
 pub mod client;
 pub mod connection;
@@ -16,6 +17,7 @@ pub mod probe;
 pub mod reply;
 mod requests;
 pub mod scan;
+pub mod state;
 pub mod tls;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,11 +36,13 @@ use crate::lock::queue::Waiter;
 use crate::lock::restart;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
-use connection::{Access, Connector, REPLY_LIMIT, Subscription};
+use access::Access;
+use connection::{Connector, REPLY_LIMIT};
 use error::is_from_a_replica;
 use listeners::Wakes;
 use pool::Pool;
 use requests::{PendingReply, Reply, Requests};
+use state::Subscription;
 
 /// Shortest time for which a fence counter is kept after its last use.
 const FENCE_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);

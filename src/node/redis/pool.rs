@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::connection::{Connection, Connector, LockId, Subscription};
+use super::connection::{Connection, Connector};
 use super::listeners::{Listeners, Wakes};
+use super::state::{LockId, Subscription};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::node::{Fault, FaultKind};

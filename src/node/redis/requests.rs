@@ -9,8 +9,9 @@ use std::task::Poll;
 use redis::{Cmd, Value};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::connection::{Connection, Effect, LockId};
+use super::connection::Connection;
 use super::pool::{Pool, ReleaseRoute, Route};
+use super::state::{Effect, LockId};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::node::{Fault, FaultKind};

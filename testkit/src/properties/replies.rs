@@ -10,10 +10,12 @@ use rlock::lock::blocker::Reservation;
 use rlock::lock::instant::Instant;
 use rlock::lock::observation::Observation;
 use rlock::node::address::{Endpoint, Server};
-use rlock::node::redis::connection::{Access, Connection, Effect, LockId, REPLY_LIMIT};
+use rlock::node::redis::access::Access;
+use rlock::node::redis::connection::{Connection, REPLY_LIMIT};
 use rlock::node::redis::listeners::{Listeners, Wakes};
 use rlock::node::redis::reply;
 use rlock::node::redis::scan::page;
+use rlock::node::redis::state::{Effect, LockId};
 use rlock::node::{Answer, Fault, Renewal, ServerInfo, Vote};
 
 use super::is_fit_to_be_shown;

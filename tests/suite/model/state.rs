@@ -9,10 +9,10 @@ use rlock::lock::fence::Fence;
 use rlock::lock::instant::Instant;
 use rlock::lock::lease::{Lease, Revoked};
 use rlock::lock::occupant::{Occupant, OccupantKind};
+use rlock::lock::reply::Vote;
 use rlock::lock::restart::RestartGuard;
 use rlock::lock::schedule::{Schedule, ScheduleOptions};
 use rlock::lock::token;
-use rlock::lock::vote::Vote;
 
 use super::rules::Bounds;
 

@@ -6,8 +6,8 @@ use rlock::lock::ballot::{Ballot, Discount, Verdict};
 use rlock::lock::fence::Fence;
 use rlock::lock::lease::Revoked;
 use rlock::lock::quorum::Quorum;
+use rlock::lock::reply::Vote;
 use rlock::lock::restart;
-use rlock::lock::vote::Vote;
 
 use super::rules::{Bounds, Rule, Rules};
 use super::state::{Broken, Client, NODES, Node, Phase, Reply, Request, World, at, denied, terms};

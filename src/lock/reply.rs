@@ -1,10 +1,11 @@
-//! A node's answer to a request for the lock.
+//! The replies of a node, as `redlock` and the rules read them.
 
 use super::blocker::Reservation;
 use super::fault::Fault;
 use super::fence::Fence;
 use super::identity::Identity;
 use super::instant::Instant;
+use super::lease::Revoked;
 use super::occupant::Occupant;
 use super::queue::QueuePosition;
 
@@ -53,5 +54,35 @@ pub enum Vote {
     /// The key is free, but the node has restarted and may have forgotten its holder. Nothing was changed.
     Restarted,
     /// The node failed, and says or implies what may have happened to the key.
+    Failed(Fault),
+}
+
+/// A node's fence counter, as the node told it; `None` if it did not.
+pub type Counter = Option<u64>;
+
+/// A node's answer to a renewal or a healing.
+#[derive(Clone, Debug)]
+pub enum Renewal {
+    /// The key was ours all along and is until then. Counts even if it comes late.
+    Renewed(Instant, Counter),
+    /// The key was gone and is ours again until then. Counts only if it comes while the lease stands. With the counter as it
+    /// was before.
+    Healed(Instant, Counter),
+    /// The lock was broken, by whom. Its place is kept, until then if it was extended.
+    Broken(Option<Instant>, String),
+    /// The key is not ours any more. The counter is told where there is no key.
+    Lost(Revoked, Counter),
+    /// No answer that counts.
+    Failed(Fault),
+}
+
+/// A node's answer to a release.
+#[derive(Clone, Debug)]
+pub enum ReleaseReply {
+    /// The key was ours and is gone.
+    Released,
+    /// The key was not ours any more, so nothing was changed.
+    NotOurs(Revoked),
+    /// No answer that counts; the key expires by itself.
     Failed(Fault),
 }

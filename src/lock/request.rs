@@ -1,15 +1,15 @@
-//! Requests that a node is sent.
+//! The requests that a node is sent.
 
 use std::time::Duration;
 
-use super::Counter;
-use crate::lock::details::Details;
-use crate::lock::fence::Fence;
-use crate::lock::key::Key;
-use crate::lock::occupant::RawValue;
-use crate::lock::queue::{Ticket, Waiter};
-use crate::lock::schedule::Term;
-use crate::lock::token::Token;
+use super::details::Details;
+use super::fence::Fence;
+use super::key::Key;
+use super::occupant::RawValue;
+use super::queue::{Ticket, Waiter};
+use super::reply::Counter;
+use super::schedule::Term;
+use super::token::Token;
 
 /// A request for the lock.
 #[derive(Clone, Debug)]

@@ -1,0 +1,107 @@
+//! The state of one connection, kept in a `tokio::sync::watch`: requests without a reply, bytes on their way, and whether the
+//! connection is of use.
+
+use crate::clock;
+use crate::lock::instant::Instant;
+
+/// Number of a lock among those that share a server's connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LockId(pub u64);
+
+/// The effect of a request on a key, and the lock whose key it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Nothing that must be undone, or waited for.
+    None,
+    /// It may set the key.
+    Sets(LockId),
+    /// It may delete the key.
+    Frees(LockId),
+}
+
+/// Whether the server tells a waiter that it is its turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Subscription {
+    /// It was not asked to.
+    None,
+    /// It does. A SUBSCRIBE without a reply yet is taken for one that succeeds.
+    Active,
+    /// It refuses.
+    Denied,
+}
+
+/// The state of a connection, as far as it is known without asking the server.
+#[derive(Default)]
+pub(super) struct ConnectionState {
+    /// Bytes handed to the redis crate.
+    pub(super) queued: u64,
+    /// Bytes that the stream has taken.
+    pub(super) written: u64,
+    /// Bytes flushed to the kernel.
+    pub(super) flushed: u64,
+    /// No byte will come or go any more.
+    pub(super) broken: bool,
+    /// The replies are waited for no longer.
+    pub(super) abandoned: bool,
+    /// The server has said that it is a replica.
+    pub(super) demoted: bool,
+    /// Requests without a reply, oldest first. Replies come in the same order.
+    pub(super) unanswered: Vec<Unanswered>,
+    /// Number of requests so far.
+    pub(super) sent: u64,
+    pub(super) push: Push,
+    /// Channels that were asked for, and how that went.
+    pub(super) channels: Vec<(String, Subscription)>,
+}
+
+pub(super) struct Unanswered {
+    pub(super) number: u64,
+    pub(super) effect: Effect,
+    pub(super) since: Instant,
+}
+
+/// Whether the server can send messages that are no replies.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Push {
+    /// The connection was opened for no waiter.
+    #[default]
+    Untried,
+    Works,
+    Denied,
+}
+
+impl ConnectionState {
+    pub(super) fn mark_broken(&mut self) {
+        self.broken = true;
+    }
+
+    pub(super) fn begin(&mut self, effect: Effect) -> u64 {
+        self.sent += 1;
+        self.unanswered.push(Unanswered { number: self.sent, effect, since: clock::now() });
+        self.sent
+    }
+
+    pub(super) fn end(&mut self, number: u64, demoted: bool) {
+        self.unanswered.retain(|request| request.number != number);
+        self.demoted |= demoted;
+    }
+
+    pub(super) fn may_set(&self, is_meant: impl Fn(LockId) -> bool) -> bool {
+        let sets = |request: &Unanswered| matches!(request.effect, Effect::Sets(lock) if is_meant(lock));
+        !self.broken && self.unanswered.iter().any(sets)
+    }
+
+    /// The last unanswered request that may set or delete the key of `lock`.
+    pub(super) fn last_effect(&self, lock: LockId) -> Option<Effect> {
+        let is_about = |effect: &Effect| matches!(*effect, Effect::Sets(of) | Effect::Frees(of) if of == lock);
+        self.unanswered.iter().rev().map(|request| request.effect).find(is_about)
+    }
+
+    pub(super) fn owes_a_release(&self, lock: LockId) -> bool {
+        !self.broken && self.last_effect(lock) == Some(Effect::Sets(lock))
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.broken || self.unanswered.iter().all(|request| request.effect == Effect::None)
+    }
+}
