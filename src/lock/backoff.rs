@@ -18,8 +18,11 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// Shortest pause between two looks at a held lock.
 const SHORTEST_POLL: Duration = Duration::from_millis(100);
 
+/// Range of the random part of that pause.
+const POLL_RANGE: Duration = Duration::from_millis(150);
+
 /// Longest pause between two looks at a held lock.
-pub const LONGEST_POLL: Duration = Duration::from_millis(250);
+pub const LONGEST_POLL: Duration = SHORTEST_POLL.saturating_add(POLL_RANGE);
 
 /// Added to a pause for each waiter ahead, so that earlier waiters look first.
 const PER_RANK: Duration = Duration::from_millis(200);
@@ -44,7 +47,7 @@ pub fn split(splits: u32, random: f64) -> Duration {
 
 /// Returns the pause between two looks at a held lock: 100 to 250 ms, but not past the end of the holder's TTL.
 pub fn poll(holder_ttl: Option<Duration>, random: f64) -> Duration {
-    let pause = SHORTEST_POLL + (LONGEST_POLL - SHORTEST_POLL).mul_f64(random.clamp(0.0, 1.0));
+    let pause = SHORTEST_POLL + POLL_RANGE.mul_f64(random.clamp(0.0, 1.0));
     holder_ttl.map_or(pause, |ttl| pause.min(over(ttl)))
 }
 

@@ -14,8 +14,8 @@ use crate::text::duration;
 /// Returns the data of a blocked wait in `--log json`: the holder, and what failed at which node.
 pub(super) fn fields_of(blocked: &Blocked) -> Map<String, Value> {
     let (mut fields, faults) = match blocked {
-        Blocked::Busy(blocker) => (holder_of(blocker), None),
-        Blocked::Split(blocker, faults) => (holder_of(blocker), Some(faults)),
+        Blocked::Busy(party) => (holder_of(party), None),
+        Blocked::Split(party, faults) => (holder_of(party), Some(faults)),
         Blocked::Unreachable(faults, _) => (Map::new(), Some(faults)),
         Blocked::TooLate => (Map::new(), None),
     };
