@@ -119,9 +119,11 @@ impl View {
             locks.push((key, seen));
         }
         let away = locks.first().map(|(_, observations)| observations.away()).unwrap_or_default();
-        // Locks that a scan found are shown only if they are held.
-        let is_shown =
-            |key: &Key, observations: &Observations| selection.names(key) || observations.census().holder().is_some();
+        // Locks that a scan found are shown unless a majority says that they are free.
+        let is_shown = |key: &Key, observations: &Observations| {
+            let census = observations.census();
+            selection.names(key) || census.holder().is_some() || !census.is_answered()
+        };
         let room = RefCell::new(Room::new(&nodes, away));
         let look = async |key: &Key, max_waiters: usize| {
             let away = room.borrow().away().clone();

@@ -310,3 +310,15 @@ fn bad_input_is_64() {
     }
     eventually("the server was left alone", || !server.cli(&["INFO", "commandstats"]).contains("cmdstat_eval"));
 }
+
+#[test]
+fn locks_that_are_found_and_cannot_be_read_are_not_called_free() {
+    let server = Server::tcp(&[]);
+    let job = rlock("job").node(&server.tcp_url()).hold("echo ready; read line");
+    server.cli(&["ACL", "SETUSER", "weak", "on", ">pw", "~*", "+@all", "-eval"]);
+    let url = server.tcp_url().replace("redis://", "redis://weak@");
+    let inspect = rlock_words(["inspect"]).node(&url).env("RLOCK_PASSWORD", "pw").finish();
+    let shown = inspect.code(77).said(&["job", "NOPERM"]).stdout.join("\n");
+    assert!(shown.contains("(unknown)") && !shown.contains("no lock is held"), "{shown}");
+    drop(job);
+}
