@@ -11,11 +11,15 @@ use std::{env, fs, io};
 
 const SCRIPTS: &str = "src/node/redis/scripts";
 
+/// A variable for packagers: if it is set, libgcc stays a shared library.
+const SHARED_LIBGCC: &str = "RLOCK_SHARED_LIBGCC";
+
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
     strip_scripts(env::var_os("OUT_DIR").unwrap_or_default().as_ref())?;
+    println!("cargo::rerun-if-env-changed={SHARED_LIBGCC}");
     let target = |what: &str| env::var(format!("CARGO_CFG_TARGET_{what}")).unwrap_or_default();
-    if target("OS") == "linux" && target("ENV") == "gnu" {
+    if target("OS") == "linux" && target("ENV") == "gnu" && env::var_os(SHARED_LIBGCC).is_none() {
         // Comes with every gcc, beside the start-up code that the linker takes from there anyway.
         println!("cargo::rustc-link-lib=static:-bundle=gcc_eh");
     }
