@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use serde_json::{Map, Value};
+
+use crate::lock::key::Key;
+
 /// How rlock ends. The codes are docs/design.md §8: sysexits(3) where it has one, flock(1) and timeout(1) where they do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
@@ -100,11 +104,20 @@ pub struct Failure {
     pub outcome: Outcome,
     /// The failure, its place and its remedy, on one line.
     pub message: String,
+    /// The lock that it is about.
+    pub key: Option<Key>,
+    /// Its data in `--log json`, beside the key and the exit code.
+    pub fields: Map<String, Value>,
 }
 
 impl Failure {
     pub fn new(outcome: Outcome, message: impl Into<String>) -> Self {
-        Self { outcome, message: message.into() }
+        Self { outcome, message: message.into(), key: None, fields: Map::new() }
+    }
+
+    /// The failure of work on the lock `key`: `key: why`.
+    pub fn about(key: &Key, outcome: Outcome, why: impl fmt::Display) -> Self {
+        Self { key: Some(key.clone()), ..Self::new(outcome, format!("{key}: {why}")) }
     }
 }
 

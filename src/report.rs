@@ -17,11 +17,11 @@ use serde_json::{Map, Value};
 
 pub use event::{AtNode, Event, holders_nodes};
 pub use status::StatusLine;
-pub use status_text::{BreakStatus, ScanStatus, WaitStatus};
+pub use status_text::{BreakStatus, ScanStatus, WaitStatus, fields_of};
 pub use stderr::{finish, settle};
 
 use crate::clock;
-use crate::exit::{self, Outcome};
+use crate::exit::{self, Failure, Outcome};
 use crate::lock::key::Key;
 use crate::text::escape;
 
@@ -117,8 +117,11 @@ pub fn failure(log: Log, error: &anyhow::Error) {
         Outcome::CannotExecute | Outcome::NotFound => "exec",
         _ => "failed",
     };
-    let fields = Map::from_iter([("code".to_owned(), outcome.code().into())]);
-    stderr::last_line(render(log, Level::Error, event, None, &format!("{error:#}"), fields));
+    let failure = error.downcast_ref::<Failure>();
+    let mut fields = failure.map_or_else(Map::new, |failure| failure.fields.clone());
+    fields.insert("code".to_owned(), outcome.code().into());
+    let key = failure.and_then(|failure| failure.key.as_ref());
+    stderr::last_line(render(log, Level::Error, event, key, &format!("{error:#}"), fields));
 }
 
 /// Makes a panic one line that asks for a report, in the form of `--log`.

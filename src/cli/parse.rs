@@ -78,13 +78,13 @@ fn one_line(error: &clap::Error) -> String {
         .split("\n\nFor more information")
         .next()
         .unwrap_or_default();
-    let joined = words
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .map(|line| escape::text(line.strip_prefix("error: ").unwrap_or(line)))
-        .collect::<Vec<_>>()
-        .join(" ");
+    let joined = |paragraph: &str| {
+        let lines = paragraph.lines().map(str::trim).filter(|line| !line.is_empty());
+        let lines = lines.map(|line| escape::text(line.strip_prefix("error: ").unwrap_or(line)));
+        lines.collect::<Vec<_>>().join(" ")
+    };
+    let paragraphs = words.split("\n\n").map(joined).filter(|paragraph| !paragraph.is_empty());
+    let joined = paragraphs.collect::<Vec<_>>().join("; ");
     let of_variable = variable_of(error).map(|name| format!(" (from the environment: {name})")).unwrap_or_default();
     format!("{joined}{of_variable}")
 }

@@ -24,8 +24,8 @@ pub fn acquire(args: AcquireArgs, sources: &Sources, inherited: &Inherited) -> a
     let settings = LockSettings::new(args.lock, None, &args.output, sources)?;
     settings.place.needs_server("acquire")?;
     if format == Format::Env && !is_plain(settings.key.typed()) {
-        let message = format!("{}: a shell could read this key as something else; use --format json", settings.key);
-        return Err(Failure::new(Outcome::Usage, message).into());
+        let why = "a shell could read this key as something else; use --format json";
+        return Err(Failure::about(&settings.key, Outcome::Usage, why).into());
     }
     warn_of_settings(&settings, &args.output);
     block_on(take(&settings, inherited, format))
@@ -48,8 +48,8 @@ async fn take(settings: &LockSettings, inherited: &Inherited, format: Format) ->
     }
     if let Err(error) = write_all(shown(format, &settings.key, &holding).as_bytes()) {
         report_release(&settings.report, &holding.release().await);
-        let message = format!("{}: cannot print the token: {error}; the lock is released", settings.key);
-        return Err(Failure::new(Outcome::Config, message).into());
+        let why = format_args!("cannot print the token: {error}; the lock is released");
+        return Err(Failure::about(&settings.key, Outcome::Config, why).into());
     }
     Ok(Outcome::Done)
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 
+use super::failure::remedy;
 use super::identity::{host, user, waiter};
 use super::purpose::Purpose;
 use super::run::joining;
@@ -23,7 +24,7 @@ use crate::lock::waiting::{Blocked, Notice, Options, Reason, Unjoined, Waiting};
 use crate::redlock::Nodes;
 use crate::redlock::holding::Holding;
 use crate::redlock::wait::{Claimant, Waited, wait};
-use crate::report::{Event, Level, StatusLine, WaitStatus};
+use crate::report::{self, Event, Level, StatusLine, WaitStatus};
 use crate::settings::{LockSettings, file_name};
 use crate::text::duration;
 
@@ -96,8 +97,8 @@ fn failure(lock: &LockSettings, nodes: &Nodes, reason: &Reason) -> Failure {
     let (key, quorum) = (&lock.key, nodes.quorum());
     match reason {
         Reason::Blocked(blocked @ (Blocked::Busy(_) | Blocked::Split(..))) => {
-            let why = format!("{key}: busy: {blocked}");
-            Failure::new(Outcome::Busy(lock.busy_code), why)
+            let failure = Failure::about(key, Outcome::Busy(lock.busy_code), format_args!("busy: {blocked}"));
+            Failure { fields: report::fields_of(blocked), ..failure }
         }
         Reason::Blocked(blocked @ (Blocked::Unreachable(..) | Blocked::TooLate)) => {
             let hint = if lock.node_is_default {
@@ -105,10 +106,14 @@ fn failure(lock: &LockSettings, nodes: &Nodes, reason: &Reason) -> Failure {
             } else {
                 ""
             };
-            Failure::new(Outcome::Unreachable, format!("{key}: {blocked}{hint}"))
+            let failure = Failure::about(key, Outcome::Unreachable, format_args!("{blocked}{hint}"));
+            Failure { fields: report::fields_of(blocked), ..failure }
         }
-        Reason::Refused(faults) => Failure::new(Outcome::Refused, format!("{key}: {}", faults.no_majority(quorum))),
-        Reason::Unfit(node, fault) => Failure::new(Outcome::Config, format!("{key}: {node}: {fault}")),
+        Reason::Refused(faults) => {
+            let why = format!("{}{}", faults.no_majority(quorum), remedy(faults));
+            Failure::about(key, Outcome::Refused, why)
+        }
+        Reason::Unfit(node, fault) => Failure::about(key, Outcome::Config, format_args!("{node}: {fault}")),
         Reason::OuterUnreachable(occupant) => joining::unreachable(lock, occupant),
     }
 }

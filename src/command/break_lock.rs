@@ -93,14 +93,14 @@ impl BreakRequest {
     }
 
     fn no(&self, why: impl std::fmt::Display) -> Failure {
-        Failure::new(Outcome::No, format!("{}: {why}", self.key))
+        Failure::about(&self.key, Outcome::No, why)
     }
 
     /// Shows the holder and asks the user, before anything is changed.
     fn confirm(&self, holder: &Occupant) -> Result<(), Failure> {
         if holder.holder().is_none() && !self.foreign {
-            let why = format!("{}: {holder}; give --foreign to delete it", self.key);
-            return Err(Failure::new(Outcome::Usage, why));
+            let why = format_args!("{holder}; give --foreign to delete it");
+            return Err(Failure::about(&self.key, Outcome::Usage, why));
         }
         if self.yes {
             self.report.say(&Event::Holder { occupant: holder });
@@ -110,8 +110,8 @@ impl BreakRequest {
             Some(true) => Ok(()),
             Some(false) => Err(self.no("not broken")),
             None => {
-                let why = format!("{}: {holder}; no terminal to ask at, so give --yes", self.key);
-                Err(Failure::new(Outcome::Usage, why))
+                let why = format_args!("{holder}; no terminal to ask at, so give --yes");
+                Err(Failure::about(&self.key, Outcome::Usage, why))
             }
         }
     }

@@ -52,7 +52,7 @@ async fn ask(settings: &TokenSettings, question: &Question) -> anyhow::Result<Ou
         report.say(&Event::Checked);
         return Ok(Outcome::Done);
     } else if census.is_held_by(*token) == Some(true) {
-        Failure::new(Outcome::No, format!("{key}: {}", question.unmet(&census)))
+        Failure::about(key, Outcome::No, question.unmet(&census))
     } else {
         not_the_holder(key, &nodes, &looks, *token, reach.node_is_default)
     };

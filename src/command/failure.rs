@@ -11,17 +11,29 @@ use crate::redlock::observe::Observations;
 
 /// Returns the failure of a command to which too few nodes gave an answer about a lock.
 pub(super) fn unanswered(key: &Key, nodes: &Nodes, faults: &Faults, node_is_default: bool) -> Failure {
-    no_majority(&key.to_string(), nodes, faults, node_is_default)
+    let (outcome, why) = without_majority(nodes, faults, node_is_default);
+    Failure::about(key, outcome, why)
 }
 
 /// Returns the failure of a command to which too few nodes gave an answer, which was about `what`.
 pub(super) fn no_majority(what: &str, nodes: &Nodes, faults: &Faults, node_is_default: bool) -> Failure {
+    let (outcome, why) = without_majority(nodes, faults, node_is_default);
+    Failure::new(outcome, format!("{what}: {why}"))
+}
+
+fn without_majority(nodes: &Nodes, faults: &Faults, node_is_default: bool) -> (Outcome, String) {
     let outcome = outcome_of(faults, nodes.quorum());
     let hint = match (outcome, node_is_default) {
-        (Outcome::Unreachable, true) => "; name a server with --node or RLOCK_NODE",
-        _ => "",
+        (Outcome::Unreachable, true) => "; name a server with --node or RLOCK_NODE".to_owned(),
+        (Outcome::Refused, _) => remedy(faults),
+        _ => String::new(),
     };
-    Failure::new(outcome, format!("{what}: {}{hint}", faults.no_majority(nodes.quorum())))
+    (outcome, format!("{}{hint}", faults.no_majority(nodes.quorum())))
+}
+
+/// Returns the remedy of a refusal, to be put behind the faults.
+pub(super) fn remedy(faults: &Faults) -> String {
+    faults.refusals().next().map_or_else(String::new, |refusal| format!("; {}", refusal.fault.cure()))
 }
 
 fn outcome_of(faults: &Faults, quorum: Quorum) -> Outcome {
@@ -37,7 +49,7 @@ fn outcome_of(faults: &Faults, quorum: Quorum) -> Outcome {
 pub(super) fn same_list(key: &Key, nodes: &Nodes, looks: &Observations) -> Result<(), Failure> {
     let other = looks.census().other_list();
     other.map_or(Ok(()), |(node, why)| {
-        Err(Failure::new(Outcome::Config, format!("{key}: {}: {why}", nodes[node].name())))
+        Err(Failure::about(key, Outcome::Config, format_args!("{}: {why}", nodes[node].name())))
     })
 }
 
@@ -52,7 +64,7 @@ pub(super) fn not_the_holder(
     let census = looks.census();
     match census.is_held_by(token) {
         None => unanswered(key, nodes, &looks.faults, node_is_default),
-        Some(_) => Failure::new(Outcome::No, format!("{key}: not the holder's token: {}", whose(&census))),
+        Some(_) => Failure::about(key, Outcome::No, format_args!("not the holder's token: {}", whose(&census))),
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) async fn refuse_inside(settings: &TokenSettings, nodes: &Nodes) -> Re
             let pid = holder.and_then(|(_, details)| details.pid);
             let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
             let why = format!("rlock run{pid} holds this lock, and renews and releases it itself; nothing was changed");
-            Err(Failure::new(Outcome::Usage, format!("{key}: {why}")))
+            Err(Failure::about(key, Outcome::Usage, why))
         }
     }
 }

@@ -43,7 +43,7 @@ pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
 }
 
 fn usage(settings: &TokenSettings, why: impl std::fmt::Display) -> Failure {
-    Failure::new(Outcome::Usage, format!("{}: {why}", settings.key))
+    Failure::about(&settings.key, Outcome::Usage, why)
 }
 
 pub(super) fn fence(settings: &TokenSettings, number: u64) -> Result<Fence, Failure> {

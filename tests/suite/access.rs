@@ -57,7 +57,7 @@ fn a_node_that_refuses_us_is_77_before_anything_runs() {
         assert!(!finished.stderr.contains("hunter"), "{}", finished.stderr);
         finished.said(words);
     };
-    refused(&url, "", &["job", "NOAUTH"]);
+    refused(&url, "", &["job", "NOAUTH", "give the user and password that the server knows"]);
     refused(&url, "hunter3", &["job", &url, "the user or the password is wrong"]);
     refused(&url.replace("://", "://weak@"), "pw", &["NOPERM"]);
     refused(&url.replace("://", "://narrow@"), "pw", &["NOPERM"]);

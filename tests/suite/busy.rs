@@ -196,3 +196,15 @@ fn a_server_that_has_too_many_clients_is_waited_for() {
     drop(others);
     waiter.finish().code(0).printed(&["ran"]);
 }
+
+#[test]
+fn the_failure_of_a_busy_lock_names_key_and_holder_in_json() {
+    let server = Server::start();
+    let job = rlock("job").on(&server).hold("echo ready; read line");
+    let args = ["--log", "json", "-n"];
+    let stderr = rlock("job").on(&server).args(args).command(["true"]).code(75).stderr;
+    let line: serde_json::Value = serde_json::from_str(stderr.lines().last().expect("a line")).expect("JSON");
+    assert_eq!((&line["key"], &line["event"], &line["code"]), (&"job".into(), &"busy".into(), &75.into()), "{stderr}");
+    assert_eq!(line["holder"]["pid"], job.pid(), "{stderr}");
+    drop(job);
+}

@@ -41,16 +41,16 @@ pub(in crate::command) async fn join(
 /// The failure for a lock that `rlock acquire` took: no rlock keeps it, so the command could outlive it.
 fn unkept(lock: &LockSettings) -> Failure {
     let why = "held by rlock acquire already, with the RLOCK_TOKEN of this environment: release it first, or ask rlock check and run the command without rlock run";
-    Failure::new(Outcome::Usage, format!("{}: {why}", lock.key))
+    Failure::about(&lock.key, Outcome::Usage, why)
 }
 
 fn inside(lock: &LockSettings, occupant: &Occupant) -> Failure {
     let why = "and this is part of its command, so acquire would wait for itself; ask rlock check";
-    Failure::new(Outcome::Usage, format!("{}: {}, {why}", lock.key, occupant.named()))
+    Failure::about(&lock.key, Outcome::Usage, format_args!("{}, {why}", occupant.named()))
 }
 
 /// Returns the failure of a wait for an outer rlock that could not be reached.
 pub(in crate::command) fn unreachable(lock: &LockSettings, occupant: &Occupant) -> Failure {
     let why = "this is part of its command, but that rlock cannot be reached from here (another host, container or user); run the command without rlock run, and ask rlock check first";
-    Failure::new(Outcome::Usage, format!("{}: {}: {why}", lock.key, occupant.named()))
+    Failure::about(&lock.key, Outcome::Usage, format_args!("{}: {why}", occupant.named()))
 }

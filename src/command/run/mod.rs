@@ -141,16 +141,15 @@ fn set_mark(image: &mut Image, cover: &Cover) -> io::Result<Uuid> {
 }
 
 fn unusable_proc(settings: &RunSettings, error: &io::Error) -> Failure {
-    let key = &settings.lock.key;
-    let message = format!(
-        "{key}: /proc: {error}, so rlock could not see a command end; mount a /proc of this namespace (unshare --mount-proc); nothing was run"
+    let why = format_args!(
+        "/proc: {error}, so rlock could not see a command end; mount a /proc of this namespace (unshare --mount-proc); nothing was run"
     );
-    Failure::new(Outcome::Config, message)
+    Failure::about(&settings.lock.key, Outcome::Config, why)
 }
 
 fn cannot_guard(settings: &RunSettings, error: &io::Error) -> Failure {
-    let message = format!("{}: cannot start the guard: {error}; nothing was run", settings.lock.key);
-    Failure::new(Outcome::CannotExecute, message)
+    let why = format_args!("cannot start the guard: {error}; nothing was run");
+    Failure::about(&settings.lock.key, Outcome::CannotExecute, why)
 }
 
 /// `lock` says whether the lock was released.
@@ -163,5 +162,5 @@ fn cannot_start(settings: &RunSettings, error: &io::Error, lock: &str) -> Failur
         Some(TOO_LATE) => (Outcome::Lost, "the lease was over before it could be started".to_owned()),
         _ => (Outcome::CannotExecute, error.to_string()),
     };
-    Failure::new(outcome, format!("{key}: {command}: {why}{lock}"))
+    Failure::about(key, outcome, format_args!("{command}: {why}{lock}"))
 }

@@ -85,7 +85,7 @@ fn own(user: u32) -> Result<Directory, String> {
 }
 
 fn given(path: &Path, user: u32) -> Result<Directory, String> {
-    let failed = |error: io::Error| error.to_string();
+    let failed = |error: io::Error| format!("cannot open or make the directory: {error}");
     let file =
         opened(path, OFlag::empty()).and_then(|found| found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT)));
     let file = file.map_err(failed)?;

@@ -88,11 +88,16 @@ fn kind_of_server_error(text: &str) -> FaultKind {
 
 /// The server's message, with its code where the crate has kept it.
 fn message(error: &RedisError) -> String {
-    match (error.code(), error.detail()) {
+    let mut message = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (None, Some(detail)) => detail.to_owned(),
         _ => error.to_string(),
+    };
+    // Redis 7 names the place in the script: "… script: SHA, on @user_script:161."
+    if let Some(end) = message.find(" script: ").filter(|end| message[*end..].contains("@user_script")) {
+        message.truncate(end);
     }
+    message
 }
 
 #[cfg(test)]
