@@ -1,4 +1,4 @@
-//! The holder's description of itself, stored beside the token (docs/design.md §4).
+//! The holder's description of itself, stored beside the token, with the kind of lock (docs/design.md §4).
 
 use serde::{Deserialize, Serialize};
 

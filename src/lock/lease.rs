@@ -1,4 +1,4 @@
-//! The lease: how long the nodes' grants last, and when the lock is lost (docs/design.md §5).
+//! The lease: the time for which a majority certainly keeps the lock, and when the lock is lost (docs/design.md §5).
 //!
 //! A node's *tenure* is the time for which its grant is certainly unbroken. The lease runs until the q-th largest end
 //! of a tenure: until then at least q nodes refuse every other client.
@@ -74,7 +74,7 @@ impl Lease {
         Self { quorum, tenures: vec![Tenure::None; quorum.total()], revocations: none.clone(), vouched: none }
     }
 
-    /// Enters that node `node`, asked at `asked`, granted, renewed or was healed: its tenure is unbroken until `end`.
+    /// Records that node `node`, asked at `asked`, granted, renewed or was healed: its tenure is unbroken until `end`.
     ///
     /// An earlier end never shortens a tenure: replies come in any order, and each proves its own span. A reply to a request
     /// from before the node lost our key proves nothing: the tenure that it saw is over.
@@ -89,7 +89,7 @@ impl Lease {
         self.prove();
     }
 
-    /// Enters that node `node`, asked at `asked` and heard `now`, has our key until `end`, with a counter above our fence. A
+    /// Records that node `node`, asked at `asked` and heard `now`, has our key until `end`, with a counter above our fence. A
     /// node without a tenure joins with an unproven one.
     pub fn admit(&mut self, node: usize, asked: Instant, end: Instant, now: Instant) {
         if self.wants_healing(node) && self.revoked_at(node).is_none_or(|heard| asked >= heard) {
@@ -114,7 +114,7 @@ impl Lease {
         }
     }
 
-    /// Whether node `node` is to be asked at once: its word is missing for a tenure that is unproven.
+    /// Whether node `node` must be asked at once: an unproven tenure lacks its word.
     pub fn wants_word_of(&self, node: usize) -> bool {
         let is_newer = |t: &Tenure| matches!(t, Tenure::Unproven(_, since) if self.vouched[node] < Some(*since));
         matches!(self.tenures[node], Tenure::Until(_)) && self.tenures.iter().any(is_newer)
@@ -147,11 +147,12 @@ impl Lease {
     }
 
     /// Returns the loss, if there is one:
-    /// 1. Fewer than q nodes have a tenure.
+    /// 1. Fewer than q nodes have a proven tenure.
     /// 2. More than N − q nodes lost our key since `round` began, healed or not. In between another client may have had a
     ///    majority.
     ///
-    /// Nodes that never granted count among those that others hold.
+    /// It is [`Loss::TakenOver`] if more than N − q nodes said that another client has the key. Nodes that said so instead of
+    /// granting count among them.
     pub fn loss(&self, round: Instant) -> Option<Loss> {
         let at_once = self.revocations.iter().flatten().filter(|at| **at >= round).count();
         if self.deadline().is_some() && at_once <= self.quorum.tolerated() {
@@ -161,7 +162,7 @@ impl Lease {
         Some(if others > self.quorum.tolerated() { Loss::TakenOver } else { Loss::Absent })
     }
 
-    /// Whether the nodes that kept our key are no majority: then a shield has failed.
+    /// Whether so many nodes lost our key that the others are no majority. If this happens to a shield, it has failed.
     pub fn majority_revoked(&self) -> bool {
         let revoked = self.tenures.iter().filter(|t| matches!(t, Tenure::Revoked(..))).count();
         revoked > self.quorum.tolerated()
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn on_one_node_the_first_strike_is_the_loss() {
+    fn on_one_node_the_first_revocation_is_the_loss() {
         for (how, loss) in [(Revoked::Missing, Loss::Absent), (Revoked::TakenOver, Loss::TakenOver)] {
             let mut lease = Lease::new(Quorum::of(1));
             lease.extend(0, at(0), at(30));
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_to_a_question_from_before_the_strike_proves_nothing() {
+    fn a_reply_to_a_request_from_before_the_revocation_proves_nothing() {
         let mut lease = Lease::new(Quorum::of(1));
         lease.extend(0, at(0), at(30));
         lease.revoke(0, Revoked::Missing, at(5));
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn one_strike_too_many_ends_the_lease_though_another_node_never_spoke() {
+    fn one_revocation_too_many_ends_the_lease_though_another_node_never_answered() {
         let mut lease = Lease::new(Quorum::of(3));
         (0..2).for_each(|node| lease.extend(node, at(0), at(30)));
         lease.revoke(0, Revoked::Missing, at(9));
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_was_struck_is_no_witness_until_it_is_proven_itself() {
+    fn a_node_that_was_revoked_vouches_for_none_until_it_is_proven_itself() {
         let mut lease = joined();
         lease.revoke(0, Revoked::Missing, at(6));
         lease.admit(0, at(7), at(37), at(8));
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_word_of_a_node_that_has_struck_since_does_not_admit_it() {
+    fn a_late_reply_of_a_node_that_was_revoked_since_does_not_admit_it() {
         let mut lease = joined();
         lease.revoke(2, Revoked::Missing, at(7));
         lease.admit(2, at(6), at(36), at(8));

@@ -16,9 +16,9 @@ pub struct Observation {
     pub foreign: Option<RawValue>,
     /// The fence counter; `None` if there is none.
     pub fence: Option<Fence>,
-    /// Those who wait, as far as they were asked for.
+    /// The waiters, as far as they were asked for.
     pub queue: Vec<Ticket>,
-    /// Whether there are more of them.
+    /// Whether there are more waiters.
     pub more: bool,
     /// When the node was about to be asked: what it told of time counts from then.
     pub asked: Instant,

@@ -59,7 +59,7 @@ impl Occupant {
         if let OccupantKind::Holder(token, details) = &self.who { Some((*token, details)) } else { None }
     }
 
-    /// How long its leases are, if it says so.
+    /// Its TTL, if it says so: how long a node keeps its key without a renewal.
     pub fn lease_length(&self) -> Option<Duration> {
         let OccupantKind::Holder(_, details) = &self.who else { return None };
         (details.ttl > 0).then(|| Duration::from_millis(details.ttl).min(LONGEST_TTL))

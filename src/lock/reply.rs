@@ -33,7 +33,7 @@ pub enum ServerInfo {
     None,
     /// Its identity.
     Told(Identity),
-    /// It may not tell us; in its words.
+    /// The ACL denies it to us; in the server's words.
     Forbidden(String),
 }
 
@@ -68,7 +68,7 @@ pub enum Renewal {
     /// The key was gone and is ours again until then. Counts only if it comes while the lease stands. With the counter as it
     /// was before.
     Healed(Instant, Counter),
-    /// The lock was broken, by whom. Its place is kept, until then if it was extended.
+    /// There is a tombstone in the key's place: the end of it, if the request extended it, and who broke the lock.
     Broken(Option<Instant>, String),
     /// The key is not ours any more. The counter is told where there is no key.
     Lost(Revoked, Counter),

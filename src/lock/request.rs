@@ -22,7 +22,7 @@ pub struct Claim {
     pub details: Details,
     /// The value at which a lost fence counter starts again, in unix microseconds; one for all nodes of an attempt.
     pub fence_hint: u64,
-    /// Length of the lease.
+    /// Expiry that the node is told, and how much of it counts.
     pub term: Term,
     /// Uptime that a node must have to grant; `None`: the node is not asked for its server's identity.
     pub min_uptime: Option<Duration>,
@@ -43,7 +43,7 @@ impl Claim {
         Heal { renew: self.renewal(fence), details, told, waiter }
     }
 
-    /// Returns the release of whatever the request may have set; `queue`: the fate of the waiter's place.
+    /// Returns the release of the key that the request may have set; `queue`: the fate of the waiter's place in the queue.
     pub fn release(&self, queue: QueueAction) -> Release {
         Release { key: self.key.clone(), token: self.token, queue }
     }
@@ -58,14 +58,14 @@ pub struct Renew {
     pub token: Token,
     /// The holder's fence: the node's counter is raised to it.
     pub fence: Fence,
-    /// Length of the lease.
+    /// Expiry that the node is told, and how much of it counts.
     pub term: Term,
 }
 
 /// A request to set the key again if there is none, and to extend it if it is still the token's.
 #[derive(Clone, Debug)]
 pub struct Heal {
-    /// The lock, the token, the fence, and the length of the lease.
+    /// The lock, the token, the fence and the term.
     pub renew: Renew,
     /// Stored beside the token; with the fence, since the node's counter may be above it.
     pub details: Details,

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use crate::text::duration;
 
-/// Shortest lease that `auto` assumes of other hosts, which may use another TTL for the key.
+/// Shortest TTL that `auto` assumes of other hosts, which may use another one for the key.
 const LEAST: Duration = Duration::from_secs(30);
 
 /// `--restart-guard`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RestartGuard {
-    /// On for several nodes, for the longest lease known. Off for one node, where waiting would only delay the lock.
+    /// On for several nodes, for the longest TTL known. Off for one node, where waiting would only delay the lock.
     Auto,
     /// Off: restarted nodes count at once.
     Off,

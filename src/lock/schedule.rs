@@ -10,7 +10,7 @@ pub const DRIFT: f64 = 0.01;
 /// Added to the drift allowance, as antirez' Redlock does: Redis expires keys with 1 ms precision.
 const DRIFT_FLOOR: Duration = Duration::from_millis(2);
 
-/// Longest lease accepted. Redis keeps times as unix milliseconds; a lease beyond a year is a mistake.
+/// Longest TTL accepted. Redis keeps times as unix milliseconds; a TTL beyond a year is a mistake.
 pub const LONGEST_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Longest time between two renewals. Cleaners of temporary directories delete a `local` lock's file that was not touched
@@ -20,7 +20,7 @@ const RENEW_AT_LEAST_EVERY: Duration = Duration::from_secs(24 * 3600);
 /// The chosen parts of a schedule. A part that is `None` follows from the TTL.
 #[derive(Clone, Copy, Debug)]
 pub struct ScheduleOptions {
-    /// Lease length.
+    /// Expiry that each node is told.
     pub ttl: Duration,
     /// Clock-rate error allowed for, as a fraction of the TTL.
     pub drift: f64,
@@ -31,7 +31,7 @@ pub struct ScheduleOptions {
 }
 
 impl ScheduleOptions {
-    /// The defaults for a lease of `ttl`.
+    /// The defaults for a TTL of `ttl`.
     pub fn new(ttl: Duration) -> Self {
         Self { ttl, drift: DRIFT, node_timeout: None, kill_after: None }
     }
@@ -53,7 +53,7 @@ pub struct Terms {
     pub ends: Instant,
 }
 
-/// The length of a lease, and how much of it counts.
+/// A TTL, and how much of it counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Term {
     ttl: Duration,
@@ -123,7 +123,7 @@ impl Schedule {
             .fold(Duration::ZERO, Duration::saturating_add)
     }
 
-    /// Lease length.
+    /// Expiry that each node is told.
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
@@ -133,7 +133,7 @@ impl Schedule {
         self.drift
     }
 
-    /// Time kept free between SIGKILL and the end of the lease.
+    /// K: time kept free between SIGKILL and the end of the lease.
     pub fn margin(&self) -> Duration {
         self.margin
     }
@@ -143,7 +143,7 @@ impl Schedule {
         self.node_timeout
     }
 
-    /// Upper bound of the random pause before a failed exchange is repeated.
+    /// b: upper bound of the random pause before a failed exchange is repeated.
     pub fn retry(&self) -> Duration {
         self.retry
     }
@@ -158,7 +158,7 @@ impl Schedule {
         self.kill_after
     }
 
-    /// The same when the lock is being lost: `--kill-after`, cut to what fits into the TTL.
+    /// G: the same when the lock is being lost: `--kill-after`, cut to what fits into the TTL.
     pub fn grace(&self) -> Duration {
         self.kill_after.min(self.ttl.saturating_sub(self.needed()))
     }
@@ -174,7 +174,7 @@ impl Schedule {
         self.term().end(sent)
     }
 
-    /// Returns the length of each lease.
+    /// Returns the TTL and how much of it counts, for a request.
     pub fn term(&self) -> Term {
         Term { ttl: self.ttl, drift: self.drift }
     }

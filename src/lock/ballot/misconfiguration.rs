@@ -6,7 +6,8 @@ use crate::lock::occupant::Occupant;
 use crate::lock::reply::ServerInfo;
 
 impl Ballot {
-    /// Returns what no time would mend, and the node that shows it: the configuration of one node, or of all of them together.
+    /// Returns the fault in the configuration of one node, or of all of them together, and the node that shows it. Waiting does
+    /// not mend it.
     pub(super) fn misconfiguration<'a>(&self, name: &impl Fn(usize) -> &'a str) -> Option<(usize, Fault)> {
         self.unfit_node().or_else(|| self.shared_server(name)).or_else(|| self.met_itself())
     }

@@ -1,10 +1,10 @@
 //! The book of one attempt's votes: every node's answer, and their outcome so far (docs/design.md §6).
 //!
 //! A fence stands once a majority of the nodes that granted *this* attempt know it. A later holder needs a grant of one of
-//! them, given after that node's lease of ours was over, and a node's grants only go up.
+//! them, given after that node's tenure for us was over, and the fences that a node gives only go up.
 //!
-//! The file `tally.rs` says what the votes mean for the caller, `misconfiguration.rs` which sets of nodes cannot hold the
-//! lock at all.
+//! This file counts the votes. The file `tally.rs` says what they mean for the caller, and `misconfiguration.rs` which sets
+//! of nodes cannot hold the lock at all.
 
 mod misconfiguration;
 mod tally;
@@ -30,7 +30,7 @@ pub use tally::Tally;
 /// The terms of one attempt, by which its votes are judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// The attempt's own token, by which a server is known that was named twice.
+    /// The attempt's own token. A server that was named twice is recognised by it.
     pub token: Token,
     /// The schedule of the lock.
     pub schedule: Schedule,
@@ -109,7 +109,7 @@ pub enum Verdict {
 }
 
 impl Ballot {
-    /// A book without an answer.
+    /// A ballot without an answer.
     pub fn new(quorum: Quorum, terms: Terms) -> Self {
         let open =
             || NodeVote { reply: None, discounted: None, server: ServerInfo::None, place: None, was_offered: false };
@@ -117,7 +117,7 @@ impl Ballot {
         Self { quorum, terms, lease: Lease::new(quorum), votes, confirming: None }
     }
 
-    /// Enters the answer of node `node`, which was asked at `asked`.
+    /// Records the answer of node `node`, which was asked at `asked`.
     pub fn answered(&mut self, node: usize, asked: Instant, answer: Answer, now: Instant) {
         let reply = match answer.vote {
             Vote::Granted { until, fence } => {
@@ -169,7 +169,7 @@ impl Ballot {
         (0..self.votes.len()).filter(is_behind).collect()
     }
 
-    /// Enters that node `node`, asked at `asked`, still had our key in the confirm round and knows the fence now.
+    /// Records that node `node`, asked at `asked`, still had our key in the confirm round and knows the fence now.
     pub fn confirmed(&mut self, node: usize, asked: Instant, until: Instant) {
         self.lease.extend(node, asked, until);
         if let (Some(fence), VoteState::Granted(_)) = (self.confirming, self.state(node)) {
@@ -185,13 +185,13 @@ impl Ballot {
         }
     }
 
-    /// Enters that node `node` failed to confirm. The request may have run, so the node is sent a release like any other.
+    /// Records that node `node` failed to confirm. The request may have run, so the node is sent a release like any other.
     pub fn failed_to_confirm(&mut self, node: usize, fault: Fault) {
         self.votes[node].discounted = Some(Discount::Unconfirmed);
         self.votes[node].reply = Some(NodeReply::Failed(Fault { kind: FaultKind::Unknown, ..fault }));
     }
 
-    /// Enters that node `node` has offered us the turn.
+    /// Records that node `node` has offered us the turn.
     pub fn offered(&mut self, node: usize) {
         self.votes[node].was_offered = true;
     }
@@ -268,7 +268,7 @@ impl Ballot {
         (0..self.votes.len()).filter(|&node| may_have(&self.votes[node])).collect()
     }
 
-    /// Returns the longest lease known: our own, or that of a holder that was met.
+    /// Returns the longest TTL known: our own, or that of a holder that was met.
     pub fn longest_ttl(&self) -> Duration {
         let met = self.replies().filter_map(NodeReply::occupant).filter_map(Occupant::lease_length).max();
         met.unwrap_or_default().max(self.terms.schedule.ttl())

@@ -27,14 +27,14 @@ pub enum Tally {
     },
     /// A majority granted, too late for the lease to be of use.
     TooLate,
-    /// No time would mend it: the set of nodes, by the named one, cannot hold this lock as configured.
+    /// The set of nodes cannot hold this lock as configured, as the named node shows. Waiting does not mend that.
     Unfit(String, Fault),
     /// The nodes that refuse us leave no majority.
     Refused(Faults),
 }
 
 impl Ballot {
-    /// Returns the outcome if no more votes are waited for. `name` tells the nodes' names.
+    /// Returns the outcome of the votes so far, as if no other came. `name` returns a node's name.
     pub fn tally<'a>(&self, now: Instant, name: impl Fn(usize) -> &'a str) -> Tally {
         if let Some((node, fault)) = self.misconfiguration(&name) {
             return Tally::Unfit(name(node).to_owned(), fault);
@@ -65,7 +65,7 @@ impl Ballot {
         (0..self.votes.len()).filter(|node| self.has_voted(*node)).count()
     }
 
-    /// Whether an attempt that is lost is certainly busy, or certainly not.
+    /// Whether it is certain which outcome an attempt that cannot be won has: busy or not.
     pub fn is_decided(&self) -> bool {
         let (needed, unanswered) = (self.quorum.needed(), self.unanswered());
         self.leading_blocker().is_some_and(|(blocker, votes)| {
@@ -129,7 +129,7 @@ impl Ballot {
         }
     }
 
-    /// Whether the missing votes were waited for. A node that was not needed to lose is not called silent.
+    /// Whether the missing votes were waited for until the end. If not, a node without a vote is not called silent.
     pub(super) fn missed_deadline(&self) -> bool {
         self.verdict() != Verdict::Lost && !self.was_offered_again()
     }

@@ -24,7 +24,7 @@ pub struct Tried {
     pub entered: Option<u64>,
     /// Number of waiters ahead.
     pub rank: Option<u32>,
-    /// The longest lease known: our own, or that of a holder met.
+    /// The longest TTL known: our own, or that of a holder met.
     pub longest_ttl: Duration,
     /// The nodes that refuse us.
     pub refusals: Faults,

@@ -79,7 +79,7 @@ fn a_lying_node_is_one_vote_missing() {
 }
 
 #[test]
-fn a_strike_shortens_the_lease_to_what_the_others_gave() {
+fn a_revocation_shortens_the_lease_to_what_the_others_gave() {
     virtual_time::run(async {
         let mut held = hold(3, |_| ()).await;
         held.fake(2).mood = Mood::Silent;
