@@ -1,12 +1,13 @@
-//! Pauses before another try. They are random, so that clients which collided do not collide again in step.
+//! How long to pause: a waiter before its next attempt, a holder before it repeats a renewal that failed. Pauses are random,
+//! so that clients which collided do not collide again in step.
 //!
-//! Each `random` is in [0, 1).
+//! `lock::waiting` chooses a waiter's pause among these. Each `random` is in [0, 1).
 
 use std::time::Duration;
 
 use super::blocker::Blocker;
 
-/// Longest pause of a waiter while no majority of the nodes votes: how late it notices that they are back.
+/// Longest pause of a waiter while no majority of the nodes votes. It notices that they are back this much later at most.
 const AWAY: Duration = Duration::from_secs(2);
 
 /// Longest pause of the first waiter, whatever it was told. A wake-up may be lost with its node, or go to a stopped host.

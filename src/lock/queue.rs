@@ -91,7 +91,7 @@ pub struct QueuePosition {
 /// A word that a node sends to a waiter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wake {
-    /// The lock is free, and it is this waiter's turn.
+    /// The lock is free, and it is this waiter's turn; or the waiter was passed over and must enter the queue again.
     YourTurn,
     /// The lock is free, and it is the turn of another waiter, which should take it within a second.
     StandBy,

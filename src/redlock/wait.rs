@@ -1,4 +1,4 @@
-//! Drives a wait for the lock: [`Waiting`] decides, and here its actions are taken and its events awaited.
+//! Drives a wait for the lock: `lock::waiting` decides, and here its actions are taken and its events awaited.
 //!
 //! Nodes, randomness, the claim, the reports and the end by a signal are passed in. The clock is [`crate::clock`], which tests
 //! replace by a virtual one.
@@ -28,7 +28,7 @@ pub trait Claimant {
     /// Returns the claim of the next attempt, with a token of its own. Its key may be set from now on.
     fn claim(&mut self, ticket: Option<Ticket>, min_uptime: Option<Duration>) -> Claim;
 
-    /// The last claim is undone: no key of it is left.
+    /// Hears that the last claim is undone: no key of it is left.
     fn is_undone(&mut self);
 
     /// Asks the outer rlock of `token`, the holder, to let it run under its lock. May be dropped.
@@ -63,8 +63,8 @@ pub enum Waited<O, C> {
     Cancelled(C),
 }
 
-/// Waits for the lock by the rules of `waiting`, which has just begun. Except with the lock, nothing of the wait is left on the nodes. `cancelled` may be dropped and called
-/// again; the first value that it returns ends the wait.
+/// Waits for the lock by the rules of `waiting`, which has just begun. Unless it ends with the lock, nothing of the wait is
+/// left on the nodes. `cancelled` may be dropped and called again; the first value that it returns ends the wait.
 pub async fn wait<T: Claimant, C>(
     nodes: &Nodes,
     waiting: Waiting,
@@ -183,7 +183,7 @@ impl<T: Claimant> Driver<'_, T> {
                 self.claimant.redraw(&self.waiting);
                 until = until.min(self.claimant.redraw_at());
             }
-            // The alarm comes before the wake-ups: a node that wakes without end must not keep the waiter from looking.
+            // The alarm comes before the wake-ups: a node that wakes without end must not keep the waiter from its attempts.
             tokio::select! {
                 biased;
                 tally = tallied(&mut self.attempt) => {

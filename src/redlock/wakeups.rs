@@ -1,4 +1,4 @@
-//! Listens on all nodes for the wake-ups of one waiter, and for connections that break.
+//! Listens on all nodes for the wake-ups of one waiter, and for connections that break. `lock::waiting` decides what follows.
 
 use std::future::{pending, poll_fn};
 use std::task::{Context, Poll};
@@ -12,7 +12,7 @@ use crate::node::Pending;
 pub struct Wakeups {
     nodes: Nodes,
     wakes: Vec<Pending<Wake>>,
-    /// The connections whose end is news.
+    /// For each node that would wake the waiter: the end of its connection.
     broken: Vec<Pending<()>>,
 }
 

@@ -1,11 +1,13 @@
-//! The rules of waiting: [`Waiting::on`] takes an event, returns the actions to take, and names the time of the next look.
+//! The rules of waiting: when a waiter tries, how long it pauses, and when it leaves. [`Waiting::on`] takes an event and returns
+//! the actions to take; [`Waiting::wake_at`] names the time of the next tick.
 //!
 //! 1. An attempt asks all nodes. If it fails, it is undone: the nodes that granted are sent a release.
-//! 2. The first attempt that fails tells the time, which becomes the ticket. The next attempt enters the queue with it.
+//! 2. In the first attempt the nodes tell their time, which becomes the ticket. If it fails, the next attempt enters the queue
+//!    with that.
 //! 3. A pause follows. It ends when a node wakes the waiter, when a connection breaks, or after a time that depends on the
-//!    blocker and on the place in the queue.
-//! 4. The wait ends with the lock, with the user's patience, or with an error that no time would mend. Except with the lock,
-//!    nothing of it is left on the nodes.
+//!    blocker and on the place in the queue. The numbers are in `lock::backoff`.
+//! 4. The wait ends with the lock, with the user's patience, or with an error that waiting does not mend. Unless it ends with
+//!    the lock, nothing of it is left on the nodes.
 //!
 //! No clock, no node and no randomness is used here: the driver (`redlock::wait`) passes them in.
 
@@ -35,8 +37,8 @@ use wakeups::Wakeups;
 /// How long nodes that have never answered are tried.
 const UNREACHABLE: Duration = Duration::from_secs(10);
 
-/// A last look, this long before the patience ends: a key that was deleted by hand woke no waiter.
-const LAST_LOOK: Duration = Duration::from_millis(50);
+/// Time before the end of the patience at which a last attempt begins: a key that was deleted by hand woke no waiter.
+const LAST_ATTEMPT: Duration = Duration::from_millis(50);
 
 /// Ties in a row after which the waiter gives its place up: its own ticket may be what splits the votes.
 const TIES: u32 = 3;
@@ -79,7 +81,7 @@ pub struct Waiting {
     begin: Instant,
     /// End of `--wait`.
     gives_up: Instant,
-    /// An attempt with `--no-wait` may take a whole node timeout, so that it works over a slow line too.
+    /// End of the node timeout that an attempt may take even with `--no-wait`, so that it works over a slow line too.
     at_least: Instant,
     phase: Phase,
     /// The place in the queue.
@@ -93,12 +95,12 @@ pub struct Waiting {
     blocked: Option<Blocked>,
     /// Attempts in a row that failed because votes were split.
     splits: u32,
-    /// How many of them kept a node from the other clients.
+    /// Number of these attempts in which a node granted, and so was kept from the other clients.
     ties: u32,
     /// Times in a row that a node offered the lock in vain.
     false_wakes: u32,
     absence: Absence,
-    /// The longest lease known: our own, or that of a holder met.
+    /// The longest TTL known: our own, or that of a holder met.
     longest_ttl: Duration,
     wakeups: Wakeups,
     notices: Notices,
@@ -189,7 +191,7 @@ impl Waiting {
                 }
                 Next::Pause => {
                     let pause = self.pause(subscribed, random);
-                    self.stand(pause, now);
+                    self.pause_for(pause, now);
                     vec![]
                 }
             },
@@ -321,31 +323,31 @@ impl Waiting {
         self.answered = true;
         self.blocked = Some(Blocked::by(*occupant));
         self.rank = None;
-        self.stand(backoff::retry(self.retry(), random), now);
+        self.pause_for(backoff::retry(self.retry(), random), now);
         actions
     }
 
-    /// Pauses for `pause`, or until the last look before the patience ends, or until then.
-    fn stand(&mut self, pause: Duration, now: Instant) {
+    /// Pauses for `pause`, but not past the time of the last attempt, nor past the end of the patience.
+    fn pause_for(&mut self, pause: Duration, now: Instant) {
         let patience = self.patience();
-        let last_look = patience.before(LAST_LOOK);
-        let stop = if now < last_look { last_look } else { patience };
+        let last_attempt = patience.before(LAST_ATTEMPT);
+        let stop = if now < last_attempt { last_attempt } else { patience };
         self.wakeups.sooner(stop.min(now + pause));
         self.phase = Phase::Paused;
     }
 
     fn pause(&mut self, subscribed: usize, random: f64) -> Duration {
-        let is_heard = self.ticket.is_some() && subscribed >= self.options.quorum.needed();
+        let is_subscribed = self.ticket.is_some() && subscribed >= self.options.quorum.needed();
         let retry = self.retry();
         self.stands_by &= self.blocked.as_ref().is_some_and(Blocked::is_reserved);
-        // A standby looks when the first waiter would.
+        // A standby tries when the first waiter would.
         let rank = if self.stands_by { Some(0) } else { self.rank };
         match &self.blocked {
             // A minority names an outer rlock; it is joined once a majority does.
             Some(Blocked::Busy(blocker)) if blocker.occupant().is_some_and(|who| self.outer(who).is_some()) => {
                 backoff::retry(retry, random)
             }
-            Some(Blocked::Busy(blocker)) => backoff::recheck(blocker, rank, is_heard, random),
+            Some(Blocked::Busy(blocker)) => backoff::recheck(blocker, rank, is_subscribed, random),
             Some(Blocked::Split(..)) if self.splits > 0 => backoff::split(self.splits, random),
             _ => self.absence.pause(retry, random) + backoff::by_rank(rank),
         }

@@ -1,4 +1,4 @@
-//! The wake-ups since the last attempt began, and the time of the next attempt.
+//! The wake-ups since the last attempt began, and the time of the next attempt. `redlock::wakeups` receives them.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use crate::lock::instant::Instant;
 use crate::lock::queue::Wake;
 use crate::lock::quorum::Quorum;
 
-/// How long the first offer waits for those of other nodes: a release reaches them one after another.
-const SETTLING: Duration = Duration::from_millis(10);
+/// Pause after the first offer, in which other nodes may offer too: a release reaches them one after another.
+const MORE_OFFERS: Duration = Duration::from_millis(10);
 
-/// How long the first waiter has to take its turn before a standby looks.
+/// Time that the first waiter has to take its turn before a standby tries: `STALLED` of `queue.lua`.
 const STANDBY: Duration = Duration::from_secs(1);
 
 /// The wake-ups since the last attempt began.
@@ -48,7 +48,7 @@ impl Wakeups {
         self.is_standby
     }
 
-    /// Node `node` sent `wake`. `pause`: least delay after an offer.
+    /// Records that node `node` sent `wake`. `pause`: shortest pause after an offer.
     pub(super) fn woken(&mut self, node: usize, wake: Wake, now: Instant, pause: Duration) {
         match wake {
             Wake::StandBy => {
@@ -59,7 +59,7 @@ impl Wakeups {
             Wake::YourTurn => {
                 self.offered[node] = true;
                 let is_enough = self.offered.iter().filter(|offered| **offered).count() >= self.quorum.needed();
-                self.sooner(now + if is_enough { pause } else { pause.max(SETTLING) });
+                self.sooner(now + if is_enough { pause } else { pause.max(MORE_OFFERS) });
             }
         }
     }
