@@ -34,7 +34,7 @@ pub struct Attempt {
     begun: Instant,
     ends: Instant,
     phase: Phase,
-    /// For the holding that may come of it: once the lock is won, nothing must be able to fail.
+    /// Made first, and passed on to the holding: once the lock is won, nothing may fail.
     alarm: Alarm,
 }
 
@@ -100,7 +100,7 @@ impl Attempt {
         self.tally_so_far()
     }
 
-    /// Returns the outcome if no more votes are waited for.
+    /// Returns the outcome of the votes so far, as if no other came.
     pub fn tally_so_far(&self) -> Tally {
         self.ballot.tally(clock::now(), |node| self.nodes[node].name())
     }
@@ -162,7 +162,7 @@ impl Attempt {
         self.ballot.offered(node);
     }
 
-    /// Takes the lock that the tally found won. Nodes that have not answered yet may still.
+    /// Takes the lock that the tally found won. Nodes that have not answered yet may still grant it.
     pub fn hold(self, fence: Fence) -> Holding {
         let asked = |node| if self.ballot.has_answered(node) { Asked::Answered } else { Asked::Open(self.begun) };
         let asked: Vec<Asked> = (0..self.nodes.len()).map(asked).collect();
@@ -201,7 +201,7 @@ impl Attempt {
         }
     }
 
-    /// Sends every node that granted, or that may yet, a release behind its SET. The place in the queues is kept.
+    /// Sends a release to every node that granted, or that may yet, behind its SET. The waiter keeps its place in the queues.
     pub async fn undo(&self) {
         let which = self.ballot.may_have_set();
         if !which.is_empty() {
@@ -211,7 +211,7 @@ impl Attempt {
     }
 }
 
-/// A vote that comes when the lock is held already: a late grant is as good as a renewal, at the counter that it raised.
+/// A vote that comes when the lock is held already. A late grant is as good as a renewal that found the counter it raised.
 impl From<Vote> for Renewal {
     fn from(vote: Vote) -> Self {
         match vote {

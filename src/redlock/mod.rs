@@ -1,5 +1,5 @@
-//! Several nodes together: one attempt to take the lock ([`attempt`]), waiting for it ([`wait`]), keeping it
-//! ([`holding`]), and looking at it from outside ([`observe`], [`outside`]).
+//! Several nodes together: one attempt to take the lock ([`attempt`]), waiting for it ([`wait`]), keeping it ([`holding`]).
+//! Other rlocks look at it ([`observe`]), find it ([`scan`]), and renew, release or break it ([`outside`]).
 //!
 //! The decisions are `lock`'s. Here requests go out, replies come in, and the clock is read.
 
@@ -23,7 +23,7 @@ use crate::lock::lease::Revoked;
 use crate::node::{Node, Release, ReleaseReply};
 pub use nodes::Nodes;
 
-/// How long a waiter that gives up waits for replies.
+/// Longest wait for the replies to a failed attempt's release, and to leaving the queue. No decision depends on them.
 const STRAGGLERS: Duration = Duration::from_millis(20);
 
 /// The outcome of a release.
@@ -46,9 +46,9 @@ struct ReleaseCount {
     faults: Faults,
 }
 
-/// Sends `release` to the nodes `which`. Returns when a majority has deleted it, or all have answered, and
-/// every release is written: a node that hangs executes it when it resumes. At the latest `limit` later, and `limit` more for
-/// the writing.
+/// Sends `release` to the nodes `which`. Returns when a majority has deleted the key, or all have answered, and every release
+/// is written: a node that hangs executes it when it resumes. The replies are waited for `limit` at most, and then the
+/// writing as long again.
 async fn release(nodes: &Nodes, which: &[usize], release: &Release, limit: Duration) -> ReleaseCount {
     let needed = nodes.quorum().needed().min(which.len());
     let mut count = ReleaseCount::default();

@@ -1,4 +1,4 @@
-//! Nodes that have our key: renewed, healed, or healed in vain.
+//! Nodes that have our key, renewed or healed, and nodes that refused to be healed.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::lock::instant::Instant;
 use crate::node::Counter;
 
 impl Holding {
-    /// Enters that node `node` has our key, with a fence counter of `counter` before that. While the lease is to be kept, a
+    /// Records that node `node` has our key, with a fence counter of `counter` before that. While the lease is to be kept, a
     /// node that joins with a counter above our fence joins unproven, and the other nodes are asked at once for their word.
     pub(super) fn renewed(&mut self, node: usize, asked: Instant, until: Instant, counter: Counter) -> Option<Change> {
         let is_above = counter.is_none_or(|counter| counter > self.fence.get());
@@ -41,7 +41,7 @@ impl Holding {
         Some(if self.stage == Stage::Keeping { Change::Extended(deadline) } else { Change::Shielded(deadline) })
     }
 
-    /// Enters that node `node` has no key of ours, and set none because its counter is not the one that the request named. It
+    /// Records that node `node` has no key of ours, and set none because its counter is not the one that the request named. It
     /// is asked again at once with the counter that it told; later if that was tried already.
     pub(super) fn refused_healing(&mut self, node: usize, asked: Instant, counter: Counter) {
         let pause = self.pause_for_another(node);

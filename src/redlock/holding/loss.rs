@@ -1,4 +1,4 @@
-//! Nodes that lost our key: the lease ends, or goes on without them, or only the place is held until the command is dead.
+//! Nodes that lost our key: the lease goes on without them, or is lost and the key becomes a shield.
 
 use std::time::Duration;
 
@@ -42,8 +42,8 @@ impl Holding {
         Some(Change::Lost(loss))
     }
 
-    /// Enters that node `node` has a tombstone in the place of our key. It keeps others out as the key did, and is kept for
-    /// that.
+    /// Records that node `node` has a tombstone in the place of our key. It keeps others out as the key did, so it is
+    /// extended too.
     pub(super) fn was_broken(
         &mut self,
         node: usize,
@@ -63,7 +63,7 @@ impl Holding {
         if is_news { Some(Change::Lost(Loss::Broken)) } else { change }
     }
 
-    /// Holds only the place from here on: a lease of its own, whose end says how long the command may take to die.
+    /// Begins the shield: from here on a lease of its own, whose end says how long the command may take to die.
     fn begin_shield(&mut self, now: Instant) {
         self.stage = Stage::Shielding(now);
         self.lease = Lease::new(self.nodes.quorum());

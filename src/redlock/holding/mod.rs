@@ -67,7 +67,8 @@ pub(super) enum Asked {
 enum Stage {
     /// Keeping the lease.
     Keeping,
-    /// The lease was lost then, and the key was absent. The place is held until the command is dead.
+    /// The lease was lost at that time, and no other client is known to have the lock. The key is a shield until the command is
+    /// dead.
     Shielding(Instant),
     /// Others have the lock; there is nothing to keep.
     Over,
@@ -76,7 +77,7 @@ enum Stage {
 /// A change of the lease.
 #[derive(Debug)]
 pub enum Change {
-    /// It lasts until then: longer than before, or less long, since a node has forgotten it.
+    /// It lasts until then: longer than before, or shorter because a node lost the key.
     Extended(Instant),
     /// The named node failed to renew. The lease still stands.
     Trouble(String, Fault),
@@ -84,9 +85,9 @@ pub enum Change {
     Refused(String, Fault),
     /// It is lost, and that is final.
     Lost(Loss),
-    /// After a loss: the place is kept until then.
+    /// After a loss: the key shields the command's end until then.
     Shielded(Instant),
-    /// After a loss: the place could not be kept.
+    /// After a loss: the key could not be set again on a majority, or was lost there.
     Unshielded,
 }
 
@@ -112,7 +113,7 @@ impl Holding {
         Self { nodes, claim, schedule, fence, lease, upkeep, replies, alarm, stage, broken: false, told }
     }
 
-    /// Enters that the caller knows that the nodes `which` refuse us.
+    /// Records that the caller knows that the nodes `which` refuse us.
     pub fn has_told_refusals(&mut self, which: &[usize]) {
         for &node in which {
             self.upkeep[node].refusal_told = true;
