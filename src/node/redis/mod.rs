@@ -1,8 +1,11 @@
 //! A lock at a server: Redis, Valkey, or what speaks their protocol with EVAL.
 //!
-//! Here stands which script a request is, and what its reply means. Which connection it takes is decided in `pool`; that it
-//! is sent even if its caller is gone, in `requests`. It reconnects when needed but never retries a request on its own: a
-//! retried `SET NX` would be refused by the key that the first try had set.
+//! 1. This file turns each request into a call of a script of `scripts/`, and `reply` reads what the script returns.
+//! 2. `requests` sends the requests of one lock in order, even if their caller is gone.
+//! 3. `pool` decides which connection a request takes, and opens another where one broke.
+//!
+//! No request that may set a key is retried here: a retried `SET NX` would be refused by the key that the first try had set.
+//! A release that a replica refused is repeated once.
 
 pub mod access;
 pub mod acl;
@@ -295,7 +298,7 @@ fn in_queue(waiter: Option<&Waiter>) -> String {
     waiter.map_or_else(String::new, Waiter::to_string)
 }
 
-/// `token`: `None` if only the queue is left.
+/// Returns the release of `token`'s key; without a token, the waiter leaves the queue and no key is released.
 fn release_command(key: &Key, token: Option<Token>, action: &QueueAction) -> Cmd {
     let [queue, offer, standbys] = queue_keys(key);
     let mut command = eval(RELEASE, &[key.stored(), &queue, &offer, &standbys]);

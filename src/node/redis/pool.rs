@@ -55,8 +55,8 @@ pub(super) struct Pool {
 pub(super) struct ReleaseRoute {
     /// Those that need it beside the one of its route.
     pub(super) others: Vec<Connection>,
-    /// Whether the one of its route must still be opened though there is a connection that works. That has no subscription,
-    /// but the caller is waiting: a queue entry made there would be a wake-up missed.
+    /// Whether the one of its route must still be opened though another works. The caller waits, and the one that works has no
+    /// subscription: a queue entry that was made there would miss its wake-up.
     pub(super) is_for_the_queue: bool,
 }
 
@@ -103,7 +103,7 @@ impl Pool {
         self.newest().map_or(Subscription::None, |newest| newest.subscription(channel))
     }
 
-    /// The connections on which a release of `lock` must be written, by a caller that `waits` or does not.
+    /// The connections on which a release of `lock` must be written. `waits`: the caller goes on waiting.
     pub(super) fn for_release(&self, lock: LockId, waits: bool) -> ReleaseRoute {
         let open = self.open();
         let takes_newest = open.last().is_some_and(|newest| newest.serves(waits));
@@ -138,8 +138,8 @@ impl Pool {
         clock::until(clock::now() + self.limit, connection.settled()).await.ok_or_else(|| self.too_slow())
     }
 
-    /// Returns the newest connection, if a request of this route takes it. It takes it in any case if no other may be opened.
-    /// That is so if the pool is full and each connection owes a release, which must go behind its SET.
+    /// Returns the newest connection, if a request of this route takes it or no other may be opened. No other may be opened in
+    /// a full pool whose connections all owe a release, which must go behind its SET.
     fn usable(&self, route: Route, waits: bool) -> Option<Connection> {
         let open = self.open();
         let newest = open.last()?;

@@ -26,13 +26,13 @@ const LONGEST_TYPE: usize = 64;
 pub fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
     let Value::Array(items) = value else { return Err(garbled(value)) };
     let [answer, server, place] = items.as_slice() else { return Err(garbled(value)) };
-    let (Some(server), Some(place)) = (inquiry(server), placed(place)) else { return Err(garbled(value)) };
+    let (Some(server), Some(place)) = (server_info(server), queue_position(place)) else { return Err(garbled(value)) };
     let vote = match parts(answer) {
         Some([Some("granted"), Some(fence)]) => {
             let fence = fence.parse().ok().and_then(Fence::new).ok_or_else(|| garbled(value))?;
             Vote::Granted { until, fence }
         }
-        Some([Some("held"), _]) => Vote::Held(Box::new(sighting(answer).ok_or_else(|| garbled(value))?.into())),
+        Some([Some("held"), _]) => Vote::Held(Box::new(raw_value(answer).ok_or_else(|| garbled(value))?.into())),
         Some([Some("turn"), Some(next)]) => {
             Vote::Reserved(Box::new(reservation(answer, next).ok_or_else(|| garbled(value))?))
         }
@@ -49,7 +49,7 @@ pub fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
     Ok(Answer { vote, server, place: Some(place) })
 }
 
-fn inquiry(about: &Value) -> Option<ServerInfo> {
+fn server_info(about: &Value) -> Option<ServerInfo> {
     let Value::Array(items) = about else { return None };
     let word = |index: usize| items.get(index).and_then(bulk).and_then(|word| std::str::from_utf8(word).ok());
     let told = |index: usize| word(index).map(str::to_owned);
@@ -65,7 +65,7 @@ fn inquiry(about: &Value) -> Option<ServerInfo> {
     }
 }
 
-fn placed(place: &Value) -> Option<QueuePosition> {
+fn queue_position(place: &Value) -> Option<QueuePosition> {
     let Value::Array(items) = place else { return None };
     let [Value::Int(rank), now, refused] = items.as_slice() else { return None };
     let now = std::str::from_utf8(bulk(now)?).ok()?.parse().ok()?;
@@ -92,7 +92,7 @@ pub fn renewal(value: &Value, until: Instant, keeps: bool) -> Renewal {
     match parts(value) {
         Some([Some("healed"), counter]) => Renewal::Healed(until, counted(counter)),
         Some([Some("broken"), _]) => {
-            let by = sighting(value).map(Occupant::from).and_then(|seen| seen.holder()?.1.broken.clone());
+            let by = raw_value(value).map(Occupant::from).and_then(|seen| seen.holder()?.1.broken.clone());
             Renewal::Broken(keeps.then_some(until), escape::text(&by.unwrap_or_default()))
         }
         Some([Some("renewed"), counter]) => Renewal::Renewed(until, counted(counter)),
@@ -136,7 +136,7 @@ fn bulk(value: &Value) -> Option<&[u8]> {
     if let Value::BulkString(bytes) = value { Some(bytes) } else { None }
 }
 
-fn sighting(value: &Value) -> Option<RawValue> {
+fn raw_value(value: &Value) -> Option<RawValue> {
     let Value::Array(items) = value else { return None };
     let [_, kind, Value::Int(length), head, Value::Int(ttl)] = items.as_slice() else { return None };
     // No script of ours returns more of either, and both are shown to people.
@@ -159,7 +159,7 @@ pub fn observation(value: &Value, asked: Instant) -> Result<Observation, Fault> 
 fn seen(value: &Value, asked: Instant) -> Option<Observation> {
     let Value::Array(items) = value else { return None };
     let [Value::Array(holders), fence, Value::Array(waiters), Value::Int(more)] = items.as_slice() else { return None };
-    let seen: Vec<RawValue> = holders.iter().map(sighting).collect::<Option<_>>()?;
+    let seen: Vec<RawValue> = holders.iter().map(raw_value).collect::<Option<_>>()?;
     let holders: Vec<Occupant> = seen.iter().cloned().map(Occupant::from).collect();
     let is_foreign = |(value, occupant): (RawValue, &Occupant)| occupant.holder().is_none().then_some(value);
     let foreign = seen.into_iter().zip(&holders).find_map(is_foreign);

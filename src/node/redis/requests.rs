@@ -1,7 +1,6 @@
 //! The requests of one lock at one server: sent in the order in which they were made, whether or not the caller still waits.
 //!
-//! A task of its own sends them. It never retries a request on its own: a retried `SET NX` would be refused by the key that
-//! the first try had set.
+//! A task of its own sends them and retries none. A release may go to several connections (`pool`).
 
 use std::sync::Arc;
 use std::task::Poll;

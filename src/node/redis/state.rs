@@ -19,7 +19,7 @@ pub enum Effect {
     Frees(LockId),
 }
 
-/// Whether the server tells a waiter that it is its turn.
+/// Whether the server wakes a waiter through its channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Subscription {
     /// It was not asked to.

@@ -13,8 +13,8 @@
 local FIRST, ROUNDS = 16, 8
 
 -- Removes dead waiters from the first places ahead of this one, at most ROUNDS times FIRST of them. They would count in the
--- ranks of the waiters behind them, which poll later by rank after the holder has died. A waiter that only lost its connection
--- comes back by its ticket.
+-- ranks of the waiters behind them, which would then poll later after the holder has died. A waiter that only lost its
+-- connection comes back by its ticket.
 local function drop_dead(queue, waiter, round)
   local ahead, channels, dead = {}, {}, {}
   for _, other in ipairs(waiters(queue, 0, FIRST - 1)) do
@@ -31,8 +31,8 @@ local function drop_dead(queue, waiter, round)
   if #dead == FIRST and round < ROUNDS then drop_dead(queue, waiter, round + 1) end
 end
 
--- Whether this user may subscribe but not publish. A release by such a user wakes no waiter, so each must poll. A user that may
--- not subscribe either is told so elsewhere. Redis 6 cannot tell what a user may do.
+-- Whether this user may subscribe but not publish. A release by such a user wakes no waiter, so each must poll. If
+-- SUBSCRIBE is denied too, its own refusal says so. Redis 6 cannot tell what a user may do.
 local function is_mute(waiter)
   local may = redis.acl_check_cmd
   return may and may('SUBSCRIBE', channel(waiter)) and not may('PUBLISH', channel(waiter), 'go')
@@ -79,7 +79,7 @@ if seen then
 end
 if young then return reply({'restarted'}) end
 local head, left = before(KEYS[3], KEYS[4], KEYS[5], waiter)
--- A waiter's entry is shorter than that, and a reply has a limit.
+-- The entry of an rlock is shorter than 1 KiB. Other entries are cut, since a reply has a limit.
 if head then return reply({'turn', string.sub(head, 1, 1024), left}) end
 
 -- c := max(c + 1, hint), the hint clamped to this server's clock ± 5 s: a client whose clock is far ahead must not exhaust the

@@ -1,4 +1,4 @@
--- Deletes a lock, or the tombstone in its place, without its holder, and wakes the next waiter.
+-- Deletes a lock, or the tombstone in its place, without waiting for its holder, and wakes the next waiter.
 -- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its queue, KEYS[4] its open offer, KEYS[5] its standbys
 -- ARGV[1] the holder's token, ARGV[2] the highest fence seen, ARGV[3] life of the fence counter in ms
 -- {'forced'} | {'absent'} | {'held', type, length, first KiB, PTTL}

@@ -19,7 +19,7 @@ local function counter(key)
   return type(count) ~= 'table' and string.format('%.0f', tonumber(count or 0) or 0) or ''
 end
 
--- Whether it is the tombstone in the place of this token's lock (tombstone.lua).
+-- Whether what peek() returned is the tombstone in the place of this token's lock (tombstone.lua).
 local function broken(seen, token)
   return seen ~= nil and seen[2] == 'string' and string.sub(seen[4], 1, #token + 8) == 'broken ' .. token .. ' '
 end

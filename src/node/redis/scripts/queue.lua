@@ -3,6 +3,7 @@
 -- its own in the lock's slot, so that PUBLISH and NUMSUB show whether it is alive. The open offer is 'ID MS': the waiter whose
 -- turn it is, and when it was told. The standbys are 'MS' and a line for each waiter that was told to check on the head.
 -- Errors are ignored throughout: a lock is taken and released even if an ACL forbids its queue.
+-- Time in ms that a waiter has to take its turn: STANDBY of lock/waiting/wakeups.rs.
 local STALLED = 1000
 local WAKE = 'rlock:wake:' .. string.match(KEYS[#KEYS], '{.-}') .. ':'
 
@@ -15,7 +16,7 @@ local function clock_ms()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Waiters from one rank to another.
+-- Returns the waiters of ranks `from` to `to`; none if the queue cannot be read.
 local function waiters(queue, from, to)
   local found = redis.pcall('ZRANGE', queue, from, to)
   return found.err and {} or found
@@ -58,8 +59,8 @@ local function appoint_standbys(queue, standbys, head)
   redis.pcall('SET', standbys, string.format('%.0f', now) .. '\n' .. table.concat(told, '\n'), 'PX', STALLED)
 end
 
--- Records that it is the turn of the head, which knows it, and appoints standbys.
-local function grant_turn(queue, open, standbys, head)
+-- Records the open offer to the head, which knows that it is its turn, and appoints standbys.
+local function record_offer(queue, open, standbys, head)
   redis.pcall('SET', open, id(head) .. ' ' .. string.format('%.0f', clock_ms()), 'PX', 60000)
   appoint_standbys(queue, standbys, head)
 end
@@ -71,7 +72,7 @@ local function offer(queue, open, standbys)
     if not head then return redis.pcall('DEL', open, standbys) end
     local heard = wake(head, 'go')
     if heard == nil then return end
-    if heard > 0 then return grant_turn(queue, open, standbys, head) end
+    if heard > 0 then return record_offer(queue, open, standbys, head) end
     if not drop(queue, head) then return end
   end
 end

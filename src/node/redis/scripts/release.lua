@@ -1,6 +1,6 @@
 -- Deletes the lock, or the tombstone in its place, if it is the token's: compare and delete in one step. Wakes the next waiter.
 -- KEYS[1] the lock, KEYS[2] its queue, KEYS[3] its open offer, KEYS[4] its standbys
--- ARGV[1] token, or empty: only the queue is left
+-- ARGV[1] token, or empty: the waiter leaves the queue, and no lock is released
 -- ARGV[2] waiter, or empty: it never waited, ARGV[3] its ticket if it goes on waiting, else empty
 -- ARGV[4] life of the queue in ms
 -- {'released'} | {'absent'} | {'held', type, length, first KiB, PTTL}
@@ -24,7 +24,7 @@ end
 if seen == nil and (answer[1] == 'released' or waiter ~= '') then
   -- A waiter that goes on waiting as the head knows that it is its turn. Every other head is told.
   if ARGV[3] ~= '' and knows and waiters(KEYS[2], 0, 0)[1] == waiter then
-    grant_turn(KEYS[2], KEYS[3], KEYS[4], waiter)
+    record_offer(KEYS[2], KEYS[3], KEYS[4], waiter)
   else
     offer(KEYS[2], KEYS[3], KEYS[4])
   end

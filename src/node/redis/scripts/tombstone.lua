@@ -1,7 +1,7 @@
 -- Puts a tombstone in the place of a lock. The key keeps others out, and the holder learns at its next renewal that it must
 -- stop its command. Once that is dead the holder deletes the tombstone as it would its lock (release.lua).
 -- KEYS[1] the lock
--- ARGV[1] the holder's token, ARGV[2] the tombstone: 'broken', token and details, which keeps the key's TTL
+-- ARGV[1] the holder's token, ARGV[2] the tombstone: 'broken', token and details. It keeps the key's TTL.
 -- {'forced'} | {'absent'} | {'held', type, length, first KiB, PTTL}
 local seen = peek(KEYS[1])
 if not seen then return {'absent'} end

@@ -1,9 +1,9 @@
 -- Placed between queue.lua and acquire.lua, the only script that asks whose turn it is.
 -- The lock is free: returns the waiter whose turn comes before this one's and the ms that it has left, or nil.
--- 1. A head that is gone is removed.
--- 2. A head that was told a second ago and has not gone is removed with all waiters behind it from its host, which may have
---    stopped as a whole. They are told, so that those that live come back to the place that their ticket gives them. If this
---    waiter is from that host too, the host has not stopped, and those between the two keep their places.
+-- 1. A head that does not listen any more is removed.
+-- 2. A head that was offered the lock a second ago and has not taken it is removed. So are all waiters behind it from its
+--    host, which may have stopped as a whole. They are told, so that a live one comes back to the place that its ticket gives
+--    it. If this waiter is from that host too, the host has not stopped, and the head alone is removed.
 -- 3. An offer from the future counts as old: the clock was set back since.
 local function before(queue, open, standbys, waiter)
   while true do
