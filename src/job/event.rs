@@ -1,4 +1,5 @@
-//! Observations of the command, its terminal and the signals: plain values, for `policy` to decide on.
+//! Facts about the command, its terminal and the signals, and the choice `--on-lost`: plain values, from which the events of
+//! `policy` are made.
 
 use clap::ValueEnum;
 use nix::sys::signal::Signal;

@@ -1,4 +1,7 @@
-//! Every sentence about a lock that reaches stderr, with its name, its level and its fields.
+//! The events of a lock that are told on stderr: the sentence, name, level and fields of each.
+//!
+//! The last line of a run that fails is no event: its words stand with the subcommand (`command`). Words inside the sentences
+//! come from the values that they are about: an occupant, a blocker or a fault of `lock`.
 //!
 //! Text and JSON are two views of one event: [`Event`]'s `Display` is the text, and the `message` of the JSON object. The
 //! names and fields are an interface that scripts read: they may be added to, not changed.

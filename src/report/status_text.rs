@@ -1,4 +1,4 @@
-//! The sentences of status lines, and of what keeps a waiter from the lock. The latter also stand in events and failures.
+//! The sentences of status lines, and the words for what blocks a waiter, which events and failures contain too.
 
 use std::fmt;
 use std::time::Duration;

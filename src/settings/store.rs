@@ -1,4 +1,4 @@
-//! `--node`: the addresses, checked without asking any of them.
+//! `--node`: the addresses, checked without asking any of them, and the kind of store that they name.
 
 use std::path::{Path, PathBuf};
 
@@ -22,9 +22,9 @@ pub enum StoreConfig {
 impl StoreConfig {
     /// Checks the addresses, then reads the password and the CA certificates that they need.
     pub(super) fn new(args: &NodeArgs) -> Result<Self, Failure> {
-        Ok(match Store::parse(args)? {
-            Store::Local(dir) => Self::Local(dir),
-            Store::Servers(servers) => Self::Servers(credentials::attach(servers, args)?),
+        Ok(match Addresses::parse(args)? {
+            Addresses::Local(dir) => Self::Local(dir),
+            Addresses::Servers(servers) => Self::Servers(credentials::attach(servers, args)?),
         })
     }
 
@@ -61,12 +61,12 @@ impl StoreConfig {
 }
 
 /// Addresses that fit together.
-enum Store {
+enum Addresses {
     Servers(Vec<Server>),
     Local(Option<PathBuf>),
 }
 
-impl Store {
+impl Addresses {
     fn parse(args: &NodeArgs) -> Result<Self, Failure> {
         let mut servers: Vec<Server> = Vec::new();
         for address in addresses(args)? {

@@ -1,4 +1,5 @@
-//! Renewals and losses: how long the command may run on, and how it is stopped when the lock is lost.
+//! Renewals and losses: how long the command may run on, and when it is stopped after a loss. The deadlines are those of
+//! `lock::schedule`.
 
 use super::{Action, Instant, OnLost, Phase, Policy, Reaction};
 use crate::lock::lease::Loss;
