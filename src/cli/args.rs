@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 
 use super::values::{rate, restart_guard, signal, yes_or_no};
 use crate::exit;
-use crate::job::event::OnLost;
+use crate::job::facts::OnLost;
 use crate::lock::queue::Order;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule;

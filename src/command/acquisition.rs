@@ -10,7 +10,7 @@ use super::purpose::Purpose;
 use super::run::joining;
 use crate::clock;
 use crate::exit::{Failure, Outcome};
-use crate::job::event::CaughtSignal;
+use crate::job::facts::CaughtSignal;
 use crate::job::nested::outer::OuterRun;
 use crate::job::signals::Signals;
 use crate::lock::details::{Details, Mode};
@@ -148,7 +148,7 @@ impl Claimant for Client<'_> {
         }
     }
 
-    fn is_undone(&mut self) {
+    fn undone(&mut self) {
         if let Purpose::Command(_, guard) = self.purpose {
             guard.holds_nothing();
         }

@@ -2,8 +2,8 @@
 //!
 //! [`policy`] decides and is pure; the other files act.
 
-pub mod event;
 pub mod exec;
+pub mod facts;
 pub mod guard;
 pub mod handback;
 pub mod inherited;

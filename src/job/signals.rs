@@ -13,7 +13,7 @@ use signal_hook::low_level::siginfo::{Cause, Origin, Process};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::event::CaughtSignal;
+use super::facts::CaughtSignal;
 use super::inherited::Inherited;
 use super::policy::Continued;
 use super::process_tree::check_proc;

@@ -7,8 +7,8 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getppid, setpgid};
 
-use super::event::ExitStatus;
 use super::exec::Image;
+use super::facts::ExitStatus;
 use super::guard::Guard;
 use super::inherited::Inherited;
 use crate::clock;

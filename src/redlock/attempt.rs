@@ -63,7 +63,7 @@ impl Attempt {
             Box::pin(async move { (index, Reply::Answer(Box::new(answer.await))) })
         };
         let min_uptime = claim.min_uptime.unwrap_or_default();
-        let terms = ballot::Terms { token: claim.token, schedule, guard, min_uptime };
+        let terms = ballot::Rules { token: claim.token, schedule, guard, min_uptime };
         Ok(Self {
             nodes: nodes.clone(),
             replies: (0..nodes.len()).map(ask).collect(),
@@ -110,14 +110,14 @@ impl Attempt {
         let ballot = &self.ballot;
         match (ballot.verdict(), self.phase) {
             (Verdict::Open, _) if ballot.was_offered_again() => None,
-            (Verdict::Lost, Phase::Settling(_)) if ballot.is_undecided_half() => {
+            (Verdict::Failed, Phase::Settling(_)) if ballot.is_undecided_half() => {
                 (!ballot.was_offered_again()).then_some(self.ends)
             }
             (Verdict::Open, _) | (Verdict::Unconfirmed(_), Phase::Confirming) => Some(self.ends),
-            (Verdict::Lost, Phase::Voting | Phase::Settling(_)) if self.replies.is_empty() || ballot.is_decided() => {
+            (Verdict::Failed, Phase::Voting | Phase::Settling(_)) if self.replies.is_empty() || ballot.is_decided() => {
                 None
             }
-            (Verdict::Won(_) | Verdict::Unconfirmed(_) | Verdict::Lost, Phase::Voting) => {
+            (Verdict::Won(_) | Verdict::Unconfirmed(_) | Verdict::Failed, Phase::Voting) => {
                 let until = self.ends.min(clock::now() + SETTLING);
                 self.phase = Phase::Settling(until);
                 self.waits_until()
@@ -125,7 +125,7 @@ impl Attempt {
             // Every node has answered: a healthy set is not waited for.
             (Verdict::Won(_), Phase::Settling(_)) if self.replies.is_empty() => None,
             (_, Phase::Settling(until)) => Some(until),
-            (Verdict::Won(_) | Verdict::Lost, Phase::Confirming) => None,
+            (Verdict::Won(_) | Verdict::Failed, Phase::Confirming) => None,
         }
     }
 

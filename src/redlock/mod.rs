@@ -10,7 +10,7 @@ pub mod observe;
 pub mod outside;
 pub mod scan;
 pub mod wait;
-pub mod wakeups;
+pub mod wake_listener;
 
 use std::time::Duration;
 

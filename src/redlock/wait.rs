@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::attempt::Attempt;
 use super::holding::Holding;
-use super::wakeups::Wakeups;
+use super::wake_listener::WakeListener;
 use super::{Nodes, STRAGGLERS, release};
 use crate::clock::{self, Alarm};
 use crate::lock::ballot::Tally;
@@ -29,7 +29,7 @@ pub trait Claimant {
     fn claim(&mut self, ticket: Option<Ticket>, min_uptime: Option<Duration>) -> Claim;
 
     /// Hears that the last claim is undone: no key of it is left.
-    fn is_undone(&mut self);
+    fn undone(&mut self);
 
     /// Asks the outer rlock of `token`, the holder, to let it run under its lock. May be dropped.
     fn join(
@@ -72,8 +72,8 @@ pub async fn wait<T: Claimant, C>(
     cancelled: &mut impl AsyncFnMut() -> C,
 ) -> anyhow::Result<Waited<T::Outer, C>> {
     let alarm = Alarm::new()?;
-    let wakeups = Wakeups::new(nodes);
-    let mut driver = Driver { nodes, waiting, claimant, alarm, wakeups, attempt: None, leaving: None };
+    let wake_listener = WakeListener::new(nodes);
+    let mut driver = Driver { nodes, waiting, claimant, alarm, wake_listener, attempt: None, leaving: None };
     let waited = driver.until_over(cancelled).await;
     if matches!(waited, Err(_) | Ok(Waited::Cancelled(_))) {
         driver.stop().await;
@@ -86,7 +86,7 @@ struct Driver<'a, T> {
     waiting: Waiting,
     claimant: &'a mut T,
     alarm: Alarm,
-    wakeups: Wakeups,
+    wake_listener: WakeListener,
     attempt: Option<Attempt>,
     /// Takes the waiter out of the queue, and releases whatever its last attempt may still set.
     leaving: Option<Release>,
@@ -134,8 +134,8 @@ impl<T: Claimant> Driver<'_, T> {
             }
             Action::Undo(place) => {
                 self.undo(place).await;
-                self.wakeups.with_connections();
-                let subscribed = self.wakeups.subscribed();
+                self.wake_listener.with_connections();
+                let subscribed = self.wake_listener.subscribed();
                 return Ok(ControlFlow::Continue(Some(Event::Undone { subscribed })));
             }
             Action::Leave => self.leave().await,
@@ -170,7 +170,7 @@ impl<T: Claimant> Driver<'_, T> {
         self.leaving = waiter.map(|waiter| claim.release(QueueAction::Leave(waiter)));
         let options = self.waiting.options();
         self.attempt = Some(Attempt::start(self.nodes, claim, options.schedule, options.restart_guard)?);
-        self.wakeups = Wakeups::new(self.nodes);
+        self.wake_listener = WakeListener::new(self.nodes);
         Ok(())
     }
 
@@ -196,7 +196,7 @@ impl<T: Claimant> Driver<'_, T> {
                         return Event::Tick;
                     }
                 }
-                event = self.wakeups.next() => {
+                event = self.wake_listener.next() => {
                     if let (Event::Woken(node, Wake::YourTurn), Some(attempt)) = (&event, &mut self.attempt) {
                         attempt.offered(*node);
                     }
@@ -213,7 +213,7 @@ impl<T: Claimant> Driver<'_, T> {
         } else if let Some(attempt) = attempt {
             attempt.undo().await;
         }
-        self.claimant.is_undone();
+        self.claimant.undone();
     }
 
     async fn leave(&mut self) {

@@ -12,7 +12,7 @@ use super::cover::Cover;
 use crate::clock::{self, Alarm};
 use crate::command::released::report_release;
 use crate::exit::{Failure, Outcome};
-use crate::job::event::CaughtSignal;
+use crate::job::facts::CaughtSignal;
 use crate::job::guard::Guard;
 use crate::job::nested::runs::NestedRuns;
 use crate::job::policy::{Action, Event, Policy};

@@ -6,7 +6,7 @@ use super::lease::LeaseStatus;
 use super::nested::Nested;
 use super::{Action, ExitStatus, Instant, OnLost, Phase, Policy, Reaction};
 use crate::exit::Outcome;
-use crate::job::event::Foreground;
+use crate::job::facts::Foreground;
 
 impl Policy {
     pub(super) fn tick(&mut self, now: Instant) -> Vec<Action> {

@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::job::event::{CaughtSignal, ExitStatus, Foreground};
+use crate::job::facts::{CaughtSignal, ExitStatus, Foreground};
 use crate::lock::instant::Instant;
 use crate::lock::lease::Loss;
 use crate::lock::schedule::Terms;

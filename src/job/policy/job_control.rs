@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 
 use super::{Action, Continued, ExitStatus, Phase, Policy};
-use crate::job::event::{CaughtSignal, Foreground};
+use crate::job::facts::{CaughtSignal, Foreground};
 
 impl Policy {
     pub(super) fn caught(&mut self, caught: CaughtSignal) -> Vec<Action> {

@@ -20,7 +20,7 @@ pub use event::{Continued, Event};
 
 use self::lease::LeaseStatus;
 use self::nested::Nested;
-use super::event::{ExitStatus, OnLost};
+use super::facts::{ExitStatus, OnLost};
 use crate::lock::instant::Instant;
 use crate::lock::schedule::{Schedule, Terms};
 

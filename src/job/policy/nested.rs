@@ -7,7 +7,7 @@
 use nix::sys::signal::Signal;
 
 use super::{Action, ExitStatus, Instant, OnLost, Phase, Policy, PolicyOptions, Terms};
-use crate::job::event::CaughtSignal;
+use crate::job::facts::CaughtSignal;
 
 /// The signals that end nested runs.
 const TERMINATING: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];

@@ -47,6 +47,6 @@ impl Ballot {
 
     /// Whether `occupant` is this attempt itself, at a server that it has met by another name.
     pub(super) fn is_own(&self, occupant: &Occupant) -> bool {
-        occupant.holder().is_some_and(|(token, _)| token == self.terms.token)
+        occupant.holder().is_some_and(|(token, _)| token == self.rules.token)
     }
 }

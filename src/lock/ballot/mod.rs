@@ -29,7 +29,7 @@ pub use tally::Tally;
 
 /// The terms of one attempt, by which its votes are judged.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct Rules {
     /// The attempt's own token. A server that was named twice is recognised by it.
     pub token: Token,
     /// The schedule of the lock.
@@ -44,7 +44,7 @@ pub struct Terms {
 #[derive(Clone, Debug)]
 pub struct Ballot {
     quorum: Quorum,
-    terms: Terms,
+    rules: Rules,
     lease: Lease,
     votes: Vec<NodeVote>,
     /// The fence of the confirm round, once that has begun: no vote joins any more.
@@ -105,16 +105,16 @@ pub enum Verdict {
     /// A majority granted and knows this fence.
     Won(Fence),
     /// It can no longer be won.
-    Lost,
+    Failed,
 }
 
 impl Ballot {
     /// A ballot without an answer.
-    pub fn new(quorum: Quorum, terms: Terms) -> Self {
+    pub fn new(quorum: Quorum, rules: Rules) -> Self {
         let open =
             || NodeVote { reply: None, discounted: None, server: ServerInfo::None, place: None, was_offered: false };
         let votes = (0..quorum.total()).map(|_| open()).collect();
-        Self { quorum, terms, lease: Lease::new(quorum), votes, confirming: None }
+        Self { quorum, rules, lease: Lease::new(quorum), votes, confirming: None }
     }
 
     /// Records the answer of node `node`, which was asked at `asked`.
@@ -203,10 +203,10 @@ impl Ballot {
         let fences = || states().filter_map(|state| if let VoteState::Granted(f) = state { Some(f) } else { None });
         let granted = fences().count();
         let Some(fence) = self.confirming.or_else(|| fences().max()) else {
-            return if open < self.quorum.needed() { Verdict::Lost } else { Verdict::Open };
+            return if open < self.quorum.needed() { Verdict::Failed } else { Verdict::Open };
         };
         if granted + open < self.quorum.needed() {
-            Verdict::Lost
+            Verdict::Failed
         } else if granted < self.quorum.needed() {
             Verdict::Open
         } else if fences().filter(|known| *known == fence).count() >= self.quorum.needed() {
@@ -271,12 +271,12 @@ impl Ballot {
     /// Returns the longest TTL known: our own, or that of a holder that was met.
     pub fn longest_ttl(&self) -> Duration {
         let met = self.replies().filter_map(NodeReply::occupant).filter_map(Occupant::lease_length).max();
-        met.unwrap_or_default().max(self.terms.schedule.ttl())
+        met.unwrap_or_default().max(self.rules.schedule.ttl())
     }
 
     /// Returns M, with what this attempt has met.
     fn guarded_span(&self) -> Duration {
-        self.terms.guard.span(self.votes.len(), self.longest_ttl()).max(self.terms.min_uptime)
+        self.rules.guard.span(self.votes.len(), self.longest_ttl()).max(self.rules.min_uptime)
     }
 
     fn uptime(&self, node: usize) -> Option<u64> {

@@ -44,7 +44,7 @@ impl Ballot {
         }
         if let Verdict::Won(fence) = self.verdict() {
             // The lease counts from before the requests were sent. The rest must be enough to stop the command.
-            let is_of_use = self.lease.deadline().is_some_and(|d| now < self.terms.schedule.signal_at(d));
+            let is_of_use = self.lease.deadline().is_some_and(|d| now < self.rules.schedule.signal_at(d));
             return if is_of_use { Tally::Won(fence) } else { Tally::TooLate };
         }
         let needed = self.quorum.needed();
@@ -95,7 +95,7 @@ impl Ballot {
 
     /// Returns a node that may not tell its uptime and counts all the same, with its words.
     pub fn unguarded(&self) -> Option<(usize, &str)> {
-        if self.terms.guard.requires_uptime() || self.guarded_span().is_zero() {
+        if self.rules.guard.requires_uptime() || self.guarded_span().is_zero() {
             return None;
         }
         self.votes.iter().enumerate().find_map(|(node, vote)| match &vote.server {
@@ -113,7 +113,7 @@ impl Ballot {
     pub(super) fn refuses(&self, node: usize) -> bool {
         let vote = &self.votes[node];
         matches!(&vote.reply, Some(NodeReply::Failed(fault)) if fault.kind == FaultKind::Refused)
-            || matches!(vote.server, ServerInfo::Forbidden(_)) && self.terms.guard.requires_uptime()
+            || matches!(vote.server, ServerInfo::Forbidden(_)) && self.rules.guard.requires_uptime()
     }
 
     fn refusal(&self, node: usize) -> Option<Fault> {
@@ -131,7 +131,7 @@ impl Ballot {
 
     /// Whether the missing votes were waited for until the end. If not, a node without a vote is not called silent.
     pub(super) fn missed_deadline(&self) -> bool {
-        self.verdict() != Verdict::Lost && !self.was_offered_again()
+        self.verdict() != Verdict::Failed && !self.was_offered_again()
     }
 
     fn unanswered(&self) -> usize {
@@ -175,7 +175,7 @@ impl Ballot {
         };
         let vote = &self.votes[node];
         match (&vote.reply, vote.discounted) {
-            (None, _) => self.missed_deadline().then(|| Fault::timeout(self.terms.schedule.node_timeout())),
+            (None, _) => self.missed_deadline().then(|| Fault::timeout(self.rules.schedule.node_timeout())),
             (Some(NodeReply::Failed(fault)), _) => Some(fault.clone()),
             (Some(NodeReply::Restarted), _) | (_, Some(Discount::Restarted)) => restarted(),
             (_, Some(Discount::Lost(how))) => Some(Fault::new(FaultKind::Unavailable, how.to_string())),

@@ -16,11 +16,11 @@ fn fence(number: u64) -> Fence {
     Fence::new(number).unwrap()
 }
 
-fn terms(guard: RestartGuard) -> Terms {
+fn rules(guard: RestartGuard) -> Rules {
     let ttl = Duration::from_secs(30);
     let options = ScheduleOptions { ttl, drift: 0.01, node_timeout: None, kill_after: None };
     let schedule = Schedule::new(options).unwrap();
-    Terms { token: Token::fresh(), schedule, guard, min_uptime: Duration::ZERO }
+    Rules { token: Token::fresh(), schedule, guard, min_uptime: Duration::ZERO }
 }
 
 fn granted(number: u64) -> Vote {
@@ -32,7 +32,7 @@ fn granted_at(ballot: &mut Ballot, node: usize, number: u64) {
 }
 
 fn ballot(total: usize, granted: &[(usize, u64)]) -> Ballot {
-    let mut ballot = Ballot::new(Quorum::of(total), terms(RestartGuard::Off));
+    let mut ballot = Ballot::new(Quorum::of(total), rules(RestartGuard::Off));
     for (node, number) in granted {
         granted_at(&mut ballot, *node, *number);
     }
@@ -55,7 +55,7 @@ fn away() -> Vote {
 
 /// Returns the book in which the first nodes have given these votes.
 fn book(total: usize, guard: RestartGuard, votes: Vec<Vote>) -> Ballot {
-    let mut ballot = Ballot::new(Quorum::of(total), terms(guard));
+    let mut ballot = Ballot::new(Quorum::of(total), rules(guard));
     for (node, vote) in votes.into_iter().enumerate() {
         ballot.answered(node, at(0), vote.into(), at(1));
     }
@@ -78,7 +78,7 @@ fn it_is_decided_as_soon_as_it_is_certain() {
     losing.answered(1, at(0), held_by(&rlock(1)).into(), at(1));
     assert_eq!(losing.verdict(), Verdict::Open);
     losing.answered(2, at(0), Vote::Restarted.into(), at(1));
-    assert_eq!(losing.verdict(), Verdict::Lost);
+    assert_eq!(losing.verdict(), Verdict::Failed);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_node_that_grants_during_the_confirm_round_does_not_join_it() {
     ballot.confirmed(2, at(1), at(31));
     assert_eq!(ballot.verdict(), Verdict::Unconfirmed(fence(9)));
     ballot.discount(0, Discount::Unconfirmed, at(2));
-    assert_eq!(ballot.verdict(), Verdict::Lost);
+    assert_eq!(ballot.verdict(), Verdict::Failed);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn nodes_that_refuse_us_decide_only_once_they_leave_no_majority() {
 #[test]
 fn a_node_that_may_not_tell_its_uptime_refuses_us_only_if_the_guard_relies_on_it() {
     let silent = |guard| {
-        let mut ballot = Ballot::new(Quorum::of(1), terms(guard));
+        let mut ballot = Ballot::new(Quorum::of(1), rules(guard));
         let server = ServerInfo::Forbidden("NOPERM".to_owned());
         ballot.answered(0, at(0), Answer { vote: granted(7), server, place: None }, at(1));
         ballot
@@ -231,7 +231,7 @@ fn a_holder_with_a_longer_lease_makes_a_node_restarted_that_granted_before() {
     let identity = |uptime| {
         ServerInfo::Told(Identity { uptime, run_id: format!("r{uptime}"), replication_id: format!("d{uptime}") })
     };
-    let mut ballot = Ballot::new(Quorum::of(3), terms(RestartGuard::Auto));
+    let mut ballot = Ballot::new(Quorum::of(3), rules(RestartGuard::Auto));
     ballot.answered(0, at(0), Answer { vote: granted(7), server: identity(40), place: None }, at(1));
     assert!(ballot.has_granted(0));
     ballot.answered(1, at(0), held_by(&rlock(3)).into(), at(1));
@@ -251,7 +251,7 @@ fn a_set_that_cannot_hold_the_lock_is_unfit_whatever_the_votes() {
     assert!(unfit(&other_list).contains("c: held by"), "{}", unfit(&other_list));
     let wrong = Vote::Failed(Fault::new(FaultKind::Unfit, "ERR unknown command"));
     assert_eq!(unfit(&book(3, RestartGuard::Off, vec![granted(7), granted(7), wrong])), "c: ERR unknown command");
-    let mut twice = Ballot::new(Quorum::of(2), terms(RestartGuard::Off));
+    let mut twice = Ballot::new(Quorum::of(2), rules(RestartGuard::Off));
     for node in [0, 1] {
         let identity = Identity { uptime: 99, run_id: "r".to_owned(), replication_id: String::new() };
         let server = ServerInfo::Told(identity);
@@ -259,7 +259,7 @@ fn a_set_that_cannot_hold_the_lock_is_unfit_whatever_the_votes() {
     }
     assert_eq!(unfit(&twice), "b: it is the same server as a: nodes must be independent");
     let mut itself = ballot(2, &[(0, 7)]);
-    let own = OccupantKind::Holder(itself.terms.token, Details::default());
+    let own = OccupantKind::Holder(itself.rules.token, Details::default());
     itself.answered(1, at(0), held_by(&Occupant { who: own, ttl: None }).into(), at(1));
     assert!(unfit(&itself).starts_with("b: it has the token"), "{}", unfit(&itself));
 }
@@ -276,7 +276,7 @@ fn a_node_that_offers_the_turn_after_it_was_blocked_ends_the_waiting_for_others(
 
 #[test]
 fn a_waiter_enters_at_the_median_of_the_nodes_times() {
-    let mut ballot = Ballot::new(Quorum::of(3), terms(RestartGuard::Off));
+    let mut ballot = Ballot::new(Quorum::of(3), rules(RestartGuard::Off));
     for (node, now, rank) in [(0, 900, Some(4)), (1, 5, None), (2, 40, Some(2))] {
         let place = Some(QueuePosition { rank, now, refused: (node == 1).then(|| "NOPERM".to_owned()) });
         let answer = Answer { vote: held_by(&rlock(3)), server: ServerInfo::None, place };

@@ -36,7 +36,7 @@ impl Holding {
             upkeep.due = if wanted { clock::now() } else { asked + self.schedule.renew_every() };
             upkeep.broken = self.nodes[node].broken();
         }
-        (upkeep.failures, upkeep.lost_since, upkeep.fault, upkeep.told) = (0, None, None, None);
+        (upkeep.failures, upkeep.lost_since, upkeep.fault, upkeep.told_counter) = (0, None, None, None);
         let deadline = self.changed_deadline()?;
         Some(if self.stage == Stage::Keeping { Change::Extended(deadline) } else { Change::Shielded(deadline) })
     }
@@ -50,8 +50,8 @@ impl Holding {
             return;
         }
         upkeep.asked = None;
-        let is_news = upkeep.told.is_none() && counter.is_some();
-        (upkeep.told, upkeep.failures) = (counter, upkeep.failures.saturating_add(1));
+        let is_news = upkeep.told_counter.is_none() && counter.is_some();
+        (upkeep.told_counter, upkeep.failures) = (counter, upkeep.failures.saturating_add(1));
         upkeep.due = clock::now() + if is_news { Duration::ZERO } else { pause };
     }
 }

@@ -18,7 +18,7 @@ impl Holding {
             upkeep.asked = None;
         }
         upkeep.fault = Some(Fault::new(FaultKind::Unavailable, how.to_string()));
-        (upkeep.told, upkeep.failures) = (counter, upkeep.failures.saturating_add(1));
+        (upkeep.told_counter, upkeep.failures) = (counter, upkeep.failures.saturating_add(1));
         let is_news = self.lease.revoked(node) != Some(how);
         self.lease.revoke(node, how, now);
         if self.stage != Stage::Keeping {
@@ -67,7 +67,7 @@ impl Holding {
     fn begin_shield(&mut self, now: Instant) {
         self.stage = Stage::Shielding(now);
         self.lease = Lease::new(self.nodes.quorum());
-        self.told = None;
+        self.told_deadline = None;
         (0..self.nodes.len()).for_each(|node| self.ask(node, now));
     }
 }

@@ -40,7 +40,7 @@ pub struct Holding {
     /// Whether the lock was broken. The tombstones are kept until the command is dead.
     broken: bool,
     /// D as the caller was last told.
-    told: Option<Instant>,
+    told_deadline: Option<Instant>,
 }
 
 /// A won attempt.
@@ -108,9 +108,9 @@ impl Holding {
             Upkeep::new(due, asked, nodes[node].broken())
         });
         let upkeep = upkeep.collect();
-        let told = lease.deadline();
+        let told_deadline = lease.deadline();
         let (replies, stage) = (late, Stage::Keeping);
-        Self { nodes, claim, schedule, fence, lease, upkeep, replies, alarm, stage, broken: false, told }
+        Self { nodes, claim, schedule, fence, lease, upkeep, replies, alarm, stage, broken: false, told_deadline }
     }
 
     /// Records that the caller knows that the nodes `which` refuse us.
@@ -186,7 +186,8 @@ impl Holding {
         upkeep.due = now + self.schedule.node_timeout();
         let reply = if self.lease.wants_healing(node) || self.stage != Stage::Keeping || self.broken {
             // After the lease nothing is set where another client may have had the lock.
-            let told = upkeep.told.filter(|_| self.stage == Stage::Keeping && Some(now) < self.lease.deadline());
+            let told =
+                upkeep.told_counter.filter(|_| self.stage == Stage::Keeping && Some(now) < self.lease.deadline());
             self.nodes[node].heal(&self.claim.healing(self.fence, told))
         } else {
             self.nodes[node].renew(&self.claim.renewal(self.fence))
@@ -225,7 +226,7 @@ impl Holding {
     /// Returns D, if it is not what the caller was last told.
     fn changed_deadline(&mut self) -> Option<Instant> {
         let deadline = self.lease.deadline();
-        if std::mem::replace(&mut self.told, deadline) == deadline { None } else { deadline }
+        if std::mem::replace(&mut self.told_deadline, deadline) == deadline { None } else { deadline }
     }
 
     fn trouble(&self, node: usize) -> Change {

@@ -18,7 +18,7 @@ pub(super) struct Upkeep {
     /// When the exchange under way began.
     pub(super) asked: Option<Instant>,
     /// The fence counter, as the node told it when it had no key.
-    pub(super) told: Counter,
+    pub(super) told_counter: Counter,
     /// Number of exchanges since the last one that served the lease.
     pub(super) failures: u32,
     /// When the first of these failed without an answer that counts.
@@ -33,7 +33,7 @@ pub(super) struct Upkeep {
 
 impl Upkeep {
     pub(super) fn new(due: Instant, asked: Option<Instant>, broken: Pending<()>) -> Self {
-        Self { due, asked, told: None, failures: 0, lost_since: None, fault: None, refusal_told: false, broken }
+        Self { due, asked, told_counter: None, failures: 0, lost_since: None, fault: None, refusal_told: false, broken }
     }
 }
 

@@ -97,13 +97,13 @@ pub(super) fn at(second: u64) -> Instant {
 }
 
 /// Returns the terms of every attempt. The model has restarts of its own, so the ballot's guard is off.
-pub(super) fn terms() -> ballot::Terms {
-    static TERMS: OnceLock<ballot::Terms> = OnceLock::new();
+pub(super) fn terms() -> ballot::Rules {
+    static TERMS: OnceLock<ballot::Rules> = OnceLock::new();
     *TERMS.get_or_init(|| {
         let options =
             ScheduleOptions { ttl: Duration::from_secs(30), drift: 0.01, node_timeout: None, kill_after: None };
         let schedule = Schedule::new(options).expect("a schedule that fits");
-        ballot::Terms { token: token::Token::fresh(), schedule, guard: RestartGuard::Off, min_uptime: Duration::ZERO }
+        ballot::Rules { token: token::Token::fresh(), schedule, guard: RestartGuard::Off, min_uptime: Duration::ZERO }
     })
 }
 

@@ -90,7 +90,7 @@ impl World {
             Phase::Idle => {}
             Phase::Asking { begun, ballot, confirming } => {
                 let verdict = ballot.verdict();
-                if verdict == Verdict::Lost || self.now > *begun {
+                if verdict == Verdict::Failed || self.now > *begun {
                     self.let_go(index, all);
                 }
                 match verdict {

@@ -9,14 +9,14 @@ use crate::lock::waiting::Event;
 use crate::node::Pending;
 
 /// The words of the nodes to a waiter, from one attempt to the next.
-pub struct Wakeups {
+pub struct WakeListener {
     nodes: Nodes,
     wakes: Vec<Pending<Wake>>,
     /// For each node that would wake the waiter: the end of its connection.
     broken: Vec<Pending<()>>,
 }
 
-impl Wakeups {
+impl WakeListener {
     /// Listens for wake-ups.
     pub fn new(nodes: &Nodes) -> Self {
         Self {
