@@ -16,3 +16,4 @@ mod signal_sets;
 pub mod signals;
 pub mod spawn;
 pub mod terminal;
+mod wait;

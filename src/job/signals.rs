@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, killpg, raise, sigaction, signal};
-use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, getpgrp};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithOrigin;
@@ -17,6 +17,7 @@ use super::facts::CaughtSignal;
 use super::inherited::Inherited;
 use super::policy::Continued;
 use super::process_tree::check_proc;
+use super::wait;
 use super::{names, signal_sets};
 
 /// Whether a key on the terminal caused the signal: the kernel sent it, or an outer rlock forwarded it.
@@ -89,8 +90,7 @@ impl Signals {
     }
 
     fn reap(&self) {
-        let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        while let Some(ended) = waitid(Id::All, peek).ok().and_then(|status| status.pid()) {
+        while let Ok(Some((ended, _))) = wait::peek(wait::Of::All, libc::WEXITED | libc::WNOWAIT) {
             // A spared zombie hides those behind it, but not for long: the guard is replaced at once, and rlock ends soon
             // after its command.
             if self.spared.contains(&ended) {

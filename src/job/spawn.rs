@@ -4,13 +4,13 @@ use std::io;
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getppid, setpgid};
 
 use super::exec::Image;
 use super::facts::ExitStatus;
 use super::guard::Guard;
 use super::inherited::Inherited;
+use super::wait::{self, Change};
 use crate::clock;
 use crate::lock::instant::Instant;
 
@@ -54,17 +54,19 @@ impl Leader {
 
     /// Returns how it ended, if it did. Leaves the zombie: until it is reaped, the kernel does not reuse the group's number.
     pub fn exit_status(&self) -> Option<ExitStatus> {
-        match waitid(Id::Pid(self.pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT) {
-            Ok(WaitStatus::Exited(_, code)) => Some(ExitStatus::Exited(u8::try_from(code & 0xff).unwrap_or(u8::MAX))),
-            Ok(WaitStatus::Signaled(_, signal, _)) => Some(ExitStatus::Killed(signal as i32)),
+        match wait::peek(wait::Of::One(self.pid), libc::WEXITED | libc::WNOWAIT) {
+            Ok(Some((_, Change::Exited(code)))) => {
+                Some(ExitStatus::Exited(u8::try_from(code & 0xff).unwrap_or(u8::MAX)))
+            }
+            Ok(Some((_, Change::Killed(signal)))) => Some(ExitStatus::Killed(signal)),
             _ => None,
         }
     }
 
     /// Returns the signal that stopped it, once for each stop.
     pub fn stop_signal(&self) -> Option<Signal> {
-        match waitid(Id::Pid(self.pid), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG) {
-            Ok(WaitStatus::Stopped(_, signal)) => Some(signal),
+        match wait::peek(wait::Of::One(self.pid), libc::WSTOPPED) {
+            Ok(Some((_, Change::Stopped(signal)))) => Signal::try_from(signal).ok(),
             _ => None,
         }
     }

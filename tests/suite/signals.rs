@@ -111,3 +111,20 @@ fn a_signal_is_obeyed_while_a_node_is_asked_for_an_outer_lock() {
     run.finish().code(143);
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
 }
+
+#[test]
+fn a_command_that_a_real_time_signal_ends_is_128_plus_its_number() {
+    let server = Server::start();
+    for number in [34, 40, 64] {
+        rlock("job").on(&server).args(["--ttl", "2s"]).sh(&format!("kill -{number} $$")).code(128 + number).silent();
+        assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+    }
+}
+
+#[test]
+fn an_orphan_that_a_real_time_signal_ends_hides_no_other_orphan() {
+    let server = Server::start();
+    let script = "(setsid sh -c 'sleep 0.1; kill -40 $$' &); sleep 0.5; (setsid sleep 0.1 &); sleep 0.5; ps -o stat= --ppid $PPID";
+    let finished = rlock("job").on(&server).args(["--contain"]).sh(script).code(0);
+    assert!(!finished.stdout.iter().any(|state| state.starts_with('Z')), "{:?}", finished.stdout);
+}
