@@ -4,6 +4,7 @@
 //! A reader that has stopped reading stops neither the renewals, nor a wait, nor the end of rlock.
 
 mod event;
+mod problem;
 mod status;
 mod status_text;
 mod stderr;
@@ -15,9 +16,10 @@ use std::time::SystemTime;
 use clap::ValueEnum;
 use serde_json::{Map, Value};
 
-pub use event::{AtNode, Event, holders_nodes};
+pub use event::{AtNode, Event};
+pub use problem::Problem;
 pub use status::StatusLine;
-pub use status_text::{BreakStatus, ScanStatus, WaitStatus, fields_of};
+pub use status_text::{BreakStatus, ScanStatus, WaitStatus};
 pub use stderr::{finish, settle};
 
 use crate::clock;

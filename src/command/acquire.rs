@@ -11,11 +11,12 @@ use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::{AcquireArgs, Format};
 use crate::clock;
-use crate::exit::{Failure, Outcome};
+use crate::exit::Outcome;
 use crate::job::inherited::Inherited;
 use crate::job::signals::Signals;
 use crate::lock::key::Key;
 use crate::redlock::holding::Holding;
+use crate::report::Problem;
 use crate::settings::LockSettings;
 use crate::text::duration::millis;
 
@@ -24,8 +25,7 @@ pub fn acquire(args: AcquireArgs, sources: &Sources, inherited: &Inherited) -> a
     let settings = LockSettings::new(args.lock, None, &args.output, sources)?;
     settings.place.needs_server("acquire")?;
     if format == Format::Env && !is_plain(settings.key.typed()) {
-        let why = "a shell could read this key as something else; use --format json";
-        return Err(Failure::about(&settings.key, Outcome::Usage, why).into());
+        return Err(Problem::UnsafeForShell.about(&settings.key).into());
     }
     warn_of_settings(&settings, &args.output);
     block_on(take(&settings, inherited, format))
@@ -48,8 +48,7 @@ async fn take(settings: &LockSettings, inherited: &Inherited, format: Format) ->
     }
     if let Err(error) = write_all(shown(format, &settings.key, &holding).as_bytes()) {
         report_release(&settings.report, &holding.release().await);
-        let why = format_args!("cannot print the token: {error}; the lock is released");
-        return Err(Failure::about(&settings.key, Outcome::Config, why).into());
+        return Err(Problem::TokenNotPrinted { error: &error }.about(&settings.key).into());
     }
     Ok(Outcome::Done)
 }

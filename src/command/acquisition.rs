@@ -4,7 +4,6 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 
-use super::failure::remedy;
 use super::identity::{host, user, waiter};
 use super::purpose::Purpose;
 use super::run::joining;
@@ -24,7 +23,7 @@ use crate::lock::waiting::{Blocked, Notice, Options, Reason, Unjoined, Waiting};
 use crate::redlock::Nodes;
 use crate::redlock::holding::Holding;
 use crate::redlock::wait::{Claimant, Waited, wait};
-use crate::report::{self, Event, Level, StatusLine, WaitStatus};
+use crate::report::{Event, Level, Problem, StatusLine, WaitStatus};
 use crate::settings::{LockSettings, file_name};
 use crate::text::duration;
 
@@ -94,28 +93,18 @@ pub(super) fn ended_by(caught: CaughtSignal) -> Outcome {
 }
 
 fn failure(lock: &LockSettings, nodes: &Nodes, reason: &Reason) -> Failure {
-    let (key, quorum) = (&lock.key, nodes.quorum());
-    match reason {
+    let problem = match reason {
         Reason::Blocked(blocked @ (Blocked::Busy(_) | Blocked::Split(..))) => {
-            let failure = Failure::about(key, Outcome::Busy(lock.busy_code), format_args!("busy: {blocked}"));
-            Failure { fields: report::fields_of(blocked), ..failure }
+            Problem::Busy { blocked, code: lock.busy_code }
         }
         Reason::Blocked(blocked @ (Blocked::Unreachable(..) | Blocked::TooLate)) => {
-            let hint = if lock.node_is_default {
-                "; name a server with --node or RLOCK_NODE, or use --node local for a lock on this machine alone"
-            } else {
-                ""
-            };
-            let failure = Failure::about(key, Outcome::Unreachable, format_args!("{blocked}{hint}"));
-            Failure { fields: report::fields_of(blocked), ..failure }
+            Problem::Unreachable { blocked, node_is_default: lock.node_is_default }
         }
-        Reason::Refused(faults) => {
-            let why = format!("{}{}", faults.no_majority(quorum), remedy(faults));
-            Failure::about(key, Outcome::Refused, why)
-        }
-        Reason::Unfit(node, fault) => Failure::about(key, Outcome::Config, format_args!("{node}: {fault}")),
-        Reason::OuterUnreachable(occupant) => joining::unreachable(lock, occupant),
-    }
+        Reason::Refused(faults) => Problem::NoMajority { faults, quorum: nodes.quorum(), node_is_default: false },
+        Reason::Unfit(node, fault) => Problem::Unfit { node, fault },
+        Reason::OuterUnreachable(holder) => Problem::OuterUnreachable { holder },
+    };
+    problem.about(&lock.key)
 }
 
 /// This rlock, as the wait needs it.

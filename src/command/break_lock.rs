@@ -20,7 +20,7 @@ use crate::lock::token::Token;
 use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, observe};
 use crate::redlock::outside::{self, Count};
-use crate::report::{BreakStatus, Event, Reporter, StatusLine, ask, holders_nodes};
+use crate::report::{BreakStatus, Event, Problem, Reporter, StatusLine, ask};
 use crate::settings;
 use crate::settings::token::NodeSettings;
 
@@ -42,9 +42,8 @@ struct BreakRequest {
 pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let reach = NodeSettings::new(&args.nodes, sources)?;
     reach.place.needs_server("break")?;
-    let usage = |why: String| Failure::new(Outcome::Usage, why);
     let name = args.key.as_deref().or(args.name.as_deref());
-    let name = name.ok_or_else(|| usage("no KEY is given; see rlock break --help".to_owned()))?;
+    let name = name.ok_or_else(|| Problem::NoKey.failure())?;
     let key = settings::key(&args.nodes, name)?;
     let report = settings::reporter(&key, &args.output);
     warn_of_default_node(&reach.place, reach.node_is_default, &args.output, Some(&key));
@@ -61,13 +60,10 @@ impl BreakRequest {
             return Err(unanswered(&self.key, &nodes, &looks.faults, self.reach.node_is_default).into());
         }
         let Some((holder, _)) = census.leading() else {
-            return Err(self.no("nothing to break: the lock is free").into());
+            return Err(Problem::NothingToBreak.about(&self.key).into());
         };
         if !self.foreign {
-            same_list(&self.key, &nodes, &looks).map_err(|other| Failure {
-                message: format!("{}; --foreign breaks it here all the same", other.message),
-                ..other
-            })?;
+            same_list(&self.key, &nodes, &looks, true)?;
         }
         self.confirm(holder)?;
         warn_of_refusals(&self.report, &looks.faults);
@@ -92,15 +88,10 @@ impl BreakRequest {
         self.wait(&nodes, token, &looks).await
     }
 
-    fn no(&self, why: impl std::fmt::Display) -> Failure {
-        Failure::about(&self.key, Outcome::No, why)
-    }
-
     /// Shows the holder and asks the user, before anything is changed.
     fn confirm(&self, holder: &Occupant) -> Result<(), Failure> {
         if holder.holder().is_none() && !self.foreign {
-            let why = format_args!("{holder}; give --foreign to delete it");
-            return Err(Failure::about(&self.key, Outcome::Usage, why));
+            return Err(Problem::Foreign { holder }.about(&self.key));
         }
         if self.yes {
             self.report.say(&Event::Holder { occupant: holder });
@@ -108,11 +99,8 @@ impl BreakRequest {
         }
         match ask(format_args!("{}: {holder}", self.key), "Break it?") {
             Some(true) => Ok(()),
-            Some(false) => Err(self.no("not broken")),
-            None => {
-                let why = format_args!("{holder}; no terminal to ask at, so give --yes");
-                Err(Failure::about(&self.key, Outcome::Usage, why))
-            }
+            Some(false) => Err(Problem::Declined.about(&self.key)),
+            None => Err(Problem::NoTerminal { holder }.about(&self.key)),
         }
     }
 
@@ -122,7 +110,7 @@ impl BreakRequest {
         if count.done > 0 {
             Ok(count)
         } else if count.faults.is_empty() {
-            Err(self.no("the holder has changed or released it meanwhile; nothing was broken"))
+            Err(Problem::HolderChanged.about(&self.key))
         } else {
             Err(unanswered(&self.key, nodes, &count.faults, self.reach.node_is_default))
         }
@@ -148,11 +136,7 @@ impl BreakRequest {
             return Ok(Outcome::Done);
         };
         if done.done < Quorum::of(theirs).needed() {
-            let nodes = holders_nodes(done.done, theirs);
-            let why = format!(
-                "not broken: the key was deleted at {nodes}, which is no majority; give --node the holder's list"
-            );
-            return Err(self.no(why).into());
+            return Err(Problem::BrokenAtMinority { broken: done.done, of: theirs }.about(&self.key).into());
         }
         self.report.say(&Event::KeyDeleted { at: Some((done.done, theirs)) });
         Ok(Outcome::Done)
@@ -174,13 +158,10 @@ impl BreakRequest {
             }
             if waited > left + MARGIN {
                 drop(progress);
-                return Err(self.no(STILL_THERE).into());
+                return Err(Problem::NotReleased.about(&self.key).into());
             }
             progress.draw(|| BreakStatus { waited, limit: left }.to_string());
             alarm.reached(clock::now() + PAUSE).await;
         }
     }
 }
-
-const STILL_THERE: &str = "broken, but its holder has not released it: it cannot end its command, or runs with --on-lost warn; \
-                           the key still keeps other clients out; --now deletes it";

@@ -9,15 +9,14 @@ use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::CheckArgs;
 use crate::clock;
-use crate::exit::{Failure, Outcome};
+use crate::exit::Outcome;
 use crate::lock::census::Census;
 use crate::lock::fence::Fence;
 use crate::lock::schedule::DRIFT;
 use crate::lock::token::Token;
 use crate::redlock::observe::observe;
-use crate::report::Event;
+use crate::report::{Event, Problem};
 use crate::settings::token::TokenSettings;
-use crate::text::duration;
 
 /// The conditions to check.
 struct Question {
@@ -45,14 +44,14 @@ async fn ask(settings: &TokenSettings, question: &Question) -> anyhow::Result<Ou
     let is_not_held = |census: &Census| census.is_held_by(*token) == Some(false) && census.tells_whose(*token);
     let certain = |census: &Census| question.is_answered_by(census) || is_not_held(census);
     let looks = observe(&nodes, key, reach.limit, certain).await;
-    same_list(key, &nodes, &looks)?;
+    same_list(key, &nodes, &looks, false)?;
     let census = looks.census();
     let failure = if question.is_answered_by(&census) {
         warn_of_refusals(report, &looks.faults);
         report.say(&Event::Checked);
         return Ok(Outcome::Done);
     } else if census.is_held_by(*token) == Some(true) {
-        Failure::about(key, Outcome::No, question.unmet(&census))
+        question.unmet(&census).about(key)
     } else {
         not_the_holder(key, &nodes, &looks, *token, reach.node_is_default)
     };
@@ -72,14 +71,10 @@ impl Question {
     }
 
     /// Returns the condition that the caller's lock does not meet.
-    fn unmet(&self, census: &Census) -> String {
-        if let Some(asked) = self.fence.filter(|fence| !census.has_fence(self.token, *fence)) {
-            return match census.fence(self.token) {
-                Some(fence) => format!("the lock is this token's, but its fence is {fence}, not {asked}"),
-                None => format!("the lock is this token's, but too few nodes know its fence to say that it is {asked}"),
-            };
+    fn unmet(&self, census: &Census) -> Problem<'static> {
+        match self.fence.filter(|fence| !census.has_fence(self.token, *fence)) {
+            Some(asked) => Problem::OtherFence { known: census.fence(self.token), asked },
+            None => Problem::TooLittleLeft { left: self.left(census), asked: self.at_least },
         }
-        let (left, asked) = (duration::show_rounded(self.left(census)), duration::show(self.at_least));
-        format!("the lock is this token's, but only {left} are certainly left of it, not {asked}")
     }
 }

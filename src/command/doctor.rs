@@ -11,11 +11,12 @@ use super::output::print;
 use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::DoctorArgs;
-use crate::exit::{Failure, Outcome};
+use crate::exit::Outcome;
 use crate::lock::key::Key;
 use crate::lock::schedule::ScheduleOptions;
 use crate::node::redis::access::Access;
 use crate::node::redis::acl::{acl_line, is_user};
+use crate::report::Problem;
 use crate::settings;
 use crate::settings::token::{NODE_TIMEOUT, NodeSettings};
 use diagnosis::{Level, Use};
@@ -30,8 +31,7 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let how = Use { ttl: args.ttl, node_timeout: schedule.node_timeout(), guard: args.restart_guard };
     let servers = reach.place.servers();
     if let Some(access) = servers.iter().find(|access| !has_valid_user(access)) {
-        let why = format!("--node {}: no server has a user with a blank or a control character", access.server);
-        return Err(Failure::new(Outcome::Config, why).into());
+        return Err(Problem::InvalidUser { node: &access.server.to_string() }.failure().into());
     }
     let report = block_on(async { probed(&reach, &keys, &how).await })?;
     print((if args.json { report.json() } else { report.text() }).as_bytes())?;

@@ -6,7 +6,8 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use super::output::print;
 use crate::cli;
-use crate::exit::{self, Failure, Outcome};
+use crate::exit::{self, Outcome};
+use crate::report::Problem;
 
 /// Prints the completions for `shell`.
 pub fn completions(shell: Shell) -> anyhow::Result<Outcome> {
@@ -25,11 +26,7 @@ pub fn man(subcommand: Option<&str>) -> anyhow::Result<Outcome> {
         Some(name) => match whole.find_subcommand(name) {
             Some(found) if !found.is_hide_set() => found.clone(),
             _ => {
-                return Err(Failure::new(
-                    Outcome::Usage,
-                    format!("no man page for {}", crate::text::escape::text(name)),
-                )
-                .into());
+                return Err(Problem::NoManPage { name: &crate::text::escape::text(name) }.failure().into());
             }
         },
     };

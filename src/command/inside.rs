@@ -1,9 +1,10 @@
 //! Keeps `release` and `renew` from touching the lock of an outer `rlock run`.
 
 use super::failure::not_the_holder;
-use crate::exit::{Failure, Outcome};
+use crate::exit::Failure;
 use crate::redlock::Nodes;
 use crate::redlock::observe::observe;
+use crate::report::Problem;
 use crate::settings::token::TokenSettings;
 
 /// Refuses to change a lock that an outer `rlock run` renews. Its command would go on without the lock, or with a lease
@@ -25,9 +26,7 @@ pub(super) async fn refuse_inside(settings: &TokenSettings, nodes: &Nodes) -> Re
         Some((_, details)) if !details.kept => Ok(()),
         holder => {
             let pid = holder.and_then(|(_, details)| details.pid);
-            let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
-            let why = format!("rlock run{pid} holds this lock, and renews and releases it itself; nothing was changed");
-            Err(Failure::about(key, Outcome::Usage, why))
+            Err(Problem::KeptByRun { pid }.about(key))
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 
-use super::failure::{no_majority, unanswered};
+use super::failure::unanswered;
 use super::nodes::{nodes_of, stores, warn_of_default_node};
 use super::output::print;
 use super::runtime::block_on;
@@ -24,7 +24,7 @@ use crate::node::Store;
 use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, Room, observe_with_waiters};
 use crate::redlock::scan::scan;
-use crate::report::{ScanStatus, StatusLine};
+use crate::report::{Problem, ScanStatus, StatusLine};
 use crate::settings;
 use crate::settings::token::NodeSettings;
 use crate::text::glob::Glob;
@@ -150,7 +150,7 @@ impl View {
         locks.retain(|(key, observations)| is_shown(key, observations));
         let away = room.into_inner();
         if away.is_overfull() && away.away().len() > nodes.quorum().tolerated() {
-            return Err(no_majority("cannot observe all locks", &nodes, away.away(), reach.node_is_default).into());
+            return Err(without_majority("cannot observe all locks", &nodes, away.away(), reach).into());
         }
         Ok(Self { nodes, locks, unread })
     }
@@ -173,6 +173,11 @@ impl View {
     }
 }
 
+fn without_majority(what: &str, nodes: &Nodes, faults: &Faults, reach: &NodeSettings) -> Failure {
+    let (quorum, node_is_default) = (nodes.quorum(), reach.node_is_default);
+    Problem::NoMajorityFor { what, faults, quorum, node_is_default }.failure()
+}
+
 /// Scans for locks that match a pattern and are not named. Also returns the nodes that could not be scanned.
 async fn find_locks(
     reach: &NodeSettings,
@@ -190,7 +195,7 @@ async fn find_locks(
         |key: &Key| selection.patterns.iter().any(|pattern| pattern.matches(key.typed())) && !selection.names(key);
     let found = scan(stores, &selection.prefix, matches, drawn).await;
     if found.faults.len() > nodes.quorum().tolerated() {
-        return Err(no_majority("cannot scan for locks", nodes, &found.faults, reach.node_is_default).into());
+        return Err(without_majority("cannot scan for locks", nodes, &found.faults, reach).into());
     }
     Ok((found.keys, found.faults))
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::cli::OutputArgs;
-use crate::exit::{Failure, Outcome};
+use crate::exit::Failure;
 use crate::lock::details::{LONGEST_NOTE, fits};
 use crate::lock::fault::Faults;
 use crate::lock::key::Key;
@@ -12,7 +12,7 @@ use crate::node::local::LocalStore;
 use crate::node::redis::RedisServer;
 use crate::node::redis::access::Access;
 use crate::redlock::Nodes;
-use crate::report::{self, Event, Reporter};
+use crate::report::{self, Event, Problem, Reporter};
 use crate::settings::{LockSettings, StoreConfig};
 
 /// Warns if no node was named: `sudo`, cron and `ssh HOST rlock` drop `RLOCK_NODE`, and the default, a server on this
@@ -52,7 +52,7 @@ pub(super) fn stores(
             |access: &Access| -> Box<dyn Store> { Box::new(RedisServer::new(access.clone(), limit, observations)) };
         return Ok(place.servers().iter().map(server).collect());
     };
-    let store = LocalStore::open(dir).map_err(|why| Failure::new(Outcome::Config, why))?;
+    let store = LocalStore::open(dir).map_err(|why| Problem::Store { why }.failure())?;
     Ok(vec![Box::new(store)])
 }
 

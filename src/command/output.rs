@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::exit::{Failure, Outcome};
+use crate::report::Problem;
 
 /// Writes `text` to stdout, at once if the kernel takes it. std would report success for a closed stdout.
 pub(super) fn write_all(mut text: &[u8]) -> io::Result<()> {
@@ -22,6 +22,6 @@ pub(super) fn print(text: &[u8]) -> anyhow::Result<bool> {
     match write_all(text) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Failure::new(Outcome::Config, format!("cannot print: {error}")).into()),
+        Err(error) => Err(Problem::NotPrinted { error: &error }.failure().into()),
     }
 }

@@ -30,7 +30,7 @@ async fn give_back(settings: &TokenSettings) -> anyhow::Result<Outcome> {
     refuse_inside(settings, &nodes).await?;
     // Observed first: with another list of nodes, only some of the lock's keys would be deleted.
     let looks = observe(&nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
-    same_list(key, &nodes, &looks)?;
+    same_list(key, &nodes, &looks, false)?;
     if looks.census().is_held_by(*token).is_none() {
         // A node that hangs executes it when it resumes. Another node timeout is not spent on its reply.
         outside::release(&nodes, key, *token, WRITING).await;

@@ -16,10 +16,9 @@ use crate::lock::request::Renew;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::redlock::observe::{Observations, observe};
 use crate::redlock::outside;
-use crate::report::Event;
+use crate::report::{Event, Problem};
 use crate::settings::schedule;
 use crate::settings::token::TokenSettings;
-use crate::text::duration;
 
 /// The options of `renew`.
 struct RenewOptions {
@@ -42,18 +41,14 @@ pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     block_on(extend(&settings, &options))
 }
 
-fn usage(settings: &TokenSettings, why: impl std::fmt::Display) -> Failure {
-    Failure::about(&settings.key, Outcome::Usage, why)
-}
-
 pub(super) fn fence(settings: &TokenSettings, number: u64) -> Result<Fence, Failure> {
-    Fence::new(number).ok_or_else(|| usage(settings, format!("--fence {number} is not a valid fence")))
+    Fence::new(number).ok_or_else(|| Problem::InvalidFence { number }.about(&settings.key))
 }
 
 impl RenewOptions {
     fn schedule(&self, settings: &TokenSettings, ttl: Duration) -> Result<Schedule, Failure> {
         let options = ScheduleOptions { node_timeout: self.node_timeout, ..ScheduleOptions::new(ttl) };
-        schedule(options).map_err(|failure| usage(settings, failure))
+        schedule(options).map_err(|failure| Failure::about(&settings.key, Outcome::Usage, failure))
     }
 }
 
@@ -62,7 +57,7 @@ async fn extend(settings: &TokenSettings, options: &RenewOptions) -> anyhow::Res
     let nodes = open(&reach.place, reach.limit)?;
     refuse_inside(settings, &nodes).await?;
     let looks = observe(&nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
-    same_list(key, &nodes, &looks)?;
+    same_list(key, &nodes, &looks, false)?;
     if looks.census().is_held_by(*token) != Some(true) {
         return Err(not_the_holder(key, &nodes, &looks, *token, reach.node_is_default).into());
     }
@@ -91,14 +86,10 @@ fn ttl(settings: &TokenSettings, looks: &Observations, asked: Option<Duration>) 
     let taken = looks.census().leading().and_then(|(occupant, _)| occupant.lease_length());
     match (asked, taken) {
         (Some(asked), Some(taken)) if looks.of_nodes.len() > 1 && asked > taken => {
-            let taken = duration::show(taken);
-            Err(usage(
-                settings,
-                format!("--ttl is longer than the {taken} that the lock was taken for, which other clients rely on"),
-            ))
+            Err(Problem::TtlTooLong { taken }.about(&settings.key))
         }
         (Some(ttl), _) | (None, Some(ttl)) => Ok(ttl),
-        (None, None) => Err(usage(settings, "the lock does not say how long it was taken for; give --ttl")),
+        (None, None) => Err(Problem::TtlUnknown.about(&settings.key)),
     }
 }
 
@@ -108,7 +99,7 @@ fn known_fence(settings: &TokenSettings, looks: &Observations, given: Option<Fen
     let highest = seen.and_then(|all| all.into_iter().max());
     match (given, highest) {
         (Some(given), Some(highest)) if given > highest => {
-            Err(usage(settings, format!("--fence {given} is above the last fence, {highest}")))
+            Err(Problem::FenceTooHigh { given, highest }.about(&settings.key))
         }
         (Some(given), _) => Ok(given),
         (None, _) => Ok(fence_of(&looks.census(), settings)),

@@ -1,7 +1,7 @@
 //! The events of a lock that are told on stderr: the sentence, name, level and fields of each.
 //!
-//! The last line of a run that fails is no event: its words stand with the subcommand (`command`). Words inside the sentences
-//! come from the values that they are about: an occupant, a blocker or a fault of `lock`.
+//! The last line of a run that fails is a [`super::Problem`]. Words inside the sentences come from the values that they are
+//! about: an occupant, a blocker or a fault of `lock`.
 //!
 //! Text and JSON are two views of one event: [`Event`]'s `Display` is the text, and the `message` of the JSON object. The
 //! names and fields are an interface that scripts read: they may be added to, not changed.
@@ -327,7 +327,7 @@ impl fmt::Display for AtNode<'_> {
 }
 
 /// `2 of the holder's 3 nodes`.
-pub fn holders_nodes(broken: usize, of: usize) -> String {
+pub(super) fn holders_nodes(broken: usize, of: usize) -> String {
     format!("{broken} of the holder's {of} node{}", if of == 1 { "" } else { "s" })
 }
 

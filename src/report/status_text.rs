@@ -12,7 +12,7 @@ use crate::lock::waiting::Blocked;
 use crate::text::duration;
 
 /// Returns the data of a blocked wait in `--log json`: the holder, and what failed at which node.
-pub fn fields_of(blocked: &Blocked) -> Map<String, Value> {
+pub(super) fn fields_of(blocked: &Blocked) -> Map<String, Value> {
     let (mut fields, faults) = match blocked {
         Blocked::Busy(party) => (holder_of(party), None),
         Blocked::Split(party, faults) => (holder_of(party), Some(faults)),

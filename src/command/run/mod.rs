@@ -25,7 +25,7 @@ use crate::job::signals::Signals;
 use crate::job::spawn::{Leader, TOO_LATE};
 use crate::job::terminal::block_sigttou;
 use crate::lock::outer;
-use crate::report;
+use crate::report::{self, Problem};
 use crate::secret;
 use crate::settings::RunSettings;
 use crate::text::duration;
@@ -38,8 +38,8 @@ pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::R
     let guard = Guard::start();
     let output = args.output.clone();
     let settings = RunSettings::new(args, sources)?;
-    process_tree::check_proc().map_err(|error| unusable_proc(&settings, &error))?;
-    let guard = guard.map_err(|error| cannot_guard(&settings, &error))?;
+    process_tree::check_proc().map_err(|error| Problem::UnusableProc { error: &error }.about(&settings.lock.key))?;
+    let guard = guard.map_err(|error| Problem::NoGuard { error: &error }.about(&settings.lock.key))?;
     if let Some(how) = &settings.hand_back {
         guard.set_hand_back(how);
     }
@@ -140,27 +140,14 @@ fn set_mark(image: &mut Image, cover: &Cover) -> io::Result<Uuid> {
     Ok(mark)
 }
 
-fn unusable_proc(settings: &RunSettings, error: &io::Error) -> Failure {
-    let why = format_args!(
-        "/proc: {error}, so rlock could not see a command end; mount a /proc of this namespace (unshare --mount-proc); nothing was run"
-    );
-    Failure::about(&settings.lock.key, Outcome::Config, why)
-}
-
-fn cannot_guard(settings: &RunSettings, error: &io::Error) -> Failure {
-    let why = format_args!("cannot start the guard: {error}; nothing was run");
-    Failure::about(&settings.lock.key, Outcome::CannotExecute, why)
-}
-
 /// `lock` says whether the lock was released.
 fn cannot_start(settings: &RunSettings, error: &io::Error, lock: &str) -> Failure {
     let command = crate::text::escape::text(&secret::without_userinfo(&settings.argv[0].to_string_lossy()));
-    let key = &settings.lock.key;
     let (outcome, why) = match error.raw_os_error() {
         Some(libc::ENOENT) => (Outcome::NotFound, "not found".to_owned()),
         Some(libc::ENOEXEC) => (Outcome::CannotExecute, format!("{error} (does the script begin with #!?)")),
         Some(TOO_LATE) => (Outcome::Lost, "the lease was over before it could be started".to_owned()),
         _ => (Outcome::CannotExecute, error.to_string()),
     };
-    Failure::about(key, outcome, format_args!("{command}: {why}{lock}"))
+    Problem::NotStarted { command: &command, outcome, why, lock }.about(&settings.lock.key)
 }

@@ -11,7 +11,7 @@ use nix::unistd::getpgrp;
 use super::cover::Cover;
 use crate::clock::{self, Alarm};
 use crate::command::released::report_release;
-use crate::exit::{Failure, Outcome};
+use crate::exit::Outcome;
 use crate::job::facts::CaughtSignal;
 use crate::job::guard::Guard;
 use crate::job::nested::runs::NestedRuns;
@@ -24,7 +24,7 @@ use crate::job::terminal::Terminal;
 use crate::lock::instant::Instant;
 use crate::lock::lease::Loss;
 use crate::redlock::ReleaseOutcome;
-use crate::report::{Event as Report, Reporter};
+use crate::report::{Event as Report, Problem, Reporter};
 use crate::settings::LockSettings;
 
 /// Time that killed processes get to end before rlock reports that it waits for them.
@@ -69,8 +69,7 @@ impl Job {
     /// before that.
     pub(super) async fn supervise(mut self, lock: &LockSettings, mut cover: Cover) -> anyhow::Result<Outcome> {
         let watched = AssertUnwindSafe(self.watch(&lock.report, &mut cover)).catch_unwind().await;
-        let watched =
-            watched.unwrap_or_else(|_| Err(Failure::new(Outcome::Bug, "the command was stopped after a bug").into()));
+        let watched = watched.unwrap_or_else(|_| Err(Problem::StoppedAfterBug.failure().into()));
         if watched.is_err() {
             self.end(&lock.report, &mut cover).await;
         }
@@ -305,8 +304,7 @@ impl Job {
 }
 
 fn unguarded(error: &std::io::Error) -> anyhow::Error {
-    let message = format!("the guard has ended and another cannot be started ({error}); the command was killed");
-    Failure::new(Outcome::Lost, message).into()
+    Problem::GuardGone { error }.failure().into()
 }
 
 async fn nested_changed(nested: Option<&NestedRuns>) {

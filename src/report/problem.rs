@@ -1,0 +1,300 @@
+//! Every sentence that ends a subcommand with a failure, with its exit code and its data in `--log json`.
+//!
+//! Input that is refused before any lock is touched is worded in `settings` and `cli`, beside the rule that refuses it.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::event::holders_nodes;
+use super::status_text::{fields_of, holder};
+use crate::exit::{Failure, Outcome};
+use crate::lock::census::{Census, State};
+use crate::lock::fault::{Fault, FaultKind, Faults};
+use crate::lock::fence::Fence;
+use crate::lock::key::Key;
+use crate::lock::occupant::Occupant;
+use crate::lock::quorum::Quorum;
+use crate::lock::waiting::Blocked;
+use crate::text::duration;
+
+/// A failure that ends a subcommand.
+#[derive(Debug)]
+pub enum Problem<'a> {
+    /// The lock is held, or its votes are split. `code`: `--busy-code`.
+    Busy { blocked: &'a Blocked, code: u8 },
+    /// A wait ended without a majority.
+    Unreachable { blocked: &'a Blocked, node_is_default: bool },
+    /// Too few nodes answered, or too many refused.
+    NoMajority { faults: &'a Faults, quorum: Quorum, node_is_default: bool },
+    /// The same, for work on many locks.
+    NoMajorityFor { what: &'a str, faults: &'a Faults, quorum: Quorum, node_is_default: bool },
+    /// The set of nodes cannot hold the lock, as the named node shows.
+    Unfit { node: &'a str, fault: &'a Fault },
+    /// The holder uses another number of nodes. `may_force`: `--foreign` would go on.
+    OtherList { node: &'a str, why: &'a str, may_force: bool },
+    /// The token is not the holder's.
+    NotTheHolder { census: &'a Census<'a> },
+    /// `check`: the lock has another fence, or one that too few nodes know.
+    OtherFence { known: Option<Fence>, asked: Fence },
+    /// `check`: less of the lease is left than was asked for.
+    TooLittleLeft { left: Duration, asked: Duration },
+    /// `renew`: the TTL would outlast what other clients rely on.
+    TtlTooLong { taken: Duration },
+    /// `renew`: the lock's value names no TTL.
+    TtlUnknown,
+    /// `--fence` is no fence.
+    InvalidFence { number: u64 },
+    /// `--fence` is above every fence that the nodes know.
+    FenceTooHigh { given: Fence, highest: Fence },
+    /// `renew` and `release` inside a live run.
+    KeptByRun { pid: Option<u32> },
+    /// `run` inside the lock of an `acquire`.
+    KeptByNoRun,
+    /// `acquire` inside a live run.
+    WouldWaitForItself { holder: &'a Occupant },
+    /// The outer rlock cannot be reached.
+    OuterUnreachable { holder: &'a Occupant },
+    /// `break` without a key.
+    NoKey,
+    /// `break` of a free lock.
+    NothingToBreak,
+    /// `break` of a foreign value without `--foreign`.
+    Foreign { holder: &'a Occupant },
+    /// `break` without `--yes` and without a terminal.
+    NoTerminal { holder: &'a Occupant },
+    /// The user declined.
+    Declined,
+    /// `break`: the holder has changed meanwhile.
+    HolderChanged,
+    /// `break --foreign`: the key was deleted at a minority of the holder's nodes.
+    BrokenAtMinority { broken: usize, of: usize },
+    /// `break`: the holder did not release the tombstone.
+    NotReleased,
+    /// `acquire --format env`: the key is not fit for a shell.
+    UnsafeForShell,
+    /// `acquire`: the token could not be printed.
+    TokenNotPrinted { error: &'a io::Error },
+    /// Output could not be printed.
+    NotPrinted { error: &'a io::Error },
+    /// `man`: no such page.
+    NoManPage { name: &'a str },
+    /// A user name that no server has.
+    InvalidUser { node: &'a str },
+    /// The store cannot be opened; it says why.
+    Store { why: String },
+    /// `run`: /proc is of no use.
+    UnusableProc { error: &'a io::Error },
+    /// `run`: the guard cannot be started.
+    NoGuard { error: &'a io::Error },
+    /// `run`: the guard has ended and cannot be replaced.
+    GuardGone { error: &'a io::Error },
+    /// `run`: the command cannot be started. `released`: what became of the lock.
+    NotStarted { command: &'a str, outcome: Outcome, why: String, lock: &'a str },
+    /// `run`: rlock panicked and stopped the command.
+    StoppedAfterBug,
+}
+
+impl Problem<'_> {
+    /// Returns the failure of work on the lock `key`.
+    pub fn about(&self, key: &Key) -> Failure {
+        Failure { fields: self.fields(), ..Failure::about(key, self.outcome(), self) }
+    }
+
+    /// Returns the failure of work on no lock in particular.
+    pub fn failure(&self) -> Failure {
+        Failure { fields: self.fields(), ..Failure::new(self.outcome(), self.to_string()) }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Busy { code, .. } => Outcome::Busy(*code),
+            Self::Unreachable { .. } => Outcome::Unreachable,
+            Self::NoMajority { faults, quorum, .. } | Self::NoMajorityFor { faults, quorum, .. } => {
+                match faults.kind(*quorum) {
+                    FaultKind::Refused => Outcome::Refused,
+                    FaultKind::Unfit => Outcome::Config,
+                    FaultKind::Unavailable | FaultKind::Unknown => Outcome::Unreachable,
+                }
+            }
+            Self::Unfit { .. }
+            | Self::OtherList { .. }
+            | Self::TokenNotPrinted { .. }
+            | Self::NotPrinted { .. }
+            | Self::InvalidUser { .. }
+            | Self::Store { .. }
+            | Self::UnusableProc { .. } => Outcome::Config,
+            Self::NotTheHolder { .. }
+            | Self::OtherFence { .. }
+            | Self::TooLittleLeft { .. }
+            | Self::NothingToBreak
+            | Self::Declined
+            | Self::HolderChanged
+            | Self::BrokenAtMinority { .. }
+            | Self::NotReleased => Outcome::No,
+            Self::TtlTooLong { .. }
+            | Self::TtlUnknown
+            | Self::InvalidFence { .. }
+            | Self::FenceTooHigh { .. }
+            | Self::KeptByRun { .. }
+            | Self::KeptByNoRun
+            | Self::WouldWaitForItself { .. }
+            | Self::OuterUnreachable { .. }
+            | Self::NoKey
+            | Self::Foreign { .. }
+            | Self::NoTerminal { .. }
+            | Self::UnsafeForShell
+            | Self::NoManPage { .. } => Outcome::Usage,
+            Self::NoGuard { .. } => Outcome::CannotExecute,
+            Self::GuardGone { .. } => Outcome::Lost,
+            Self::NotStarted { outcome, .. } => *outcome,
+            Self::StoppedAfterBug => Outcome::Bug,
+        }
+    }
+
+    /// Returns its data in `--log json`, beside the key and the exit code.
+    fn fields(&self) -> Map<String, Value> {
+        match self {
+            Self::Busy { blocked, .. } | Self::Unreachable { blocked, .. } => fields_of(blocked),
+            Self::NoMajority { faults, .. } | Self::NoMajorityFor { faults, .. } => {
+                let faults: Value = faults.iter().map(|f| json!({ "node": f.name, "reason": f.fault.why })).collect();
+                Map::from_iter([("faults".to_owned(), faults)])
+            }
+            Self::Unfit { node, fault } => at_node(node, &fault.why),
+            Self::OtherList { node, why, .. } => at_node(node, why),
+            Self::NotTheHolder { census } => census.holder().map(holder).unwrap_or_default(),
+            Self::WouldWaitForItself { holder: occupant }
+            | Self::OuterUnreachable { holder: occupant }
+            | Self::Foreign { holder: occupant }
+            | Self::NoTerminal { holder: occupant } => holder(occupant),
+            _ => Map::new(),
+        }
+    }
+}
+
+impl fmt::Display for Problem<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy { blocked, .. } => write!(f, "busy: {blocked}"),
+            Self::Unreachable { blocked, node_is_default: false } => write!(f, "{blocked}"),
+            Self::Unreachable { blocked, node_is_default: true } => write!(
+                f,
+                "{blocked}; name a server with --node or RLOCK_NODE, or use --node local for a lock on this machine alone"
+            ),
+            Self::NoMajority { faults, quorum, node_is_default } => {
+                write!(f, "{}{}", faults.no_majority(*quorum), remedy(faults, *quorum, *node_is_default))
+            }
+            Self::NoMajorityFor { what, faults, quorum, node_is_default } => {
+                write!(f, "{what}: {}{}", faults.no_majority(*quorum), remedy(faults, *quorum, *node_is_default))
+            }
+            Self::Unfit { node, fault } => write!(f, "{node}: {fault}"),
+            Self::OtherList { node, why, may_force: false } => write!(f, "{node}: {why}"),
+            Self::OtherList { node, why, may_force: true } => {
+                write!(f, "{node}: {why}; --foreign breaks it here all the same")
+            }
+            Self::NotTheHolder { census } => write!(f, "not the holder's token: {}", whose(census)),
+            Self::OtherFence { known: Some(fence), asked } => {
+                write!(f, "the lock is this token's, but its fence is {fence}, not {asked}")
+            }
+            Self::OtherFence { known: None, asked } => {
+                write!(f, "the lock is this token's, but too few nodes know its fence to say that it is {asked}")
+            }
+            Self::TooLittleLeft { left, asked } => {
+                let (left, asked) = (duration::show_rounded(*left), duration::show(*asked));
+                write!(f, "the lock is this token's, but only {left} are certainly left of it, not {asked}")
+            }
+            Self::TtlTooLong { taken } => {
+                let taken = duration::show(*taken);
+                write!(f, "--ttl is longer than the {taken} that the lock was taken for, which other clients rely on")
+            }
+            Self::TtlUnknown => f.write_str("the lock does not say how long it was taken for; give --ttl"),
+            Self::InvalidFence { number } => write!(f, "--fence {number} is not a valid fence"),
+            Self::FenceTooHigh { given, highest } => write!(f, "--fence {given} is above the last fence, {highest}"),
+            Self::KeptByRun { pid } => {
+                let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
+                write!(f, "rlock run{pid} holds this lock, and renews and releases it itself; nothing was changed")
+            }
+            Self::KeptByNoRun => f.write_str(
+                "held by rlock acquire already, with the RLOCK_TOKEN of this environment: release it first, or ask rlock check and run the command without rlock run",
+            ),
+            Self::WouldWaitForItself { holder } => write!(
+                f,
+                "{}, and this is part of its command, so acquire would wait for itself; ask rlock check",
+                holder.named()
+            ),
+            Self::OuterUnreachable { holder } => write!(
+                f,
+                "{}: this is part of its command, but that rlock cannot be reached from here (another host, container or user); run the command without rlock run, and ask rlock check first",
+                holder.named()
+            ),
+            Self::NoKey => f.write_str("no KEY is given; see rlock break --help"),
+            Self::NothingToBreak => f.write_str("nothing to break: the lock is free"),
+            Self::Foreign { holder } => write!(f, "{holder}; give --foreign to delete it"),
+            Self::NoTerminal { holder } => write!(f, "{holder}; no terminal to ask at, so give --yes"),
+            Self::Declined => f.write_str("not broken"),
+            Self::HolderChanged => {
+                f.write_str("the holder has changed or released it meanwhile; nothing was broken")
+            }
+            Self::BrokenAtMinority { broken, of } => {
+                let nodes = holders_nodes(*broken, *of);
+                write!(
+                    f,
+                    "not broken: the key was deleted at {nodes}, which is no majority; give --node the holder's list"
+                )
+            }
+            Self::NotReleased => f.write_str(
+                "broken, but its holder has not released it: it cannot end its command, or runs with --on-lost warn; the key still keeps other clients out; --now deletes it",
+            ),
+            Self::UnsafeForShell => {
+                f.write_str("a shell could read this key as something else; use --format json")
+            }
+            Self::TokenNotPrinted { error } => write!(f, "cannot print the token: {error}; the lock is released"),
+            Self::NotPrinted { error } => write!(f, "cannot print: {error}"),
+            Self::NoManPage { name } => write!(f, "no man page for {name}"),
+            Self::InvalidUser { node } => {
+                write!(f, "--node {node}: no server has a user with a blank or a control character")
+            }
+            Self::Store { why } => f.write_str(why),
+            Self::UnusableProc { error } => write!(
+                f,
+                "/proc: {error}, so rlock could not see a command end; mount a /proc of this namespace (unshare --mount-proc); nothing was run"
+            ),
+            Self::NoGuard { error } => write!(f, "cannot start the guard: {error}; nothing was run"),
+            Self::GuardGone { error } => {
+                write!(f, "the guard has ended and another cannot be started ({error}); the command was killed")
+            }
+            Self::NotStarted { command, why, lock, .. } => write!(f, "{command}: {why}{lock}"),
+            Self::StoppedAfterBug => f.write_str("the command was stopped after a bug"),
+        }
+    }
+}
+
+fn at_node(node: &str, why: &str) -> Map<String, Value> {
+    Map::from_iter([("node".to_owned(), node.into()), ("reason".to_owned(), why.into())])
+}
+
+/// Returns the remedy for faults that leave no majority.
+fn remedy(faults: &Faults, quorum: Quorum, node_is_default: bool) -> String {
+    match (faults.kind(quorum), faults.refusals().next()) {
+        (FaultKind::Refused, Some(refusal)) => format!("; {}", refusal.fault.cure()),
+        (FaultKind::Unavailable | FaultKind::Unknown, _) if node_is_default => {
+            "; name a server with --node or RLOCK_NODE".to_owned()
+        }
+        _ => String::new(),
+    }
+}
+
+/// Describes the holder, as far as the nodes agree.
+fn whose(census: &Census) -> String {
+    let votes = |number: usize| format!("{number} of {} nodes", census.quorum().total());
+    match (census.state(), census.leading()) {
+        (_, None) => "the lock is free".to_owned(),
+        (State::Held, Some((occupant, _))) => occupant.to_string(),
+        (State::Free, Some((occupant, number))) => {
+            format!("the lock is free; at {} it is {occupant}", votes(number))
+        }
+        (State::Unknown, Some((occupant, number))) => format!("at {} it is {occupant}", votes(number)),
+    }
+}
