@@ -53,16 +53,15 @@ async fn release(nodes: &Nodes, which: &[usize], release: &Release, limit: Durat
     let needed = nodes.quorum().needed().min(which.len());
     let mut count = ReleaseCount::default();
     let request = |node: usize, there: &dyn Node| which.contains(&node).then(|| there.release(release));
-    let silent = nodes.ask(limit, request, |node, reply| {
+    let faults = nodes.ask(limit, request, |node, reply| {
         match reply {
             ReleaseReply::Released => count.ours += 1,
             ReleaseReply::NotOurs(how) => count.revoked.push((node, how)),
-            ReleaseReply::Failed(fault) => nodes.add_fault(&mut count.faults, node, fault),
+            ReleaseReply::Failed(fault) => return Err(fault),
         }
-        count.ours >= needed
+        Ok(count.ours >= needed)
     });
-    let silent = silent.await;
-    count.faults.extend(silent);
+    count.faults = faults.await;
     // A node that answered may have been sent the release on an older connection too.
     let mut written: FuturesUnordered<_> = which.iter().map(|&node| nodes[node].written()).collect();
     clock::until(clock::now() + limit, async { while written.next().await.is_some() {} }).await;

@@ -28,17 +28,18 @@ impl Nodes {
     }
 
     /// Sends each node its `request`, all at once, and hands each reply to `heard`, until that says that it has heard enough
-    /// or `limit` is over. Nodes whose request is `None` are not asked. Returns the timeouts of the nodes that were silent;
-    /// none if `heard` had enough.
+    /// or `limit` is over. Nodes whose request is `None` are not asked. Returns the faults that `heard` found in replies, and
+    /// the timeouts of the nodes that were silent; no timeouts if `heard` had enough.
     pub async fn ask<T>(
         &self,
         limit: Duration,
         request: impl Fn(usize, &dyn Node) -> Option<Pending<T>>,
-        mut heard: impl FnMut(usize, T) -> bool,
+        mut heard: impl FnMut(usize, T) -> Result<bool, Fault>,
     ) -> Faults {
         let ends = clock::now() + limit;
         let asked = self.iter().enumerate().filter_map(|(node, there)| Some((node, request(node, there.as_ref())?)));
         let mut silent = Vec::with_capacity(self.len());
+        let mut faults = Faults::default();
         let mut replies: FuturesUnordered<_> = asked
             .map(|(node, reply)| {
                 silent.push(node);
@@ -47,15 +48,16 @@ impl Nodes {
             .collect();
         while let Some(Some((node, reply))) = clock::until(ends, replies.next()).await {
             silent.retain(|&other| other != node);
-            if heard(node, reply) {
-                return Faults::default();
+            match heard(node, reply) {
+                Ok(true) => return faults,
+                Ok(false) => {}
+                Err(fault) => self.add_fault(&mut faults, node, fault),
             }
         }
-        let mut timeouts = Faults::default();
         for node in silent {
-            self.add_fault(&mut timeouts, node, Fault::timeout(limit));
+            self.add_fault(&mut faults, node, Fault::timeout(limit));
         }
-        timeouts
+        faults
     }
 }
 

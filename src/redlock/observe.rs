@@ -86,14 +86,11 @@ pub async fn observe_with_waiters(
 ) -> Observations {
     let mut seen = Observations { of_nodes: vec![None; nodes.len()], faults: away.clone() };
     let request = |node: usize, there: &dyn Node| away.of(node).is_none().then(|| there.observe(key, max_waiters));
-    let silent = nodes.ask(limit, request, |node, observation| {
-        match observation {
-            Ok(observation) => seen.of_nodes[node] = Some(observation),
-            Err(fault) => nodes.add_fault(&mut seen.faults, node, fault),
-        }
-        enough(&seen.census())
+    let faults = nodes.ask(limit, request, |node, observation| {
+        seen.of_nodes[node] = Some(observation?);
+        Ok(enough(&seen.census()))
     });
-    let silent = silent.await;
-    seen.faults.extend(silent);
+    let faults = faults.await;
+    seen.faults.extend(faults);
     seen
 }

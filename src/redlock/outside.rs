@@ -8,7 +8,7 @@ use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
-use crate::node::{ForceUnlock, Node, QueueAction, Release, ReleaseReply, Renew, Renewal};
+use crate::node::{ForceUnlock, QueueAction, Release, ReleaseReply, Renew, Renewal};
 
 /// The nodes that did what they were asked, and those that gave no answer.
 pub struct Count {
@@ -34,42 +34,41 @@ impl Count {
 /// Extends the lock everywhere. Returns the count, and the end of the lease if a majority extended it.
 pub async fn renew(nodes: &Nodes, renew: &Renew, limit: Duration) -> (Count, Option<Instant>) {
     let mut ends = Vec::with_capacity(nodes.len());
-    let mut faults = Faults::default();
-    let request = |_, there: &dyn Node| Some(there.renew(renew));
-    let silent = nodes.ask(limit, request, |node, renewal| {
-        match renewal {
-            Renewal::Renewed(end, _) | Renewal::Healed(end, _) => ends.push(end),
-            Renewal::Lost(..) | Renewal::Broken(..) => {}
-            Renewal::Failed(fault) => nodes.add_fault(&mut faults, node, fault),
-        }
-        false
-    });
-    let silent = silent.await;
-    faults.extend(silent);
-    let count = Count { done: ends.len(), faults };
-    (count, nodes.quorum().reached_by(ends))
+    let faults = nodes.ask(
+        limit,
+        |_, there| Some(there.renew(renew)),
+        |_, renewal| {
+            match renewal {
+                Renewal::Renewed(end, _) | Renewal::Healed(end, _) => ends.push(end),
+                Renewal::Lost(..) | Renewal::Broken(..) => {}
+                Renewal::Failed(fault) => return Err(fault),
+            }
+            Ok(false)
+        },
+    );
+    let faults = faults.await;
+    (Count { done: ends.len(), faults }, nodes.quorum().reached_by(ends))
 }
 
 /// Deletes the lock everywhere if it is `token`'s. All nodes are waited for: no holder renews this lock, and a key that stays
 /// at a slow node would stay for its whole TTL.
 pub async fn release(nodes: &Nodes, key: &Key, token: Token, limit: Duration) -> Count {
     let release = Release { key: key.clone(), token, queue: QueueAction::None };
-    let mut count = Count { done: 0, faults: Faults::default() };
-    let silent = nodes.ask(
+    let mut done = 0;
+    let faults = nodes.ask(
         limit,
         |_, there| Some(there.release(&release)),
-        |node, reply| {
+        |_, reply| {
             match reply {
-                ReleaseReply::Released => count.done += 1,
+                ReleaseReply::Released => done += 1,
                 ReleaseReply::NotOurs(_) => {}
-                ReleaseReply::Failed(fault) => nodes.add_fault(&mut count.faults, node, fault),
+                ReleaseReply::Failed(fault) => return Err(fault),
             }
-            false
+            Ok(false)
         },
     );
-    let silent = silent.await;
-    count.faults.extend(silent);
-    count
+    let faults = faults.await;
+    Count { done, faults }
 }
 
 /// Takes the key from its holder at each node, as `how` says for it; `None`: that node is not asked.
@@ -79,17 +78,15 @@ pub async fn force_unlock<'a>(
     limit: Duration,
     how: impl Fn(usize) -> Option<ForceUnlock<'a>>,
 ) -> Count {
-    let mut count = Count { done: 0, faults: Faults::default() };
-    let request = |node, there: &dyn Node| how(node).map(|how| there.force_unlock(key, how));
-    let silent = nodes.ask(limit, request, |node, answer| {
-        match answer {
-            Ok(None) => count.done += 1,
-            Ok(Some(_)) => {}
-            Err(fault) => nodes.add_fault(&mut count.faults, node, fault),
-        }
-        false
-    });
-    let silent = silent.await;
-    count.faults.extend(silent);
-    count
+    let mut done = 0;
+    let faults = nodes.ask(
+        limit,
+        |node, there| how(node).map(|how| there.force_unlock(key, how)),
+        |_, answer| {
+            done += usize::from(answer?.is_none());
+            Ok(false)
+        },
+    );
+    let faults = faults.await;
+    Count { done, faults }
 }

@@ -255,7 +255,7 @@ impl Holding {
     pub async fn leave_queue(&self) {
         if let Some(ticket) = self.claim.ticket.as_ref().filter(|_| self.nodes.len() > 1) {
             let left = |_, there: &dyn Node| Some(there.leave(&self.claim.key, &ticket.waiter));
-            self.nodes.ask(super::STRAGGLERS, left, |_, ()| false).await;
+            self.nodes.ask(super::STRAGGLERS, left, |_, ()| Ok(false)).await;
         }
     }
 
