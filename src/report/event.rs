@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Map, Value, json};
 
 use super::Level;
-use super::status_text::{ahead, fields_of, holder};
+use super::status_text::{ahead, at_node, fields_of, holder};
 use crate::job::policy::Reaction;
 use crate::lock::backoff;
 use crate::lock::fault::Fault;
@@ -211,9 +211,9 @@ impl Event<'_> {
             }
             Self::WaitingForever { blocked } | Self::Unreachable { blocked, .. } => return fields_of(blocked),
             Self::NoUptime(at) | Self::NoQueue(at) | Self::RenewalFailed(at) | Self::NotReleased(at) => {
-                json!({ "node": at.node, "reason": at.why })
+                return at_node(at.node, at.why);
             }
-            Self::Refused { node, fault } => json!({ "node": node, "reason": fault.why }),
+            Self::Refused { node, fault } => return at_node(node, &fault.why),
             Self::NoWakeups { node, poll_every } => json!({ "node": node, "poll_ms": millis(*poll_every) }),
             Self::Acquired { fence, after } => json!({ "fence": fence.get(), "wait_ms": millis(*after) }),
             Self::OuterSilent { occupant } | Self::Nested { occupant } | Self::Holder { occupant } => {

@@ -6,10 +6,10 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::event::holders_nodes;
-use super::status_text::{fields_of, holder};
+use super::status_text::{at_node, fields_of, fields_of_faults, holder};
 use crate::exit::{Failure, Outcome};
 use crate::lock::census::{Census, State};
 use crate::lock::fault::{Fault, FaultKind, Faults};
@@ -19,6 +19,9 @@ use crate::lock::occupant::Occupant;
 use crate::lock::quorum::Quorum;
 use crate::lock::waiting::Blocked;
 use crate::text::duration;
+
+/// The remedy where no node was named.
+const NAME_A_SERVER: &str = "; name a server with --node or RLOCK_NODE";
 
 /// A failure that ends a subcommand.
 #[derive(Debug)]
@@ -158,10 +161,7 @@ impl Problem<'_> {
     fn fields(&self) -> Map<String, Value> {
         match self {
             Self::Busy { blocked, .. } | Self::Unreachable { blocked, .. } => fields_of(blocked),
-            Self::NoMajority { faults, .. } | Self::NoMajorityFor { faults, .. } => {
-                let faults: Value = faults.iter().map(|f| json!({ "node": f.name, "reason": f.fault.why })).collect();
-                Map::from_iter([("faults".to_owned(), faults)])
-            }
+            Self::NoMajority { faults, .. } | Self::NoMajorityFor { faults, .. } => fields_of_faults(faults),
             Self::Unfit { node, fault } => at_node(node, &fault.why),
             Self::OtherList { node, why, .. } => at_node(node, why),
             Self::NotTheHolder { census } => census.holder().map(holder).unwrap_or_default(),
@@ -179,10 +179,9 @@ impl fmt::Display for Problem<'_> {
         match self {
             Self::Busy { blocked, .. } => write!(f, "busy: {blocked}"),
             Self::Unreachable { blocked, node_is_default: false } => write!(f, "{blocked}"),
-            Self::Unreachable { blocked, node_is_default: true } => write!(
-                f,
-                "{blocked}; name a server with --node or RLOCK_NODE, or use --node local for a lock on this machine alone"
-            ),
+            Self::Unreachable { blocked, node_is_default: true } => {
+                write!(f, "{blocked}{NAME_A_SERVER}, or use --node local for a lock on this machine alone")
+            }
             Self::NoMajority { faults, quorum, node_is_default } => {
                 write!(f, "{}{}", faults.no_majority(*quorum), remedy(faults, *quorum, *node_is_default))
             }
@@ -271,17 +270,11 @@ impl fmt::Display for Problem<'_> {
     }
 }
 
-fn at_node(node: &str, why: &str) -> Map<String, Value> {
-    Map::from_iter([("node".to_owned(), node.into()), ("reason".to_owned(), why.into())])
-}
-
 /// Returns the remedy for faults that leave no majority.
 fn remedy(faults: &Faults, quorum: Quorum, node_is_default: bool) -> String {
     match (faults.kind(quorum), faults.refusals().next()) {
         (FaultKind::Refused, Some(refusal)) => format!("; {}", refusal.fault.cure()),
-        (FaultKind::Unavailable | FaultKind::Unknown, _) if node_is_default => {
-            "; name a server with --node or RLOCK_NODE".to_owned()
-        }
+        (FaultKind::Unavailable | FaultKind::Unknown, _) if node_is_default => NAME_A_SERVER.to_owned(),
         _ => String::new(),
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::lock::blocker::Blocker;
+use crate::lock::fault::Faults;
 use crate::lock::key::Key;
 use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::waiting::Blocked;
@@ -19,11 +20,20 @@ pub(super) fn fields_of(blocked: &Blocked) -> Map<String, Value> {
         Blocked::Unreachable(faults, _) => (Map::new(), Some(faults)),
         Blocked::TooLate => (Map::new(), None),
     };
-    if let Some(faults) = faults.filter(|faults| !faults.is_empty()) {
-        let faults = faults.iter().map(|there| json!({ "node": there.name, "reason": there.fault.why }));
-        fields.insert("faults".to_owned(), faults.collect());
-    }
+    fields.extend(faults.map(fields_of_faults).unwrap_or_default());
     fields
+}
+
+/// Returns `faults`, if there are any: `node` and `reason` of each.
+pub(super) fn fields_of_faults(faults: &Faults) -> Map<String, Value> {
+    let faults = faults.iter().map(|there| Value::Object(at_node(&there.name, &there.fault.why)));
+    let faults: Vec<Value> = faults.collect();
+    if faults.is_empty() { Map::new() } else { Map::from_iter([("faults".to_owned(), faults.into())]) }
+}
+
+/// Returns `node` and `reason`.
+pub(super) fn at_node(node: &str, why: &str) -> Map<String, Value> {
+    Map::from_iter([("node".to_owned(), node.into()), ("reason".to_owned(), why.into())])
 }
 
 impl fmt::Display for Blocked {
