@@ -169,11 +169,6 @@ impl Schedule {
         ((self.node_timeout + self.retry) * 2).min(self.renew_every() / 2)
     }
 
-    /// Returns the end of a grant whose request was about to be sent at `sent`.
-    pub fn tenure(&self, sent: Instant) -> Instant {
-        self.term().end(sent)
-    }
-
     /// Returns the TTL and how much of it counts, for a request.
     pub fn term(&self) -> Term {
         Term { ttl: self.ttl, drift: self.drift }
@@ -253,7 +248,7 @@ mod tests {
         assert_eq!(s.renew_every(), Duration::from_secs(10));
         assert_eq!(s.node_timeout(), Duration::from_secs(1));
         assert_eq!(s.retry(), Duration::from_millis(250));
-        let d = s.tenure(Instant::from_nanos(0));
+        let d = s.term().end(Instant::from_nanos(0));
         assert_eq!(d, Instant::from_nanos(29_698_000_000));
         assert_eq!(s.renew_at(d), Instant::from_nanos(10_000_000_000));
         assert_eq!(d.since(s.kill_at(d)), Duration::from_millis(500));
@@ -265,7 +260,7 @@ mod tests {
         for days in [4, 30, 366] {
             let s = Schedule::new(wishes(days * 24 * 3_600_000)).unwrap();
             assert_eq!(s.renew_every(), Duration::from_secs(24 * 3600));
-            let d = s.tenure(Instant::from_nanos(0));
+            let d = s.term().end(Instant::from_nanos(0));
             assert_eq!(s.renew_at(d), Instant::from_nanos(24 * 3600 * 1_000_000_000));
         }
     }
@@ -297,7 +292,7 @@ mod tests {
         // 30 s less drift 302 ms, a third, two exchanges of 1.25 s, and the margin of 500 ms.
         let (long, fits) = (given(Some(seconds(120))), Duration::from_millis(16_698));
         assert_eq!((long.kill_after(), long.grace()), (seconds(120), fits));
-        let d = long.tenure(Instant::from_nanos(0));
+        let d = long.term().end(Instant::from_nanos(0));
         assert_eq!(long.signal_at(d), Instant::from_nanos(12_500_000_000), "after a renewal that failed twice");
         assert_eq!(d.since(long.kill_at(d)), Duration::from_millis(500));
     }
@@ -319,7 +314,7 @@ mod tests {
             let sent = Instant::from_nanos(sent);
             let w = ScheduleOptions { kill_after: kill_ms.map(Duration::from_millis), ..wishes(ttl) };
             if let Ok(s) = Schedule::new(w) {
-                let d = s.tenure(sent);
+                let d = s.term().end(sent);
                 prop_assert!(d < sent + s.ttl());
                 prop_assert!(s.signal_at(d) <= s.kill_at(d) && s.kill_at(d) <= d);
                 prop_assert!(sent + s.renew_every() + (s.node_timeout() + s.retry()) * 2 <= s.signal_at(d));

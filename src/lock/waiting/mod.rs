@@ -14,6 +14,7 @@
 mod blocked;
 mod event;
 mod notices;
+mod phase;
 mod wakeups;
 
 #[cfg(test)]
@@ -32,6 +33,7 @@ use super::occupant::Occupant;
 use super::queue::{Ticket, Waiter};
 use super::token::Token;
 use notices::Notices;
+use phase::{Next, Phase};
 use wakeups::Wakeups;
 
 /// How long nodes that have never answered are tried.
@@ -51,27 +53,6 @@ const FALSE_WAKE_PAUSE: Duration = Duration::from_millis(20);
 
 /// How long an outer rlock that cannot be reached may hold the lock. One that is releasing it cannot be reached either.
 const OUTER_REFUSALS: Duration = Duration::from_secs(2);
-
-#[derive(Clone, PartialEq, Debug)]
-enum Phase {
-    /// Between two attempts.
-    Paused,
-    /// An attempt is under way.
-    Trying,
-    /// An attempt is being undone.
-    Undoing(Next),
-    /// The outer rlock is being asked.
-    Joining(Token, Box<Occupant>),
-    Over,
-}
-
-/// The step after the attempt is undone.
-#[derive(Clone, PartialEq, Debug)]
-enum Next {
-    Enter(Ticket),
-    Pause,
-    Join(Token, Box<Occupant>),
-}
 
 /// A wait that is under way.
 #[derive(Clone, Debug)]

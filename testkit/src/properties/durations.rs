@@ -53,7 +53,7 @@ fn a_schedule(wishes: ScheduleOptions) {
     };
     assert!(schedule.ttl() <= LONGEST_TTL);
     let sent = Instant::from_nanos(1 << 50);
-    let deadline = schedule.tenure(sent);
+    let deadline = schedule.term().end(sent);
     assert!(deadline < sent + schedule.ttl());
     assert!(schedule.signal_at(deadline) <= schedule.kill_at(deadline) && schedule.kill_at(deadline) <= deadline);
     let two_failures = (schedule.node_timeout() + schedule.retry()) * 2;

@@ -7,15 +7,15 @@ use super::*;
 /// Every kind of event, with the values that could matter.
 fn every_event() -> Vec<Event> {
     let mut all = vec![
-        Event::Extended(schedule().tenure(at(10_000))),
+        Event::Extended(schedule().term().end(at(10_000))),
         Event::Lost(Loss::Absent),
         Event::Lost(Loss::Broken),
         Event::Lost(Loss::TakenOver),
-        Event::Shielded(schedule().tenure(at(10_000))),
+        Event::Shielded(schedule().term().end(at(10_000))),
         Event::Unshielded,
         caught(Signal::SIGINT, true),
         caught(Signal::SIGTERM, false),
-        Event::TermsReceived(schedule().terms(schedule().tenure(at(10_000)))),
+        Event::TermsReceived(schedule().terms(schedule().term().end(at(10_000)))),
         Event::Tick,
         Event::Gone,
         Event::Nested(true),

@@ -20,7 +20,7 @@ fn without_renewal_the_command_is_signalled_and_then_killed_before_the_deadline(
 #[test]
 fn a_renewal_before_the_first_signal_changes_nothing_for_the_command() {
     let mut p = policy(OnLost::Kill);
-    let later = schedule().tenure(at(10_000));
+    let later = schedule().term().end(at(10_000));
     assert_eq!(p.on(Event::Extended(later), at(10_000)), []);
     assert_eq!(p.on(Event::Tick, schedule().signal_at(deadline())), []);
     assert_eq!(p.wake_at(), schedule().signal_at(later));
@@ -31,7 +31,7 @@ fn a_renewal_after_the_first_signal_does_not_take_it_back() {
     let mut p = policy(OnLost::Kill);
     let term = schedule().signal_at(deadline());
     p.on(Event::Tick, term);
-    p.on(Event::Extended(schedule().tenure(term)), term);
+    p.on(Event::Extended(schedule().term().end(term)), term);
     assert_eq!(p.wake_at(), schedule().kill_at(deadline()));
     p.on(ended(ExitStatus::Exited(0)), term);
     p.on(Event::Gone, term);
@@ -53,7 +53,7 @@ fn a_lock_that_is_absent_leaves_the_grace_only_if_it_can_be_shielded() {
         p
     };
     let mut shielded = lost();
-    shielded.on(Event::Shielded(schedule().tenure(at(1000))), at(1001));
+    shielded.on(Event::Shielded(schedule().term().end(at(1000))), at(1001));
     assert_eq!(shielded.wake_at(), at(1000) + schedule().grace());
     assert_eq!(lost().on(Event::Unshielded, at(1001)), [KILL]);
     assert_eq!(lost().on(Event::Tick, at(2000)), [KILL]);
@@ -110,7 +110,7 @@ fn a_grace_longer_than_the_lease_counts_as_given_while_the_lease_is_renewed() {
     let mut p = Policy::new(patient(PolicyOptions { max_run, ..options(OnLost::Kill) }), deadline(), at(0));
     assert_eq!(p.on(Event::Tick, at(5000)), [TERM, Action::SayTimeIsUp]);
     for renewed in (10_000..=120_000).step_by(10_000) {
-        assert_eq!(p.on(Event::Extended(schedule().tenure(at(renewed))), at(renewed)), []);
+        assert_eq!(p.on(Event::Extended(schedule().term().end(at(renewed))), at(renewed)), []);
         assert_eq!(p.on(Event::Tick, at(renewed)), []);
     }
     assert_eq!(p.wake_at(), at(125_000));
@@ -125,7 +125,7 @@ fn a_grace_longer_than_the_lease_counts_as_given_while_the_lease_is_renewed() {
 
     let mut p = Policy::new(patient(PolicyOptions { contain: true, ..options(OnLost::Kill) }), deadline(), at(0));
     assert_eq!(p.on(ended(ExitStatus::Exited(0)), at(1000)), [TERM]);
-    p.on(Event::Extended(schedule().tenure(at(110_000))), at(110_000));
+    p.on(Event::Extended(schedule().term().end(at(110_000))), at(110_000));
     assert_eq!(p.wake_at(), at(121_000));
 }
 
@@ -137,7 +137,7 @@ fn a_loss_leaves_the_grace_that_fits_though_a_longer_one_had_begun() {
     let stopping = || {
         let mut p = Policy::new(options, deadline(), at(0));
         p.on(Event::Tick, at(5000));
-        p.on(Event::Extended(schedule().tenure(at(10_000))), at(10_000));
+        p.on(Event::Extended(schedule().term().end(at(10_000))), at(10_000));
         p
     };
     let mut broken = stopping();
@@ -146,7 +146,7 @@ fn a_loss_leaves_the_grace_that_fits_though_a_longer_one_had_begun() {
     let mut absent = stopping();
     absent.on(Event::Lost(Loss::Absent), at(10_000));
     assert_eq!(absent.wake_at(), at(11_000));
-    absent.on(Event::Shielded(schedule().tenure(at(10_000))), at(10_001));
+    absent.on(Event::Shielded(schedule().term().end(at(10_000))), at(10_001));
     assert_eq!(absent.wake_at(), at(10_000) + grace);
     let mut running = Policy::new(PolicyOptions { max_run: None, ..options }, deadline(), at(0));
     assert_eq!(running.wake_at(), options.schedule.signal_at(deadline()));

@@ -28,7 +28,7 @@ fn at(ms: u64) -> Instant {
 
 /// D of a lease asked for at 0.
 fn deadline() -> Instant {
-    schedule().tenure(at(0))
+    schedule().term().end(at(0))
 }
 
 fn options(on_lost: OnLost) -> PolicyOptions {

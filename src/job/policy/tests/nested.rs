@@ -8,7 +8,7 @@ fn terms(signal_at: u64, kill_at: u64) -> Terms {
 
 /// An outer rlock whose command has ended, and left a nested run.
 fn lingering(code: u8) -> Policy {
-    let mut p = Policy::new(options(OnLost::Kill), options(OnLost::Kill).schedule.tenure(at(0)), at(0));
+    let mut p = Policy::new(options(OnLost::Kill), options(OnLost::Kill).schedule.term().end(at(0)), at(0));
     assert_eq!(p.on(Event::Nested(true), at(1)), []);
     let ended = Event::Ended(ExitStatus::Exited(code), Foreground::NoTerminal);
     assert_eq!(p.on(ended, at(2)), [Action::SayLingering]);
@@ -16,14 +16,14 @@ fn lingering(code: u8) -> Policy {
 }
 
 fn lease() -> Terms {
-    options(OnLost::Kill).schedule.terms(options(OnLost::Kill).schedule.tenure(at(0)))
+    options(OnLost::Kill).schedule.terms(options(OnLost::Kill).schedule.term().end(at(0)))
 }
 
 #[test]
 fn the_lock_is_kept_for_nested_runs_after_the_command_has_ended() {
     let mut p = lingering(3);
     assert!(p.welcomes_nested(), "a run nested in a nested one must not wait for it");
-    let later = options(OnLost::Kill).schedule.tenure(at(10_000));
+    let later = options(OnLost::Kill).schedule.term().end(at(10_000));
     assert_eq!(p.on(Event::Extended(later), at(10_000)), []);
     assert_eq!(p.terms_of_nested().map(|t| t.kill_at), Some(options(OnLost::Kill).schedule.kill_at(later)));
     assert_eq!(p.on(Event::Nested(true), at(10_001)), []);
@@ -67,7 +67,7 @@ fn a_signal_of_which_the_command_died_ends_nested_runs_too() {
         (ExitStatus::Exited(0), false),
         (ExitStatus::Killed(9), false),
     ] {
-        let mut p = Policy::new(options(OnLost::Kill), options(OnLost::Kill).schedule.tenure(at(0)), at(0));
+        let mut p = Policy::new(options(OnLost::Kill), options(OnLost::Kill).schedule.term().end(at(0)), at(0));
         p.on(Event::Nested(true), at(1));
         p.on(Event::CaughtSignal(CaughtSignal { signal, from_terminal: false }), at(2));
         assert_eq!(p.on(Event::Ended(ending, Foreground::NoTerminal), at(100)), [Action::SayLingering]);
@@ -86,7 +86,7 @@ fn a_terminal_that_interrupts_nested_runs_interrupts_rlock() {
 
 #[test]
 fn a_command_that_was_killed_is_not_over_before_its_nested_runs_are() {
-    let mut p = Policy::new(options(OnLost::Kill), options(OnLost::Kill).schedule.tenure(at(0)), at(0));
+    let mut p = Policy::new(options(OnLost::Kill), options(OnLost::Kill).schedule.term().end(at(0)), at(0));
     p.on(Event::Nested(true), at(1));
     p.on(Event::Lost(Loss::TakenOver), at(2));
     assert_eq!(p.terms_of_nested(), None);
