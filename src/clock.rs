@@ -3,8 +3,10 @@
 //! `CLOCK_BOOTTIME` goes on while the machine is suspended, as the servers' clocks do; tokio's timers and
 //! `std::time::Instant` stop (`clock_gettime(2)`, `timerfd_create(2)`).
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::task::{Poll, Waker};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sys::time::{TimeSpec, TimeValLike};
@@ -13,11 +15,28 @@ use tokio::io::unix::AsyncFd;
 
 use crate::lock::instant::Instant;
 
+/// Time that a simulation tells in the kernel's place.
+#[derive(Clone, Copy, Debug)]
+pub struct SimulatedTime {
+    /// Returns the time.
+    pub now: fn() -> Instant,
+    /// Wakes the task at that time, or later.
+    pub wake_at: fn(Instant, Waker),
+}
+
+thread_local! {
+    static SIMULATED: Cell<Option<SimulatedTime>> = const { Cell::new(None) };
+}
+
+/// From now on this thread lives in simulated time; `None`: in the kernel's time again. Only simulations and tests call this.
+pub fn simulate(time: Option<SimulatedTime>) {
+    SIMULATED.set(time);
+}
+
 /// Now, on the boot-time clock.
 pub fn now() -> Instant {
-    #[cfg(test)]
-    if let Some(now) = virtual_time::now() {
-        return now;
+    if let Some(time) = SIMULATED.get() {
+        return (time.now)();
     }
     // The clock exists since Linux 2.6.39 and the call has no other way to fail; were it to, a time that never comes
     // ends every lease at once, which is the safe side.
@@ -33,7 +52,8 @@ pub fn unix_millis(time: SystemTime) -> u64 {
 /// One alarm on the boot-time clock, set anew for each wait.
 #[derive(Debug)]
 pub struct Alarm {
-    timer: AsyncFd<Timer>,
+    /// `None` in simulated time, where nothing of the kernel's is used.
+    timer: Option<AsyncFd<Timer>>,
     set_for: Instant,
 }
 
@@ -56,11 +76,15 @@ impl AsRawFd for Timer {
 impl Alarm {
     /// An alarm that is not set. Needs a running tokio runtime.
     pub fn new() -> io::Result<Self> {
+        let timer = if SIMULATED.get().is_some() { None } else { Some(Self::timer()?) };
+        Ok(Self { timer, set_for: Instant::NEVER })
+    }
+
+    fn timer() -> io::Result<AsyncFd<Timer>> {
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         let timer = Timer(TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?);
         // SAFETY: the timer owns its descriptor, always names the same one, and closes it only when dropped.
-        let timer = unsafe { AsyncFd::register(timer) }?;
-        Ok(Self { timer, set_for: Instant::NEVER })
+        Ok(unsafe { AsyncFd::register(timer) }?)
     }
 
     /// Returns once `at` has come. May be dropped and called again with another time.
@@ -68,31 +92,47 @@ impl Alarm {
         if at == Instant::NEVER {
             return std::future::pending().await;
         }
-        #[cfg(test)]
-        if virtual_time::now().is_some() {
-            return virtual_time::reached(at).await;
+        if let Some(time) = SIMULATED.get() {
+            return time.reached(at).await;
         }
         while now() < at {
-            if self.set(at).is_err() {
+            let Some(timer) = self.timer.as_ref().filter(|timer| set(timer, &mut self.set_for, at).is_ok()) else {
                 // Without an alarm the only safe reading is that the time has come.
                 return;
-            }
-            match self.timer.readable().await {
+            };
+            match timer.readable().await {
                 Ok(mut ready) => ready.clear_ready(),
                 Err(_) => return,
             }
         }
     }
+}
 
-    fn set(&mut self, at: Instant) -> nix::Result<()> {
-        if self.set_for == at {
-            return Ok(());
-        }
-        let since_boot = std::time::Duration::from_nanos(at.as_nanos());
-        let expiration = Expiration::OneShot(TimeSpec::from_duration(since_boot));
-        self.timer.get_ref().0.set(expiration, TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
-        self.set_for = at;
-        Ok(())
+fn set(timer: &AsyncFd<Timer>, set_for: &mut Instant, at: Instant) -> nix::Result<()> {
+    if *set_for == at {
+        return Ok(());
+    }
+    let since_boot = std::time::Duration::from_nanos(at.as_nanos());
+    let expiration = Expiration::OneShot(TimeSpec::from_duration(since_boot));
+    timer.get_ref().0.set(expiration, TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
+    *set_for = at;
+    Ok(())
+}
+
+impl SimulatedTime {
+    async fn reached(self, at: Instant) {
+        let mut waker: Option<Waker> = None;
+        std::future::poll_fn(|cx| {
+            if (self.now)() >= at {
+                return Poll::Ready(());
+            }
+            if waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+                waker = Some(cx.waker().clone());
+                (self.wake_at)(at, cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
     }
 }
 
@@ -115,8 +155,10 @@ pub async fn until<F: Future>(at: Instant, future: F) -> Option<F::Output> {
 #[cfg(test)]
 pub(crate) mod virtual_time {
     use std::cell::Cell;
+    use std::task::Waker;
     use std::time::Duration;
 
+    use super::SimulatedTime;
     use crate::lock::instant::Instant;
 
     thread_local! {
@@ -131,23 +173,25 @@ pub(crate) mod virtual_time {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
             BEGIN.set(Some(tokio::time::Instant::now()));
+            super::simulate(Some(SimulatedTime { now, wake_at }));
             let result = tokio::task::LocalSet::new().run_until(test).await;
-            BEGIN.set(None);
+            super::simulate(None);
             result
         })
     }
 
-    pub(super) fn now() -> Option<Instant> {
-        Some(Instant::from_nanos(0) + ORIGIN + BEGIN.get()?.elapsed())
+    fn now() -> Instant {
+        Instant::from_nanos(0) + ORIGIN + BEGIN.get().unwrap().elapsed()
     }
 
-    pub(super) async fn reached(at: Instant) {
-        if let Some(now) = now() {
+    fn wake_at(at: Instant, waker: Waker) {
+        tokio::spawn(async move {
             // tokio's timers count in whole milliseconds, and would fire up to one too late or too early.
-            tokio::time::sleep(at.since(now)).await;
-            while self::now().is_some_and(|now| now < at) {
+            tokio::time::sleep(at.since(now())).await;
+            while now() < at {
                 tokio::time::advance(Duration::from_micros(1)).await;
             }
-        }
+            waker.wake();
+        });
     }
 }
