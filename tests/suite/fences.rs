@@ -101,3 +101,18 @@ fn a_counter_that_one_server_lost_starts_above_every_number_that_a_client_may_na
         server.cli(&["FLUSHALL"]);
     }
 }
+
+/// A restart from a snapshot takes the counter back.
+#[test]
+fn a_server_that_came_back_with_an_older_counter_gives_a_higher_fence() {
+    let server = Server::start();
+    let next = || {
+        let run = rlock("job").on(&server).sh("echo $RLOCK_FENCE").code(0).silent();
+        run.stdout[0].parse::<u64>().expect("a fence")
+    };
+    let saved = next();
+    let last = (0..20).map(|_| next()).last().expect("some");
+    server.cli(&["SET", COUNTER, &saved.to_string()]);
+    let fence = next();
+    assert!(fence > last, "{fence} after {last}");
+}

@@ -3,8 +3,8 @@
 -- ARGV[1] value, ARGV[2] TTL in ms, ARGV[3] fence hint in unix µs, ARGV[4] life of the fence counter in ms
 -- ARGV[5] minimum uptime in s with which this server grants; empty: the server's identity is not asked for
 -- ARGV[6] waiter, or empty: not queued, ARGV[7] its ticket, ARGV[8] life of the queue in ms
--- ARGV[9] '1' if this is the only node: a lost counter then starts at the upper end of the hint's range, above every hint that
---   this server took before it lost the counter. Several nodes start at the hint, and so agree at once.
+-- ARGV[9] '1' if this is the only node: it takes the upper end of the hint's range for every hint. A server that lost its
+--   counter, or came back with an older one, is then above every fence that it gave. Several nodes take the hint, and so agree.
 -- {answer, server, place}, where
 -- answer is {'granted', fence} | {'held', type, length, first KiB, PTTL} | {'turn', waiter, ms left} | {'restarted'} |
 --   {'replica'} | {'exhausted'}
@@ -84,9 +84,8 @@ if head then return reply({'turn', string.sub(head, 1, 1024), left}) end
 
 -- c := max(c + 1, hint), the hint clamped to this server's clock ± 5 s: a client whose clock is far ahead must not exhaust the
 -- counter. The counter is written first: if memory is short, this call fails and nothing is changed.
-local hint = math.min(math.max(tonumber(ARGV[3]), now - 5000000), now + 5000000)
-local count = redis.call('GET', KEYS[2])
-local fence = count and math.max((tonumber(count) or 0) + 1, hint) or ARGV[9] == '' and hint or now + 5000000
+local hint = ARGV[9] == '1' and now + 5000000 or math.min(math.max(tonumber(ARGV[3]), now - 5000000), now + 5000000)
+local fence = math.max((tonumber(redis.call('GET', KEYS[2]) or 0) or 0) + 1, hint)
 if fence >= 4503599627370496 then return reply({'exhausted'}) end
 redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', ARGV[4])
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
