@@ -218,7 +218,8 @@ fn root() -> &'static Path {
 /// The files that the rules are for, by their paths in the repository.
 fn files() -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(PathBuf::from).to_vec();
-    let mut folders: Vec<PathBuf> = ["src", "docs", "testkit/src", "tests"].map(PathBuf::from).to_vec();
+    let mut folders: Vec<PathBuf> =
+        ["src", "docs", "simulation/src", "testkit/src", "tests"].map(PathBuf::from).to_vec();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(root().join(&folder)).expect("a folder").map(|entry| entry.expect("an entry")) {
             let path = folder.join(entry.file_name());

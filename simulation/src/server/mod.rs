@@ -1,0 +1,210 @@
+//! A Redis server in memory, for simulations: bytes in, bytes out, with the clock passed in.
+//!
+//! 1. It executes the scripts that clients send, in an embedded Lua 5.1, with the commands that rlock uses.
+//! 2. It behaves as Redis 7.0; `tests/suite/simulated_server` compares it with real servers.
+//! 3. It knows no sockets, no threads and no time of its own. The same calls give the same bytes.
+
+mod command;
+mod condition;
+mod identity;
+mod keyspace;
+mod number;
+mod peers;
+mod refusal;
+mod reply;
+mod request;
+mod script;
+mod sorted_set;
+mod state;
+
+pub use condition::Right;
+pub use keyspace::{Entry, Fields, Value};
+pub use peers::Peer;
+pub use sorted_set::SortedSet;
+
+use identity::Identity;
+use refusal::Refusal;
+use reply::Reply;
+use request::Garbled;
+use state::State;
+
+/// A server's wall clock: unix time in µs. Expiries, TIME and the uptime go by it, so a step changes all three.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct WallMicros(pub i64);
+
+/// The data of a server at some moment, and the history that they belong to.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    data: keyspace::Keyspace,
+    replication_id: String,
+}
+
+/// The data with which a server starts again.
+#[derive(Clone, Debug)]
+pub enum Kept {
+    /// All that it had, as with `appendfsync always`.
+    All,
+    /// Nothing: it does not persist.
+    None,
+    /// An earlier state.
+    Snapshot(Snapshot),
+}
+
+/// A redis-server process with its data.
+#[derive(Debug)]
+pub struct Server {
+    state: State,
+}
+
+impl Server {
+    /// Starts an empty server. Its ids follow from `name` and `seed`.
+    pub fn new(name: &str, seed: u64, now: WallMicros) -> Self {
+        Self { state: State::new(Identity::new(name, seed, now)) }
+    }
+
+    /// Accepts a connection.
+    pub fn connect(&mut self) -> Peer {
+        self.state.peers.connect()
+    }
+
+    /// Closes a connection and forgets its subscriptions.
+    pub fn disconnect(&mut self, peer: Peer) {
+        self.state.peers.disconnect(peer);
+    }
+
+    /// Executes the requests that `bytes` complete. Returns bytes for this and other connections in the order in which the
+    /// server writes them; none if the connection is closed.
+    pub fn receive(&mut self, peer: Peer, bytes: &[u8], now: WallMicros) -> Vec<(Peer, Vec<u8>)> {
+        if !self.state.peers.is_connected(peer) {
+            return vec![];
+        }
+        self.state.caller = peer;
+        self.state.set_clock(now);
+        let mut pending = self.state.peers.take_pending(peer);
+        if pending.is_empty() {
+            let used = self.serve_all(bytes);
+            pending.extend(bytes.get(used..).unwrap_or_default());
+        } else {
+            pending.extend(bytes);
+            let used = self.serve_all(&pending);
+            pending.drain(..used);
+        }
+        self.state.peers.keep_pending(peer, pending);
+        self.state.take_outbox()
+    }
+
+    /// Returns the number of bytes that the executed requests took.
+    fn serve_all(&mut self, bytes: &[u8]) -> usize {
+        let mut used = 0;
+        loop {
+            match request::first(&bytes[used..]) {
+                Ok(Some(request)) => {
+                    used += request.length;
+                    self.state.serve(&request.words);
+                }
+                Ok(None) => return used,
+                Err(Garbled(why)) => {
+                    let peer = self.state.caller;
+                    self.state.send(peer, &Reply::Error(Refusal::with(format!("ERR Protocol error: {why}"))));
+                    self.state.peers.disconnect(peer);
+                    return bytes.len();
+                }
+            }
+        }
+    }
+
+    /// Whether a connection is open.
+    pub fn is_connected(&self, peer: Peer) -> bool {
+        self.state.peers.is_connected(peer)
+    }
+
+    /// Ends the process and starts another: with new ids, no connection, and the data that `kept` names.
+    pub fn restart(&mut self, kept: Kept, now: WallMicros) {
+        self.state.peers.disconnect_all();
+        match kept {
+            Kept::All => {}
+            Kept::None => self.flush(),
+            Kept::Snapshot(snapshot) => self.state.keyspace = snapshot.data,
+        }
+        // A primary drops what has expired when it loads its data.
+        let ms = now.0.div_euclid(1000);
+        self.state.keyspace.entries.retain(|_, entry| entry.lives(ms));
+        self.state.identity.restart(now);
+    }
+
+    /// Returns a copy of the data.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { data: self.state.keyspace.clone(), replication_id: self.state.identity.replication_id.clone() }
+    }
+
+    /// Takes another server's data and their history, as a replica does in a full synchronisation.
+    pub fn synchronise(&mut self, snapshot: Snapshot) {
+        self.state.keyspace = snapshot.data;
+        self.state.identity.replication_id = snapshot.replication_id;
+    }
+
+    /// Loses one key: a DEL by hand, or an eviction.
+    pub fn lose(&mut self, key: &[u8]) {
+        self.state.keyspace.entries.remove(key);
+    }
+
+    /// Loses all keys.
+    pub fn flush(&mut self) {
+        self.state.keyspace.entries.clear();
+    }
+
+    /// Sets whether memory is short: commands that may take memory are refused.
+    pub fn set_out_of_memory(&mut self, is_short: bool) {
+        self.state.condition.out_of_memory = is_short;
+    }
+
+    /// Sets whether the server is a replica. A replica that becomes a primary gets a new replication id.
+    pub fn set_replica(&mut self, is_replica: bool) {
+        if self.state.condition.replica && !is_replica {
+            self.state.identity.fork();
+        }
+        self.state.condition.replica = is_replica;
+    }
+
+    /// Sets whether the server still loads its data.
+    pub fn set_loading(&mut self, is_loading: bool) {
+        self.state.condition.loading = is_loading;
+    }
+
+    /// Takes a right from every client. Subscriptions stay, where Redis would close the connection.
+    pub fn deny(&mut self, right: Right) {
+        self.state.condition.denied.push(right);
+    }
+
+    /// Gives all rights back.
+    pub fn allow_all(&mut self) {
+        self.state.condition.denied.clear();
+    }
+
+    /// Returns the keys that are there at `now`, in the order of their names.
+    pub fn keys(&self, now: WallMicros) -> impl Iterator<Item = (&[u8], &Entry)> {
+        let ms = now.0.div_euclid(1000);
+        let entries = self.state.keyspace.entries.iter();
+        entries.filter(move |(_, entry)| entry.lives(ms)).map(|(name, entry)| (name.as_slice(), entry))
+    }
+
+    /// Returns the entry at `key`, if it is there at `now`.
+    pub fn get(&self, key: &[u8], now: WallMicros) -> Option<&Entry> {
+        self.state.keyspace.entries.get(key).filter(|entry| entry.lives(now.0.div_euclid(1000)))
+    }
+
+    /// Returns the connections that are subscribed to `channel`, in the order in which they subscribed.
+    pub fn subscribers(&self, channel: &[u8]) -> &[Peer] {
+        self.state.peers.subscribers(channel)
+    }
+
+    /// Returns the number of requests for `command` (in lower case) that clients have made, calls by scripts left out.
+    pub fn requests(&self, command: &str) -> u64 {
+        self.state.requests.get(command).copied().unwrap_or_default()
+    }
+
+    /// Returns the number of all requests that clients have made and that were not refused before they ran.
+    pub fn all_requests(&self) -> u64 {
+        self.state.requests.values().sum()
+    }
+}

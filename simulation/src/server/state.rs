@@ -1,0 +1,160 @@
+//! The state of a server's process, and how it executes a call.
+
+use std::collections::BTreeMap;
+
+use super::WallMicros;
+use super::command::{Command, Flag};
+use super::condition::{Condition, Lack};
+use super::identity::Identity;
+use super::keyspace::Keyspace;
+use super::peers::{Peer, Peers};
+use super::refusal::Refusal;
+use super::reply::{Outcome, Reply};
+
+/// The state of a server's process.
+#[derive(Default, Debug)]
+pub(super) struct State {
+    pub(super) keyspace: Keyspace,
+    pub(super) peers: Peers,
+    pub(super) identity: Identity,
+    pub(super) condition: Condition,
+    /// The clock at the current call.
+    pub(super) now: WallMicros,
+    /// The client whose request is executed.
+    pub(super) caller: Peer,
+    /// Number of requests by clients, for each command.
+    pub(super) requests: BTreeMap<&'static str, u64>,
+    outbox: Vec<(Peer, Vec<u8>)>,
+    /// Messages to the caller. They follow the reply (networking.c, `pending_push_messages`).
+    deferred: Vec<Vec<u8>>,
+    script: Script,
+}
+
+/// How far the script that runs has come.
+#[derive(Clone, Copy, Default, Debug)]
+struct Script {
+    /// Whether memory was short when it began.
+    out_of_memory: bool,
+    /// Whether it has called a command that writes.
+    has_written: bool,
+}
+
+impl State {
+    pub(super) fn new(identity: Identity) -> Self {
+        Self { identity, ..Self::default() }
+    }
+
+    /// Sets the clock for what follows.
+    pub(super) fn set_clock(&mut self, now: WallMicros) {
+        self.now = now;
+        self.keyspace.now = now.0.div_euclid(1000);
+        self.keyspace.keeps_expired = self.condition.replica;
+    }
+
+    /// Executes a request of the caller, and adds the reply to the outbox.
+    pub(super) fn serve(&mut self, words: &[&[u8]]) {
+        let reply = self.request(words).unwrap_or_else(Reply::Error);
+        self.send(self.caller, &reply);
+        let deferred = std::mem::take(&mut self.deferred);
+        self.outbox.extend(deferred.into_iter().map(|message| (self.caller, message)));
+    }
+
+    fn request(&mut self, words: &[&[u8]]) -> Outcome {
+        let Some(name) = words.first() else { return Ok(Reply::Several(vec![])) };
+        let Some(command) = Command::find(name) else { return Err(unknown(words)) };
+        if !command.takes(words.len()) {
+            return Err(Refusal::wrong_arity(command.name));
+        }
+        if let Some(subcommand) = command.lacks(words) {
+            return Err(Refusal::unknown_subcommand(command.name, subcommand));
+        }
+        self.condition.admit(command, words)?;
+        if self.peers.hears_only(self.caller) && !command.is(Flag::Subscribed) {
+            return Err(Refusal::with(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                command.name
+            )));
+        }
+        *self.requests.entry(command.name).or_default() += 1;
+        self.script = Script { out_of_memory: self.condition.refuses_growth(), has_written: false };
+        command.run(self, words)
+    }
+
+    /// Executes a command that a script calls, after Redis' checks in their order (script.c, `scriptCall`).
+    pub(super) fn call(&mut self, words: &[&[u8]]) -> Outcome {
+        let unknown = Refusal::new("ERR Unknown Redis command called from script");
+        let command = words.first().and_then(|name| Command::find(name)).ok_or(unknown.clone())?;
+        if command.lacks(words).is_some() {
+            return Err(unknown);
+        }
+        if !command.takes(words.len()) {
+            return Err(Refusal::new("ERR Wrong number of args calling Redis command from script"));
+        }
+        if command.is(Flag::NoScript) {
+            return Err(Refusal::new("ERR This Redis command is not allowed from script"));
+        }
+        match self.condition.lack(command, words) {
+            Some(Lack::Command) => {
+                return Err(Refusal::new("ERR The user executing the script can't run this command or subcommand"));
+            }
+            Some(Lack::Channel) => {
+                let why = "ERR The user executing the script can't publish to the channel mentioned in the command";
+                return Err(Refusal::new(why));
+            }
+            None => {}
+        }
+        if self.condition.replica && command.is(Flag::Write) {
+            return Err(Refusal::READ_ONLY);
+        }
+        if self.script.out_of_memory && !self.script.has_written && command.is(Flag::DenyOom) {
+            return Err(Refusal::OUT_OF_MEMORY);
+        }
+        self.script.has_written |= command.is(Flag::Write);
+        command.run(self, words)
+    }
+
+    /// Whether the client may make this call: `redis.acl_check_cmd`.
+    pub(super) fn may(&self, words: &[&[u8]]) -> Result<bool, Refusal> {
+        let command = words.first().and_then(|name| Command::find(name));
+        let command = command.ok_or(Refusal::new("ERR Invalid command passed to redis.acl_check_cmd()"))?;
+        Ok(self.condition.lack(command, words).is_none())
+    }
+
+    /// Sends a message to the subscribers of a channel; returns their number.
+    pub(super) fn publish(&mut self, channel: &[u8], message: &[u8]) -> usize {
+        let subscribers = self.peers.subscribers(channel).to_vec();
+        let push = Reply::Push(vec![Reply::bulk("message"), Reply::bulk(channel), Reply::bulk(message)]);
+        for peer in &subscribers {
+            self.send_push(*peer, &push);
+        }
+        subscribers.len()
+    }
+
+    fn send_push(&mut self, peer: Peer, push: &Reply) {
+        if peer == self.caller {
+            let mut bytes = Vec::new();
+            push.write(self.peers.protocol(peer), &mut bytes);
+            self.deferred.push(bytes);
+        } else {
+            self.send(peer, push);
+        }
+    }
+
+    pub(super) fn send(&mut self, peer: Peer, reply: &Reply) {
+        let mut bytes = Vec::new();
+        reply.write(self.peers.protocol(peer), &mut bytes);
+        self.outbox.push((peer, bytes));
+    }
+
+    pub(super) fn take_outbox(&mut self) -> Vec<(Peer, Vec<u8>)> {
+        std::mem::take(&mut self.outbox)
+    }
+}
+
+fn unknown(words: &[&[u8]]) -> Refusal {
+    let text = |word: &&[u8]| String::from_utf8_lossy(&word[..word.len().min(128)]).into_owned();
+    let (name, args) = words.split_first().map(|(name, args)| (text(name), args)).unwrap_or_default();
+    let args: Vec<String> = args.iter().map(|word| format!("'{}' ", text(word))).collect();
+    let args = args.concat();
+    Refusal::with(format!("ERR unknown command '{name}', with args beginning with: {args}"))
+}
