@@ -1,0 +1,68 @@
+//! `rlock acquire`, and the `renew` and `release` of the steps that follow it. Each is a process of its own in life; here
+//! they share one, which opens its connections anew each time.
+
+use std::time::Duration;
+
+use rlock::exit::Outcome;
+use rlock::node::Renew;
+use rlock::redlock::outside;
+use rlock::redlock::wait::{Waited, wait};
+
+use super::claimant::Waiter;
+use super::{Client, gave_up, pause};
+use crate::{command, kernel};
+
+/// Use of a lock of `acquire`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Steps {
+    /// Time between two steps.
+    pub pause: Duration,
+    /// Number of renewals.
+    pub renewals: u32,
+    /// Whether the lock is released at the end, or left to its TTL.
+    pub releases: bool,
+}
+
+/// Takes the lock, uses it, and gives it back.
+pub async fn acquire(client: Client, steps: Steps) -> Outcome {
+    let schedule = client.settings.schedule;
+    let mut claimant = Waiter { client: &client, for_command: false };
+    let nodes = client.open();
+    let waited = wait(&nodes, client.waiting(false), &mut claimant, &mut async || command::caught().await).await;
+    let holding = match waited {
+        Ok(Waited::Won(holding, _)) => *holding,
+        Ok(Waited::Joined(never)) => match never {},
+        Ok(Waited::Cancelled(_)) => return Outcome::Signalled(libc::SIGTERM),
+        Ok(Waited::GaveUp(reason)) => return gave_up(&reason),
+        Err(_) => return Outcome::Bug,
+    };
+    holding.leave_queue().await;
+    let (token, fence, until) = (holding.token(), holding.fence(), holding.deadline());
+    kernel::with(|kernel| {
+        let (process, now) = (kernel.current, kernel.now);
+        kernel.tell(|| format!("{process}: acquired the lock with fence {fence}, for {:?}", until.since(now)));
+        if until > now {
+            kernel.witness.granted(process, token, fence.get(), Some(until), now);
+        }
+    });
+    drop((holding, nodes));
+    let key = &client.settings.key;
+    for _ in 0..steps.renewals {
+        pause(steps.pause).await;
+        let renew = Renew { key: key.clone(), token, fence, term: schedule.term() };
+        let nodes = client.open();
+        let (count, end) = outside::renew(&nodes, &renew, schedule.node_timeout()).await;
+        if let (Some(true), Some(end)) = (count.is_majority(nodes.quorum()), end) {
+            kernel::with(|kernel| kernel.witness.extended(token, end));
+        }
+    }
+    if steps.releases {
+        pause(steps.pause).await;
+        kernel::with(|kernel| {
+            let now = kernel.now;
+            kernel.witness.gave_back(token, now);
+        });
+        outside::release(&client.open(), key, token, schedule.node_timeout()).await;
+    }
+    Outcome::Done
+}

@@ -1,0 +1,144 @@
+//! Simulated clients: the shipped waiting, attempts, holdings and policy, called as the subcommands call them.
+
+pub mod acquire;
+pub mod operator;
+pub mod run;
+
+mod claimant;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rlock::clock;
+use rlock::exit::{BUSY, Outcome};
+use rlock::lock::details::Details;
+use rlock::lock::key::Key;
+use rlock::lock::queue::{Order, Waiter};
+use rlock::lock::quorum::Quorum;
+use rlock::lock::restart::RestartGuard;
+use rlock::lock::schedule::Schedule;
+use rlock::lock::token::Token;
+use rlock::lock::waiting::{Blocked, Options, Reason, Waiting};
+use rlock::node::Store;
+use rlock::node::address::{Endpoint, Server};
+use rlock::node::redis::RedisServer;
+use rlock::node::redis::access::Access;
+use rlock::node::redis::connection::{Connector, REPLY_LIMIT};
+use rlock::redlock::Nodes;
+use uuid::Uuid;
+
+use crate::kernel::{self, BEGIN};
+use crate::network;
+
+/// Unix time at which every world begins.
+pub const UNIX_BEGIN: Duration = Duration::from_secs(1_800_000_000);
+
+/// Settings that all clients of a world share.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Number of nodes.
+    pub nodes: usize,
+    /// The lock.
+    pub key: Key,
+    /// `--ttl` and what follows from it.
+    pub schedule: Schedule,
+    /// `--restart-guard`.
+    pub guard: RestartGuard,
+    /// `--order`.
+    pub order: Order,
+}
+
+/// A client of a host whose clock is wrong by `skew_ms`.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Settings that it shares with the others.
+    pub settings: Settings,
+    /// Number of its host.
+    pub host: usize,
+    /// Error of the host's wall clock.
+    pub skew_ms: i64,
+    /// `--wait`.
+    pub wait: Option<Duration>,
+}
+
+impl Client {
+    /// Opens the nodes, as the subcommands do.
+    fn open(&self) -> Nodes {
+        let limit = self.settings.schedule.node_timeout();
+        let server = |node: usize| {
+            let server =
+                Server { endpoint: Endpoint::Unix(format!("/node{node}").into()), user: None, password: None, db: 0 };
+            let access = Access { server, password: None, trust: None };
+            RedisServer::over(Connector::over(access, network::dialer(self.host, node)), limit, REPLY_LIMIT).lock()
+        };
+        (0..self.settings.nodes).map(server).collect()
+    }
+
+    /// Returns the wall-clock time of the host.
+    fn wall(&self) -> SystemTime {
+        let true_time = UNIX_EPOCH + UNIX_BEGIN + clock::now().since(BEGIN);
+        let skew = Duration::from_millis(self.skew_ms.unsigned_abs());
+        if self.skew_ms < 0 { true_time - skew } else { true_time + skew }
+    }
+
+    /// Returns a wait that begins now.
+    fn waiting(&self, for_command: bool) -> Waiting {
+        let options = Options {
+            quorum: Quorum::of(self.settings.nodes),
+            wait: self.wait,
+            order: self.settings.order,
+            schedule: self.settings.schedule,
+            restart_guard: self.settings.guard,
+            outer: rlock::lock::outer::OuterLocks::default(),
+            for_command,
+        };
+        let pid = kernel::with(|kernel| kernel.current.number());
+        let since = clock::unix_millis(self.wall());
+        let waiter = Waiter { id: random_uuid(), host: format!("host{}", self.host), pid: to_u32(pid), since };
+        Waiting::new(options, waiter, clock::now())
+    }
+
+    fn details(&self, kept: bool) -> Details {
+        let pid = kernel::with(|kernel| kernel.current.number());
+        Details {
+            host: format!("host{}", self.host),
+            pid: kept.then(|| to_u32(pid)),
+            user: "user".to_owned(),
+            since: clock::unix_millis(self.wall()),
+            cmd: "job".to_owned(),
+            kept,
+            ttl: u64::try_from(self.settings.schedule.ttl().as_millis()).unwrap_or(u64::MAX),
+            n: self.settings.nodes,
+            ..Details::default()
+        }
+        .fitted()
+    }
+}
+
+/// Returns how a client ends whose wait ended without the lock.
+fn gave_up(reason: &Reason) -> Outcome {
+    match reason {
+        Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..)) => Outcome::Busy(BUSY),
+        Reason::Blocked(Blocked::Unreachable(..) | Blocked::TooLate) => Outcome::Unreachable,
+        Reason::Refused(_) => Outcome::Refused,
+        Reason::Unfit(..) => Outcome::Config,
+        Reason::OuterUnreachable(_) => Outcome::Usage,
+    }
+}
+
+async fn pause(span: Duration) {
+    let until = clock::now() + span;
+    clock::Alarm::new().expect("simulated alarms need no descriptor").reached(until).await;
+}
+
+/// Returns a uuid that depends on the seed only.
+fn random_uuid() -> Uuid {
+    uuid::Builder::from_random_bytes(fastrand::u128(..).to_le_bytes()).into_uuid()
+}
+
+fn random_token() -> Token {
+    random_uuid().hyphenated().to_string().parse().expect("the spelling of a token")
+}
+
+fn to_u32(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

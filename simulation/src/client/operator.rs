@@ -1,0 +1,63 @@
+//! Work on a lock from outside: `rlock break`, and the `rlock release` that a guard executes.
+
+use std::time::Duration;
+
+use rlock::clock;
+use rlock::exit::Outcome;
+use rlock::lock::fence::Fence;
+use rlock::lock::token::Token;
+use rlock::node::ForceUnlock;
+use rlock::redlock::observe::observe;
+use rlock::redlock::outside;
+
+use super::{Client, pause};
+use crate::kernel;
+
+/// Interval at which `break` asks whether the holder has released the key.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Breaks the lock that a majority of the nodes shows, as `command::break_lock` does.
+pub async fn break_lock(client: Client) -> Outcome {
+    let (nodes, key, limit) = (client.open(), &client.settings.key, client.settings.schedule.node_timeout());
+    let looks = observe(&nodes, key, limit, |_| false).await;
+    let census = looks.census();
+    if !census.is_answered() {
+        return Outcome::Unreachable;
+    }
+    let Some((token, details)) = census.leading().and_then(|(occupant, _)| occupant.holder()) else {
+        return Outcome::No;
+    };
+    kernel::tell_of_current(|| format!("breaks the lock of {token}"));
+    if !details.kept {
+        let highest = looks.of_nodes.iter().flatten().filter_map(|observation| observation.fence).max();
+        let force = ForceUnlock::Delete(token, highest.map_or(0, Fence::get));
+        kernel::with(|kernel| {
+            let now = kernel.now;
+            kernel.witness.takes_away(token, now);
+        });
+        let count = outside::force_unlock(&nodes, key, limit, |_| Some(force)).await;
+        return if count.done > 0 { Outcome::Done } else { Outcome::No };
+    }
+    let tombstone = details.tombstone(token, format!("user@host{}", client.host));
+    let count = outside::force_unlock(&nodes, key, limit, |_| Some(ForceUnlock::Tombstone(token, &tombstone))).await;
+    if count.done == 0 {
+        return Outcome::No;
+    }
+    let (begun, left) = (clock::now(), census.ttl().unwrap_or_default());
+    while clock::now().since(begun) <= left + Duration::from_secs(1) {
+        let looks = observe(&nodes, key, limit, |_| false).await;
+        let is_kept = looks.of_nodes.iter().flatten().any(|observation| observation.is_kept_for(token));
+        if looks.census().is_answered() && !is_kept {
+            return Outcome::Done;
+        }
+        pause(PAUSE).await;
+    }
+    Outcome::No
+}
+
+/// Releases the lock of a dead rlock.
+pub async fn release(client: Client, token: Token) -> Outcome {
+    let (nodes, limit) = (client.open(), client.settings.schedule.node_timeout());
+    outside::release(&nodes, &client.settings.key, token, limit).await;
+    Outcome::Done
+}

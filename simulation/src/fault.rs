@@ -1,0 +1,134 @@
+//! The faults of a scenario.
+
+use std::time::Duration;
+
+use crate::node::Survives;
+use crate::random::Random;
+use crate::scenario::Kind;
+
+/// The client that a fault hits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// The holder, if there is one.
+    Holder,
+    /// The process of the client with this number.
+    Client(usize),
+}
+
+/// Data that a server forgets while it runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lost {
+    /// The lock's key.
+    Key,
+    /// Its fence counter.
+    Counter,
+    /// Its queue, and the offer.
+    Queue,
+    /// Everything.
+    All,
+}
+
+/// A fault. `lasts`: how long until it is mended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// SIGSTOP to a server.
+    StopServer { node: usize, lasts: Duration },
+    /// SIGKILL to a server, which starts again later.
+    KillServer { node: usize, lasts: Duration, survives: Survives },
+    /// The server's data are saved, for a later restart.
+    Save { node: usize },
+    /// A server forgets while it runs.
+    Lose { node: usize, lost: Lost },
+    /// A server's clock is set.
+    StepClock { node: usize, micros: i64 },
+    /// A server is out of memory.
+    OutOfMemory { node: usize, lasts: Duration },
+    /// A server is a replica.
+    Demote { node: usize, lasts: Duration },
+    /// All connections of a server are closed.
+    Disconnect { node: usize },
+    /// A host is cut off from a node: requests, replies or both. `gives_up`: with the cut the connections end.
+    Cut { host: usize, node: usize, up: bool, down: bool, lasts: Duration, gives_up: bool },
+    /// A host's packets to and from a node take longer.
+    Slow { host: usize, node: usize, extra: Duration, lasts: Duration },
+    /// SIGSTOP to an rlock.
+    StopClient { target: Target, lasts: Duration },
+    /// SIGKILL to an rlock, and to its guard just before.
+    KillClient { target: Target, with_guard: bool },
+    /// SIGTERM to an rlock.
+    Terminate { target: Target },
+}
+
+/// Facts on which the faults of a scenario depend.
+pub struct Faults {
+    /// The kind of world.
+    pub kind: Kind,
+    /// Number of nodes.
+    pub nodes: usize,
+    /// Number of hosts.
+    pub hosts: usize,
+    /// `--ttl`.
+    pub ttl: Duration,
+    /// `--node-timeout`.
+    pub node_timeout: Duration,
+}
+
+impl Faults {
+    /// Draws the faults until `horizon`, in the order of their times.
+    pub fn draw(&self, horizon: Duration, random: &mut Random) -> Vec<(Duration, Fault)> {
+        let pause = self.ttl.mul_f64(random.weighted(&[(1, 0.1), (2, 0.5), (2, 2.0)]));
+        let mut faults = Vec::new();
+        let mut at = random.time(Duration::ZERO, pause * 2);
+        while at < horizon {
+            faults.push((at, self.one(random)));
+            at += random.time(Duration::from_micros(1), pause * 2);
+        }
+        faults
+    }
+
+    fn one(&self, random: &mut Random) -> Fault {
+        let (node, host) = (random.below(self.nodes), random.below(self.hosts));
+        let longest = random.weighted(&[(3, self.node_timeout), (3, self.ttl / 2), (2, self.ttl * 2)]);
+        let lasts = random.time(Duration::from_millis(1), longest);
+        let target = if random.chance(0.5) { Target::Holder } else { Target::Client(random.below(8)) };
+        match random.weighted(&[(3, 0), (5, 1), (4, 2), (2, 3), (2, 4), (2, 5), (3, 6), (1, 7), (1, 8)]) {
+            0 => Fault::StopServer { node, lasts },
+            1 => self.forgetting(node, lasts, random),
+            2 => {
+                let (up, down) = random.weighted(&[(2, (true, true)), (1, (true, false)), (1, (false, true))]);
+                Fault::Cut { host, node, up, down, lasts, gives_up: random.chance(0.5) }
+            }
+            3 => Fault::Slow { host, node, extra: random.time(Duration::ZERO, self.node_timeout * 3), lasts },
+            4 => Fault::Disconnect { node },
+            5 => Fault::StopClient { target, lasts },
+            6 => Fault::KillClient { target, with_guard: random.chance(0.3) },
+            7 => Fault::Terminate { target },
+            _ if random.chance(0.5) => Fault::OutOfMemory { node, lasts },
+            _ => Fault::Demote { node, lasts },
+        }
+    }
+
+    /// A fault of the sort that the kind of world is about.
+    fn forgetting(&self, node: usize, lasts: Duration, random: &mut Random) -> Fault {
+        let down = lasts.min(self.ttl);
+        match self.kind {
+            Kind::One | Kind::Calm => Fault::KillServer { node, lasts: down, survives: Survives::All },
+            Kind::Forgetful | Kind::Several => {
+                let survives = random.weighted(&[(1, Survives::All), (2, Survives::Saved), (3, Survives::Nothing)]);
+                if survives == Survives::Saved && random.chance(0.5) {
+                    Fault::Save { node }
+                } else {
+                    Fault::KillServer { node, lasts: down, survives }
+                }
+            }
+            Kind::Lossy => {
+                let lost = random.weighted(&[(3, Lost::Key), (1, Lost::Counter), (1, Lost::Queue), (2, Lost::All)]);
+                Fault::Lose { node, lost }
+            }
+            Kind::Clocks => {
+                let size = i64::try_from(random.between(1_000, 30_000_000)).unwrap_or(0);
+                Fault::StepClock { node, micros: if random.chance(0.5) { size } else { -size } }
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Scenarios: everything that a world does not decide while it runs, drawn from its seed before it begins.
+//!
+//! Two rules keep the promise within what the contract claims:
+//! 1. Faults of the network, of processes and of servers that keep their data may hit everything at once. So may restarts
+//!    without data, where a restart guard is on.
+//! 2. A key that a server loses while it runs is lost only where the holder's majority outlasts it (`World::may_lose`).
+//!
+//! One fault is left out, since only the fence covers it: rlock and its guard both stopped.
+
+use std::time::Duration;
+
+use rlock::lock::key::Key;
+use rlock::lock::queue::Order;
+use rlock::lock::restart::RestartGuard;
+use rlock::lock::schedule::{Schedule, ScheduleOptions};
+
+use crate::client::Settings;
+use crate::client::acquire::Steps;
+use crate::command::{AtTerm, Behaviour};
+use crate::fault::{Fault, Faults};
+use crate::network::Latency;
+use crate::node::WallClock;
+use crate::random::Random;
+
+/// A kind of world.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// No fault: order, hand-over, requests.
+    Calm,
+    /// One node that keeps its data.
+    One,
+    /// One node that forgets, under a restart guard.
+    Forgetful,
+    /// Two to five nodes; restarts without data under a restart guard.
+    Several,
+    /// Three or five nodes, of which one loses keys while it runs.
+    Lossy,
+    /// One to five nodes whose clocks are wrong and are set.
+    Clocks,
+}
+
+impl Kind {
+    /// All kinds, with their names on the command line.
+    pub const ALL: [(&'static str, Self); 6] = [
+        ("calm", Self::Calm),
+        ("one", Self::One),
+        ("forgetful", Self::Forgetful),
+        ("several", Self::Several),
+        ("lossy", Self::Lossy),
+        ("clocks", Self::Clocks),
+    ];
+
+    /// Returns the name on the command line.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// The work of a client in one round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Errand {
+    /// `rlock run`, with `--max-run`.
+    Run(Behaviour, Option<Duration>),
+    /// `rlock acquire`, and what follows.
+    Acquire(Steps),
+    /// `rlock break --yes`.
+    Break,
+    /// Nothing: a round that shrinking has taken out.
+    Rest,
+}
+
+/// One round of a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Round {
+    /// Time since the round before it.
+    pub after: Duration,
+    /// The work.
+    pub errand: Errand,
+    /// `--wait`.
+    pub wait: Option<Duration>,
+}
+
+/// A client, which is one process after another on its host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// Number of its host.
+    pub host: usize,
+    /// Its rounds.
+    pub rounds: Vec<Round>,
+}
+
+/// A whole scenario.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The seed from which it was drawn, and from which the world draws.
+    pub seed: u64,
+    /// The kind of world.
+    pub kind: Kind,
+    /// Settings that the clients share.
+    pub settings: Settings,
+    /// The network's speed.
+    pub latency: Latency,
+    /// Errors of the hosts' wall clocks, in milliseconds.
+    pub skews: Vec<i64>,
+    /// The nodes' wall clocks.
+    pub clocks: Vec<WallClock>,
+    /// The clients.
+    pub clients: Vec<Plan>,
+    /// The faults, with their times since the begin.
+    pub faults: Vec<(Duration, Fault)>,
+}
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+impl Scenario {
+    /// Number of rounds in which a client does something.
+    pub fn rounds(&self) -> usize {
+        self.clients.iter().flat_map(|plan| &plan.rounds).filter(|round| round.errand != Errand::Rest).count()
+    }
+
+    /// Draws the scenario of `seed`.
+    pub fn new(kind: Kind, seed: u64) -> Self {
+        let mut random = Random::of(seed, kind.name(), 0);
+        let nodes = match kind {
+            Kind::One | Kind::Forgetful => 1,
+            Kind::Several => random.weighted(&[(1, 2), (4, 3), (1, 4), (3, 5)]),
+            Kind::Lossy => random.weighted(&[(2, 3), (1, 5)]),
+            Kind::Calm | Kind::Clocks => random.weighted(&[(1, 1), (2, 3), (1, 5)]),
+        };
+        let settings = settings(kind, nodes, &mut random);
+        let ttl = settings.schedule.ttl();
+        let hosts = 2 + random.below(4);
+        let skew = if kind == Kind::Clocks { 2_000 } else { 0 };
+        let skews = (0..hosts).map(|_| signed(&mut random, skew)).collect();
+        let ahead = match kind {
+            Kind::Clocks => 60_000_000,
+            Kind::Calm => 0,
+            _ => 1_500_000,
+        };
+        let clock = |_| WallClock { ahead: signed(&mut random, ahead), rate: signed(&mut random, 4_000) };
+        let clocks = (0..nodes).map(clock).collect();
+        let latency = latency(kind, settings.schedule, &mut random);
+        let clients = (0..2 + random.below(6)).map(|_| plan(kind, ttl, hosts, &mut random)).collect();
+        let horizon = ms(random.between(5_000, 25_000));
+        let faults = if kind == Kind::Calm {
+            Vec::new()
+        } else {
+            let faults = Faults { kind, nodes, hosts, ttl, node_timeout: settings.schedule.node_timeout() };
+            faults.draw(horizon, &mut random)
+        };
+        Self { seed, kind, settings, latency, skews, clocks, clients, faults }
+    }
+}
+
+fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
+    let ttl = ms(random.weighted(&[(3, 1_000), (2, 2_000), (1, 5_000)]));
+    let kill_after = random.weighted(&[(2, None), (1, Some(ms(100))), (1, Some(ms(10_000)))]);
+    let options = ScheduleOptions { ttl, drift: 0.01, node_timeout: Some(ttl / 12), kill_after };
+    let schedule = Schedule::new(options).expect("a twelfth of the TTL fits");
+    let guard = match kind {
+        Kind::One | Kind::Calm => RestartGuard::Auto,
+        _ => RestartGuard::For(ttl + ms(random.between(0, 1_000))),
+    };
+    let order = random.weighted(&[(6, Order::Oldest), (1, Order::Newest), (1, Order::Any)]);
+    let key = Key::new("", "job").expect("a name");
+    Settings { nodes, key, schedule, guard, order }
+}
+
+fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {
+    let most = Duration::from_micros(random.weighted(&[(2, 300), (2, 2_000), (1, 15_000)]));
+    let spikes = if kind == Kind::Calm { 0.0 } else { random.weighted(&[(2, 0.0), (2, 0.01), (1, 0.05)]) };
+    Latency { least: Duration::from_micros(50), most, spikes, spike: schedule.node_timeout() * 3 }
+}
+
+fn plan(kind: Kind, ttl: Duration, hosts: usize, random: &mut Random) -> Plan {
+    let rounds = 1 + random.below(8);
+    Plan { host: random.below(hosts), rounds: (0..rounds).map(|_| round(kind, ttl, random)).collect() }
+}
+
+fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
+    let is_calm = kind == Kind::Calm;
+    let after = random.weighted(&[(3, ms(1)), (3, ms(50)), (1, ttl)]);
+    let wait = match random.below(10) {
+        _ if is_calm => None,
+        0 | 1 => Some(Duration::ZERO),
+        2 => Some(random.time(ms(10), ttl * 2)),
+        _ => None,
+    };
+    let short = random.time(Duration::from_micros(100), ms(30));
+    let errand = match random.below(12) {
+        0 if !is_calm => Errand::Break,
+        1 => Errand::Acquire(Steps {
+            pause: random.time(ms(1), ttl / 2),
+            renewals: u32::try_from(random.below(4)).unwrap_or(0),
+            releases: is_calm || random.chance(0.7),
+        }),
+        _ => {
+            let runs = random.weighted(&[(5, short), (3, ttl / 3), (2, ttl * 2)]);
+            let at_term = random.weighted(&[
+                (3, AtTerm::Dies(ms(1))),
+                (1, AtTerm::Dies(ms(200))),
+                (1, AtTerm::LeavesOne(ms(5))),
+                (2, AtTerm::Ignores),
+            ]);
+            let behaviour = Behaviour { runs, code: u8::from(random.chance(0.2)), at_term };
+            Errand::Run(behaviour, random.chance(0.1).then(|| random.time(ms(10), ttl)))
+        }
+    };
+    Round { after: random.time(Duration::ZERO, after), errand, wait }
+}
+
+/// A number from -`most` to `most`.
+fn signed(random: &mut Random, most: i64) -> i64 {
+    let size = u64::try_from(most).unwrap_or(0);
+    i64::try_from(random.between(0, 2 * size)).unwrap_or(0) - most
+}

@@ -1,0 +1,74 @@
+//! Sums over many worlds.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::world::Report;
+
+/// Sums over the worlds of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Number of worlds.
+    pub worlds: u64,
+    /// Locks given.
+    pub grants: u64,
+    /// Locks lost.
+    pub lost: u64,
+    /// Keys set again.
+    pub healed: u64,
+    /// Faults that hit.
+    pub faults: u64,
+    /// Requests executed.
+    pub requests: u64,
+    /// Simulated time.
+    pub took: Duration,
+    /// Longest time without a holder while a client waited and no fault was on.
+    pub idle: Duration,
+    /// Worlds with a violation.
+    pub violations: u64,
+}
+
+impl Tally {
+    /// Adds one world.
+    pub fn add(&mut self, report: &Report) {
+        self.worlds += 1;
+        self.grants += report.counts.grants;
+        self.lost += report.counts.lost;
+        self.healed += report.counts.healed;
+        self.faults += report.faults;
+        self.requests += report.requests;
+        self.took += report.took;
+        self.idle = self.idle.max(report.counts.idle);
+        self.violations += u64::from(report.violation.is_some());
+    }
+
+    /// Adds other sums.
+    pub fn merge(&mut self, other: &Self) {
+        self.worlds += other.worlds;
+        self.grants += other.grants;
+        self.lost += other.lost;
+        self.healed += other.healed;
+        self.faults += other.faults;
+        self.requests += other.requests;
+        self.took += other.took;
+        self.idle = self.idle.max(other.idle);
+        self.violations += other.violations;
+    }
+
+    /// The heads of the columns that [`fmt::Display`] writes.
+    pub const HEADS: &'static str =
+        "  worlds    grants    faults      lost    healed  requests/grant  longest idle  simulated  violations";
+}
+
+#[allow(clippy::cast_precision_loss, reason = "shown with one decimal")]
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { worlds, grants, faults, lost, healed, violations, .. } = self;
+        let each = self.requests as f64 / (*grants).max(1) as f64;
+        let (idle, hours) = (self.idle.as_secs_f64(), self.took.as_secs_f64() / 3600.0);
+        write!(
+            f,
+            "{worlds:8}  {grants:8}  {faults:8}  {lost:8}  {healed:8}  {each:14.1}  {idle:10.2} s  {hours:7.1} h  {violations:10}"
+        )
+    }
+}

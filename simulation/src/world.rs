@@ -1,0 +1,305 @@
+//! A world: servers, hosts and clients, played from the begin to the end of a scenario.
+
+mod faults;
+mod judge;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rlock::exit::Outcome;
+use rlock::lock::instant::Instant;
+use rlock::lock::queue::Order;
+use rlock::lock::token::Token;
+
+use crate::client::{Client, acquire, operator, run};
+use crate::command;
+use crate::kernel::{self, BEGIN, Event, Kernel, ProcessId};
+use crate::network::{self, Network, Packet, SocketId};
+use crate::node::Node;
+use crate::process::Process;
+use crate::random::Random;
+use crate::scenario::{Errand, Kind, Plan, Scenario};
+use crate::story::Story;
+use crate::tenure::Tenures;
+use crate::witness::{Counts, Violation, Witness};
+
+/// Time after the last fault in which all clients must have ended.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The result of a world.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// The first violation.
+    pub violation: Option<Violation>,
+    /// The witness's counters.
+    pub counts: Counts,
+    /// Number of faults that hit.
+    pub faults: u64,
+    /// Number of requests that the servers executed.
+    pub requests: u64,
+    /// Simulated time.
+    pub took: Duration,
+    /// A number that differs if any event came at another time.
+    pub digest: u64,
+    /// Number of clients by exit code.
+    pub exits: BTreeMap<u8, u64>,
+    /// The story, if it was asked for.
+    pub story: Story,
+}
+
+/// Plays `scenario`. `story`: where its lines go.
+pub fn play(scenario: &Scenario, story: Story) -> Report {
+    let hosts = scenario.skews.len();
+    let network = Network::new(scenario.seed, scenario.latency, hosts, scenario.settings.nodes);
+    let random = Random::of(scenario.seed, "world", 0);
+    kernel::boot(Kernel::new(random, network, Witness::default(), story));
+    kernel::with(|kernel| {
+        kernel.witness.keeps_order = scenario.kind == Kind::Calm && scenario.settings.order == Order::Oldest;
+    });
+    let mut world = World::new(scenario);
+    world.begin();
+    world.go_on();
+    world.judge_the_end();
+    let report = world.report();
+    drop(world);
+    let story = kernel::halt().map(|kernel| kernel.story).unwrap_or_default();
+    Report { story, ..report }
+}
+
+/// Plays `scenario`, and takes a panic for a violation.
+pub fn play_caught(scenario: &Scenario, story: Story) -> Report {
+    let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play(scenario, story)));
+    played.unwrap_or_else(|cause| {
+        kernel::halt();
+        let why = cause.downcast_ref::<String>().cloned();
+        let why = why.or_else(|| cause.downcast_ref::<&str>().map(|why| (*why).to_owned()));
+        let violation = Some(Violation::Panic(why.unwrap_or_default()));
+        Report { violation, ..Report::default() }
+    })
+}
+
+/// A client's process, and the client whose round it is.
+struct Running {
+    process: Process,
+    done: Rc<Cell<Option<Outcome>>>,
+}
+
+struct World<'a> {
+    scenario: &'a Scenario,
+    nodes: Vec<Node>,
+    tenures: Tenures,
+    processes: BTreeMap<ProcessId, Running>,
+    /// Processes that a fault has stopped, by the fault's number.
+    stopped: BTreeMap<usize, ProcessId>,
+    /// Each client's next round and present process.
+    clients: Vec<(usize, Option<ProcessId>)>,
+    /// Number of faults under way, and when the last one ended.
+    faults: usize,
+    calm_since: Instant,
+    /// Time by which clocks of nodes were set back: a key that was left behind stays as much longer.
+    set_back: Duration,
+    hits: u64,
+    exits: BTreeMap<u8, u64>,
+}
+
+impl<'a> World<'a> {
+    fn new(scenario: &'a Scenario) -> Self {
+        let nodes = scenario.clocks.iter().enumerate().map(|(number, clock)| Node::new(number, *clock));
+        Self {
+            scenario,
+            nodes: nodes.collect(),
+            tenures: Tenures::new(scenario),
+            processes: BTreeMap::new(),
+            stopped: BTreeMap::new(),
+            clients: vec![(0, None); scenario.clients.len()],
+            faults: 0,
+            calm_since: BEGIN,
+            set_back: Duration::ZERO,
+            hits: 0,
+            exits: BTreeMap::new(),
+        }
+    }
+
+    fn begin(&mut self) {
+        kernel::with(|kernel| {
+            for (number, plan) in self.scenario.clients.iter().enumerate() {
+                if let Some(round) = plan.rounds.first() {
+                    kernel.at(BEGIN + round.after, Event::Round(number));
+                }
+            }
+            for (number, (at, _)) in self.scenario.faults.iter().enumerate() {
+                kernel.at(BEGIN + *at, Event::Fault(number));
+            }
+            kernel.after(judge::LOOK, Event::Look);
+        });
+    }
+
+    /// Lets events happen until all clients have ended, or the first violation.
+    fn go_on(&mut self) {
+        let last = self.scenario.faults.last().map_or(Duration::ZERO, |(at, _)| *at);
+        let rounds = |plan: &Plan| plan.rounds.len();
+        let most = self.scenario.clients.iter().map(rounds).sum::<usize>();
+        let end = BEGIN + last + PATIENCE + PATIENCE / 10 * u32::try_from(most).unwrap_or(0);
+        loop {
+            if kernel::with(|kernel| kernel.witness.violation.is_some()) || self.is_over() {
+                return;
+            }
+            let Some(event) = kernel::with(|kernel| kernel.next(end)) else {
+                let left: Vec<String> = self.processes.keys().map(ToString::to_string).collect();
+                let why = format!("{} did not end", left.join(", "));
+                return kernel::with(|kernel| kernel.witness.violated(Violation::Stuck(why)));
+            };
+            self.happens(event);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let is_done = |(number, (round, process)): (usize, &(usize, Option<ProcessId>))| {
+            process.is_none() && *round >= self.scenario.clients[number].rounds.len()
+        };
+        self.processes.is_empty() && self.faults == 0 && self.clients.iter().enumerate().all(is_done)
+    }
+
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Alarm(process, waker) => {
+                waker.wake();
+                self.run(process);
+            }
+            Event::ToServer(socket, packet) => self.deliver(socket, packet),
+            Event::ToClient(socket, packet) => {
+                let (owner, waker) =
+                    kernel::with(|kernel| (kernel.network.owner(socket), network::arrive(kernel, socket, packet)));
+                if let Some(waker) = waker {
+                    waker.wake();
+                    self.run(owner);
+                }
+            }
+            Event::Command(process, moment) => {
+                if kernel::with(|kernel| command::happens(kernel, process, moment)) {
+                    self.run(process);
+                }
+            }
+            Event::Round(client) => self.begin_round(client),
+            Event::Fault(number) => self.strike(number),
+            Event::Mend(number) => self.mend(number),
+            Event::HandBack(process) => self.hand_back(process),
+            Event::Look => self.look(),
+        }
+    }
+
+    fn deliver(&mut self, socket: SocketId, packet: Packet) {
+        kernel::with(|kernel| {
+            let node = kernel.network.node(socket);
+            self.nodes[node].take(kernel, socket, packet);
+            self.tenures.observe(node, &self.nodes[node], kernel.now);
+        });
+    }
+
+    /// Runs a process until it waits, unless it is stopped or gone.
+    fn run(&mut self, id: ProcessId) {
+        let Some(running) = self.processes.get_mut(&id).filter(|running| !running.process.is_stopped) else { return };
+        kernel::with(|kernel| kernel.current = id);
+        if running.process.run() {
+            self.has_ended(id);
+        }
+    }
+
+    fn begin_round(&mut self, number: usize) {
+        let plan = &self.scenario.clients[number];
+        let id = ProcessId { client: number, round: self.clients[number].0, is_guards: false };
+        let round = plan.rounds[id.round];
+        self.clients[number] = (id.round + 1, Some(id));
+        let client = Client {
+            settings: self.scenario.settings.clone(),
+            host: plan.host,
+            skew_ms: self.scenario.skews[plan.host],
+            wait: round.wait,
+        };
+        kernel::with(|kernel| {
+            kernel.tell(|| format!("{id} of host {}: {:?}, --wait {:?}", plan.host, round.errand, round.wait));
+        });
+        match round.errand {
+            Errand::Run(behaviour, max_run) => self.start(id, run::run(client, behaviour, max_run)),
+            Errand::Acquire(steps) => self.start(id, acquire::acquire(client, steps)),
+            Errand::Break => self.start(id, operator::break_lock(client)),
+            Errand::Rest => self.next_round(id),
+        }
+    }
+
+    fn start(&mut self, id: ProcessId, main: impl Future<Output = Outcome> + 'static) {
+        let done = Rc::<Cell<Option<Outcome>>>::default();
+        let result = Rc::clone(&done);
+        let draws = Random::of(self.scenario.seed, "process", id.number()).between(0, u64::MAX);
+        let process = Process::new(async move { result.set(Some(main.await)) }, draws);
+        self.processes.insert(id, Running { process, done });
+        self.run(id);
+    }
+
+    fn has_ended(&mut self, id: ProcessId) {
+        let Some(running) = self.processes.remove(&id) else { return };
+        let outcome = running.done.get().unwrap_or(Outcome::Bug);
+        *self.exits.entry(outcome.code()).or_default() += 1;
+        let sockets = kernel::with(|kernel| {
+            kernel.tell(|| format!("{id}: ends with {outcome:?}"));
+            kernel.witness.waiting.remove(&id);
+            kernel.network.most_open(id)
+        });
+        self.judge_exit(id, outcome, sockets, running.process.tasks());
+        end(id, running.process);
+        self.next_round(id);
+    }
+
+    fn next_round(&mut self, ended: ProcessId) {
+        let (next, process) = &mut self.clients[ended.client];
+        if *process == Some(ended) {
+            *process = None;
+            if let Some(round) = self.scenario.clients[ended.client].rounds.get(*next) {
+                kernel::with(|kernel| kernel.after(round.after, Event::Round(ended.client)));
+            }
+        }
+    }
+
+    /// Kills a process.
+    fn kill(&mut self, id: ProcessId) {
+        let Some(running) = self.processes.remove(&id) else { return };
+        kernel::with(|kernel| {
+            kernel.current = id;
+            kernel.witness.waiting.remove(&id);
+            command::orphan(kernel, id);
+        });
+        end(id, running.process);
+        self.next_round(id);
+    }
+
+    fn hand_back(&mut self, dead: ProcessId) {
+        let token: Option<Token> = kernel::with(|kernel| kernel.commands.takes_back(dead));
+        let Some(token) = token else { return };
+        let host = self.scenario.clients[dead.client].host;
+        let client = Client { settings: self.scenario.settings.clone(), host, skew_ms: 0, wait: None };
+        let id = ProcessId { is_guards: true, ..dead };
+        kernel::with(|kernel| kernel.tell(|| format!("{id}: gives the lock of {token} back")));
+        self.start(id, operator::release(client, token));
+    }
+
+    fn report(&mut self) -> Report {
+        kernel::with(|kernel| Report {
+            violation: kernel.witness.violation.clone(),
+            counts: kernel.witness.counts,
+            faults: self.hits,
+            requests: self.nodes.iter().map(|node| node.server().requests("eval")).sum(),
+            took: kernel.now.since(BEGIN),
+            digest: kernel.digest(),
+            exits: self.exits.clone(),
+            story: Story::default(),
+        })
+    }
+}
+
+/// Ends a process: its sockets are closed in their order, whatever the order in which its tasks are dropped.
+fn end(id: ProcessId, process: Process) {
+    kernel::with(|kernel| network::close_all(kernel, id));
+    drop(process);
+}

@@ -1,0 +1,208 @@
+//! Faults, carried out and mended.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use rlock::lock::instant::Instant;
+use rlock::lock::key::Derived;
+
+use super::World;
+use crate::command;
+use crate::fault::{Fault, Lost, Target};
+use crate::kernel::{self, Event, ProcessId};
+use crate::network::{self, Way};
+
+impl World<'_> {
+    /// Lets the fault with this number hit.
+    pub(super) fn strike(&mut self, number: usize) {
+        let fault = self.scenario.faults[number].1;
+        let hits = kernel::with(|kernel| {
+            let now = kernel.now;
+            match fault {
+                Fault::StopServer { node, .. } => {
+                    let is_up = self.nodes[node].is_up();
+                    self.nodes[node].stop();
+                    is_up
+                }
+                Fault::KillServer { node, .. } => {
+                    let is_up = self.nodes[node].is_up();
+                    if is_up {
+                        self.nodes[node].kill(kernel);
+                    }
+                    is_up
+                }
+                Fault::Save { node } => {
+                    self.nodes[node].save();
+                    true
+                }
+                Fault::Lose { node, lost } => self.lose(node, lost, now),
+                Fault::StepClock { node, micros } => self.step_clock(node, micros, now),
+                Fault::OutOfMemory { node, .. } => {
+                    self.nodes[node].server_mut().set_out_of_memory(true);
+                    true
+                }
+                Fault::Demote { node, .. } => {
+                    self.nodes[node].server_mut().set_replica(true);
+                    true
+                }
+                Fault::Disconnect { node } => {
+                    self.nodes[node].disconnect_all(kernel);
+                    true
+                }
+                Fault::Cut { host, node, up, down, .. } => {
+                    for (way, is_meant) in [(Way::Up, up), (Way::Down, down)] {
+                        if is_meant {
+                            network::cut(kernel, host, node, way, true);
+                        }
+                    }
+                    true
+                }
+                Fault::Slow { host, node, extra, .. } => {
+                    network::slow(kernel, host, node, extra);
+                    true
+                }
+                Fault::StopClient { .. } | Fault::KillClient { .. } | Fault::Terminate { .. } => true,
+            }
+        });
+        let hits = hits && self.strike_client(number, fault);
+        if !hits {
+            return;
+        }
+        self.hits += 1;
+        self.faults += 1;
+        kernel::with(|kernel| {
+            kernel.tell(|| format!("fault {number}: {fault:?}"));
+            kernel.after(lasts(fault), Event::Mend(number));
+        });
+    }
+
+    /// Whether the fault hits no client, or one that is there.
+    fn strike_client(&mut self, number: usize, fault: Fault) -> bool {
+        let (Fault::StopClient { target, .. } | Fault::KillClient { target, .. } | Fault::Terminate { target }) = fault
+        else {
+            return true;
+        };
+        let Some(id) = self.target(target) else { return false };
+        match fault {
+            Fault::StopClient { .. } => {
+                let Some(running) = self.processes.get_mut(&id) else { return false };
+                running.process.is_stopped = true;
+                self.stopped.insert(number, id);
+            }
+            Fault::KillClient { with_guard, .. } => {
+                kernel::with(|kernel| {
+                    kernel.tell(|| format!("{id} is killed"));
+                    if with_guard {
+                        command::lose_guard(kernel, id);
+                    }
+                });
+                self.kill(id);
+            }
+            _ => {
+                kernel::with(|kernel| command::signal(kernel, id, Signal::SIGTERM));
+                self.run(id);
+            }
+        }
+        true
+    }
+
+    fn target(&self, target: Target) -> Option<ProcessId> {
+        let id = match target {
+            Target::Holder => kernel::with(|kernel| kernel.witness.holder(kernel.now)),
+            Target::Client(number) => self.clients.get(number).and_then(|(_, process)| *process),
+        };
+        id.filter(|id| self.processes.get(id).is_some_and(|running| !running.process.is_stopped))
+    }
+
+    /// Ends the fault with this number.
+    pub(super) fn mend(&mut self, number: usize) {
+        let fault = self.scenario.faults[number].1;
+        self.faults -= 1;
+        kernel::with(|kernel| {
+            self.calm_since = kernel.now;
+            if !lasts(fault).is_zero() {
+                kernel.tell(|| format!("fault {number} is over"));
+            }
+            match fault {
+                Fault::StopServer { node, .. } => self.nodes[node].resume(kernel),
+                Fault::KillServer { node, survives, .. } => {
+                    self.nodes[node].restart(kernel, survives);
+                }
+                Fault::OutOfMemory { node, .. } => self.nodes[node].server_mut().set_out_of_memory(false),
+                Fault::Demote { node, .. } => self.nodes[node].server_mut().set_replica(false),
+                Fault::Cut { host, node, up, down, gives_up, .. } => {
+                    if gives_up {
+                        network::give_up(kernel, host, node);
+                    }
+                    for (way, is_meant) in [(Way::Up, up), (Way::Down, down)] {
+                        if is_meant {
+                            network::cut(kernel, host, node, way, false);
+                        }
+                    }
+                }
+                Fault::Slow { host, node, .. } => network::slow(kernel, host, node, Duration::ZERO),
+                _ => {}
+            }
+            for (number, node) in self.nodes.iter().enumerate() {
+                self.tenures.observe(number, node, kernel.now);
+            }
+        });
+        if let Some(id) = self.stopped.remove(&number) {
+            if let Some(running) = self.processes.get_mut(&id) {
+                running.process.is_stopped = false;
+            }
+            self.run(id);
+        }
+    }
+
+    /// Loses data of a server that runs, if the holder's majority outlasts that.
+    fn lose(&mut self, node: usize, lost: Lost, now: Instant) -> bool {
+        let takes_key = matches!(lost, Lost::Key | Lost::All);
+        if takes_key && !self.tenures.may_lose(node, &self.nodes, now) {
+            return false;
+        }
+        let key = &self.scenario.settings.key;
+        let server = self.nodes[node].server_mut();
+        let derived = |kind| key.derived(kind);
+        match lost {
+            Lost::All => server.flush(),
+            Lost::Key => server.lose(key.stored().as_bytes()),
+            Lost::Counter => server.lose(derived(Derived::Fence).as_bytes()),
+            Lost::Queue => {
+                for kind in [Derived::Queue, Derived::Offer] {
+                    server.lose(derived(kind).as_bytes());
+                }
+            }
+        }
+        true
+    }
+
+    /// Sets a server's clock. Forward, its keys expire early, as if it had lost them.
+    fn step_clock(&mut self, node: usize, micros: i64, now: Instant) -> bool {
+        if micros > 0 && !self.tenures.may_lose(node, &self.nodes, now) {
+            return false;
+        }
+        self.nodes[node].step_clock(micros);
+        self.set_back += Duration::from_micros(u64::try_from(-micros).unwrap_or(0));
+        true
+    }
+}
+
+/// How long a fault lasts; zero if it is done at once.
+fn lasts(fault: Fault) -> Duration {
+    match fault {
+        Fault::StopServer { lasts, .. }
+        | Fault::KillServer { lasts, .. }
+        | Fault::OutOfMemory { lasts, .. }
+        | Fault::Demote { lasts, .. }
+        | Fault::Cut { lasts, .. }
+        | Fault::Slow { lasts, .. }
+        | Fault::StopClient { lasts, .. } => lasts,
+        Fault::Save { .. }
+        | Fault::Lose { .. }
+        | Fault::StepClock { .. }
+        | Fault::Disconnect { .. }
+        | Fault::KillClient { .. }
+        | Fault::Terminate { .. } => Duration::ZERO,
+    }
+}

@@ -1,0 +1,106 @@
+//! Judgements beside the witness: keys, waiting, requests, exit codes, and sockets that a process leaves open.
+
+use std::time::Duration;
+
+use rlock::exit::Outcome;
+use rlock::lock::instant::Instant;
+
+use super::World;
+use crate::kernel::{self, BEGIN, Event, ProcessId};
+use crate::scenario::Kind;
+use crate::witness::{Violation, Waiter};
+
+/// Interval at which the world is looked at as a whole.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
+
+/// Longest time for which a free lock may wait for its next holder while no fault is on: a poll far back in the queue.
+const IDLE: Duration = Duration::from_secs(20);
+
+/// Time after which no key but a fence counter is left: a queue lives longest.
+const ALL_BUT_COUNTERS: Duration = Duration::from_secs(660);
+
+/// Most sockets of a process to one node: four that are kept for late replies, and one that is opened.
+const SOCKETS: usize = 6;
+
+/// Most tasks of a process: some for each node and request.
+const TASKS: usize = 120;
+
+/// Most requests that a grant may cost a node where no fault is.
+const REQUESTS: u64 = 12;
+
+impl World<'_> {
+    /// Looks at keys and at the time without a holder.
+    pub(super) fn look(&mut self) {
+        kernel::with(|kernel| kernel.after(LOOK, Event::Look));
+        let now = kernel::now();
+        for (number, node) in self.nodes.iter().enumerate() {
+            let mut keys = node.server().keys(node.wall(now));
+            if let Some((name, _)) = keys.find(|(_, entry)| entry.expires.is_none()) {
+                let why = format!("node {number} has {} without an expiry", String::from_utf8_lossy(name));
+                kernel::with(|kernel| kernel.witness.violated(Violation::LeftKey(why)));
+            }
+        }
+        self.judge_idle(now);
+    }
+
+    /// Judges how long the lock has been free while a client waited and nothing kept it from the lock.
+    fn judge_idle(&mut self, now: Instant) {
+        let guard = self.scenario.settings.guard.span(self.nodes.len(), self.scenario.settings.schedule.ttl());
+        let grown_up = guard + Duration::from_secs(2);
+        let ready = self.nodes.iter().map(|node| node.started() + grown_up).max().unwrap_or(BEGIN);
+        let stopped = &self.stopped;
+        kernel::with(|kernel| {
+            let Some(free) = kernel.witness.free_since(now).filter(|_| self.faults == 0) else { return };
+            let waits = |(id, waiter): (&ProcessId, &Waiter)| {
+                (!stopped.values().any(|other| other == id)).then_some(waiter.since)
+            };
+            let Some(first) = kernel.witness.waiting.iter().filter_map(waits).min() else { return };
+            let begun = free.max(first).max(self.calm_since).max(ready);
+            let idle = now.since(begun);
+            kernel.witness.counts.idle = kernel.witness.counts.idle.max(idle);
+            if idle > IDLE + self.scenario.settings.schedule.ttl() + self.set_back {
+                kernel.witness.violated(Violation::Idle(format!("no waiter has taken it for {idle:?}")));
+            }
+        });
+    }
+
+    pub(super) fn judge_exit(&mut self, id: ProcessId, outcome: Outcome, sockets: usize, tasks: usize) {
+        let is_calm = self.scenario.kind == Kind::Calm;
+        let is_expected = match outcome {
+            Outcome::Bug | Outcome::Config | Outcome::Usage | Outcome::Refused => false,
+            Outcome::Lost | Outcome::Unreachable | Outcome::Signalled(_) | Outcome::Killed(_) => !is_calm,
+            _ => true,
+        };
+        kernel::with(|kernel| {
+            if !is_expected {
+                kernel.witness.violated(Violation::Exit(format!("{id} ended with {outcome:?}")));
+            }
+            if sockets > SOCKETS || tasks > TASKS {
+                let why = format!("{id} ended with {sockets} sockets to one node and {tasks} tasks");
+                kernel.witness.violated(Violation::Leak(why));
+            }
+        });
+    }
+
+    /// Judges what is left when all clients have ended.
+    pub(super) fn judge_the_end(&mut self) {
+        let now = kernel::now();
+        let later = now + ALL_BUT_COUNTERS;
+        for (number, node) in self.nodes.iter().enumerate() {
+            let mut keys = node.server().keys(node.wall(later));
+            if let Some((name, _)) = keys.find(|(name, _)| !name.starts_with(b"rlock:fence:")) {
+                let why = format!("node {number} keeps {}", String::from_utf8_lossy(name));
+                kernel::with(|kernel| kernel.witness.violated(Violation::LeftKey(why)));
+            }
+        }
+        let (requests, nodes) =
+            (self.nodes.iter().map(|node| node.server().requests("eval")).sum::<u64>(), self.nodes.len());
+        kernel::with(|kernel| {
+            let most = REQUESTS * nodes as u64 * (kernel.witness.counts.grants + 1);
+            if self.scenario.kind == Kind::Calm && requests > most {
+                let why = format!("{requests} for {} grants on {nodes} nodes", kernel.witness.counts.grants);
+                kernel.witness.violated(Violation::Requests(why));
+            }
+        });
+    }
+}

@@ -1,0 +1,95 @@
+//! The simulation in short: some seeds of each kind of world, and proof that it would notice a fault. `docs/simulation.md` has the
+//! command that plays more.
+
+use std::time::Duration;
+
+use rlock::lock::restart::RestartGuard;
+use simulation::scenario::{Kind, Scenario};
+use simulation::shrink::shrink;
+use simulation::story::Story;
+use simulation::tally::Tally;
+use simulation::world::{Report, play, play_caught};
+
+/// Seeds of each kind of world.
+const SEEDS: u64 = 40;
+
+fn played(kind: Kind) -> Tally {
+    let mut tally = Tally::default();
+    for seed in 0..SEEDS {
+        let report = play_caught(&Scenario::new(kind, seed), Story::default());
+        assert_eq!(
+            report.violation,
+            None,
+            "cargo run -p rlock-simulation -- --world {} --seed {seed} --story",
+            kind.name()
+        );
+        tally.add(&report);
+    }
+    tally
+}
+
+#[test]
+fn without_a_fault_the_order_is_kept_and_no_request_is_wasted() {
+    let tally = played(Kind::Calm);
+    assert!(tally.grants > SEEDS * 5 && tally.lost == 0 && tally.faults == 0, "{tally:?}");
+}
+
+#[test]
+fn one_node_that_keeps_its_data_has_one_holder_at_a_time() {
+    let tally = played(Kind::One);
+    assert!(tally.grants > SEEDS * 3 && tally.lost > 0 && tally.faults > SEEDS, "{tally:?}");
+}
+
+#[test]
+fn one_node_that_forgets_has_one_holder_at_a_time_under_a_restart_guard() {
+    let tally = played(Kind::Forgetful);
+    assert!(tally.grants > SEEDS * 3 && tally.lost > 0 && tally.faults > SEEDS, "{tally:?}");
+}
+
+#[test]
+fn several_nodes_that_restart_without_data_have_one_holder_at_a_time() {
+    let tally = played(Kind::Several);
+    assert!(tally.grants > SEEDS * 3 && tally.healed > SEEDS && tally.faults > SEEDS, "{tally:?}");
+}
+
+#[test]
+fn a_holder_outlasts_keys_that_a_minority_loses() {
+    let tally = played(Kind::Lossy);
+    assert!(tally.grants > SEEDS * 3 && tally.healed > SEEDS && tally.faults > SEEDS, "{tally:?}");
+}
+
+#[test]
+fn clocks_that_are_set_let_no_second_holder_in() {
+    let tally = played(Kind::Clocks);
+    assert!(tally.grants > SEEDS * 3 && tally.healed > 0 && tally.faults > SEEDS, "{tally:?}");
+}
+
+#[test]
+fn a_seed_gives_the_same_story_again() {
+    for seed in 0..5 {
+        let told = || {
+            let Report { story, digest, .. } = play(&Scenario::new(Kind::Several, seed), Story::kept());
+            (story.lines().collect::<Vec<String>>(), digest)
+        };
+        let ((first, digest), (second, other)) = (told(), told());
+        let differ = first.iter().zip(&second).find(|(first, second)| first != second);
+        assert_eq!((differ, digest), (None, other), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_rule_that_is_left_out_is_noticed_and_its_story_is_short() {
+    // Without its restart guard, a node that forgot the holder grants the lock again.
+    let careless = |seed: u64| {
+        let mut scenario = Scenario::new(Kind::Forgetful, seed);
+        scenario.settings.guard = RestartGuard::Off;
+        scenario
+    };
+    let broken = |scenario: &Scenario| play_caught(scenario, Story::default()).violation;
+    let scenario = (0..SEEDS).map(careless).find(|scenario| broken(scenario).is_some()).expect("a violation");
+    let kind = broken(&scenario).expect("the same again").kind();
+    let short = shrink(&scenario, kind);
+    assert_eq!(broken(&short).map(|violation| violation.kind()), Some(kind));
+    assert!(short.rounds() <= 4 && short.faults.len() <= 3, "{} rounds, {:?}", short.rounds(), short.faults);
+    assert!(play(&short, Story::default()).took < Duration::from_secs(60));
+}
