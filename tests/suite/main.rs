@@ -36,6 +36,7 @@ mod redlock;
 mod restarts;
 mod servers;
 mod signals;
+mod simulated_server;
 mod simulation;
 mod steps;
 mod terminal;

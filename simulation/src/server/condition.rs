@@ -53,7 +53,7 @@ impl Condition {
     pub(super) fn admit(&self, command: &Command, words: &[&[u8]]) -> Result<(), Refusal> {
         match self.lack(command, words) {
             Some(Lack::Command) => {
-                let called = if command.name == "pubsub" { "pubsub|numsub" } else { command.name };
+                let called = command.full_name();
                 Err(Refusal::with(format!("NOPERM this user has no permissions to run the '{called}' command")))
             }
             Some(Lack::Channel) => {

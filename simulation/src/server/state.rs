@@ -25,8 +25,6 @@ pub(super) struct State {
     /// Number of requests by clients, for each command.
     pub(super) requests: BTreeMap<&'static str, u64>,
     outbox: Vec<(Peer, Vec<u8>)>,
-    /// Messages to the caller. They follow the reply (networking.c, `pending_push_messages`).
-    deferred: Vec<Vec<u8>>,
     script: Script,
 }
 
@@ -55,8 +53,6 @@ impl State {
     pub(super) fn serve(&mut self, words: &[&[u8]]) {
         let reply = self.request(words).unwrap_or_else(Reply::Error);
         self.send(self.caller, &reply);
-        let deferred = std::mem::take(&mut self.deferred);
-        self.outbox.extend(deferred.into_iter().map(|message| (self.caller, message)));
     }
 
     fn request(&mut self, words: &[&[u8]]) -> Outcome {
@@ -72,7 +68,7 @@ impl State {
         if self.peers.hears_only(self.caller) && !command.is(Flag::Subscribed) {
             return Err(Refusal::with(format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
-                command.name
+                command.full_name()
             )));
         }
         *self.requests.entry(command.name).or_default() += 1;
@@ -125,19 +121,9 @@ impl State {
         let subscribers = self.peers.subscribers(channel).to_vec();
         let push = Reply::Push(vec![Reply::bulk("message"), Reply::bulk(channel), Reply::bulk(message)]);
         for peer in &subscribers {
-            self.send_push(*peer, &push);
+            self.send(*peer, &push);
         }
         subscribers.len()
-    }
-
-    fn send_push(&mut self, peer: Peer, push: &Reply) {
-        if peer == self.caller {
-            let mut bytes = Vec::new();
-            push.write(self.peers.protocol(peer), &mut bytes);
-            self.deferred.push(bytes);
-        } else {
-            self.send(peer, push);
-        }
     }
 
     pub(super) fn send(&mut self, peer: Peer, reply: &Reply) {

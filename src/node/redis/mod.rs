@@ -66,14 +66,15 @@ macro_rules! script {
     };
 }
 
-const ACQUIRE: &str = script!("peek.lua", "queue.lua", "turn.lua", "acquire.lua");
-const RENEW: &str = script!("peek.lua", "renew.lua");
-const HEAL: &str = script!("peek.lua", "heal.lua");
-const TOMBSTONE: &str = script!("peek.lua", "tombstone.lua");
-const FORCE_DELETE: &str = script!("peek.lua", "queue.lua", "force_delete.lua");
-const DELETE_FOREIGN: &str = script!("peek.lua", "queue.lua", "delete_foreign.lua");
-const OBSERVE: &str = script!("peek.lua", "observe.lua");
-const RELEASE: &str = script!("peek.lua", "queue.lua", "release.lua");
+// Public for the suite, which runs them on the simulated server and on real ones.
+pub const ACQUIRE: &str = script!("peek.lua", "queue.lua", "turn.lua", "acquire.lua");
+pub const RENEW: &str = script!("peek.lua", "renew.lua");
+pub const HEAL: &str = script!("peek.lua", "heal.lua");
+pub const TOMBSTONE: &str = script!("peek.lua", "tombstone.lua");
+pub const FORCE_DELETE: &str = script!("peek.lua", "queue.lua", "force_delete.lua");
+pub const DELETE_FOREIGN: &str = script!("peek.lua", "queue.lua", "delete_foreign.lua");
+pub const OBSERVE: &str = script!("peek.lua", "observe.lua");
+pub const RELEASE: &str = script!("peek.lua", "queue.lua", "release.lua");
 
 /// A server, whose connections are shared by the locks on it.
 pub struct RedisServer {

@@ -105,6 +105,11 @@ impl Command {
         Some(&COMMANDS[at])
     }
 
+    /// Returns the name with that of its only subcommand.
+    pub(super) fn full_name(&self) -> &'static str {
+        if self.name == "pubsub" { "pubsub|numsub" } else { self.name }
+    }
+
     pub(super) fn is(&self, flag: Flag) -> bool {
         self.flags.contains(&flag)
     }
