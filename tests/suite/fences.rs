@@ -111,7 +111,7 @@ fn a_server_that_came_back_with_an_older_counter_gives_a_higher_fence() {
         run.stdout[0].parse::<u64>().expect("a fence")
     };
     let saved = next();
-    let last = (0..20).map(|_| next()).last().expect("some");
+    let last = (0..20).map(|_| next()).max().expect("some");
     server.cli(&["SET", COUNTER, &saved.to_string()]);
     let fence = next();
     assert!(fence > last, "{fence} after {last}");
