@@ -10,21 +10,23 @@ mod pair;
 mod shipped;
 
 use proptest::prelude::*;
-use proptest::test_runner::TestRunner;
+use proptest::test_runner::{TestRng, TestRunner};
 
 use commands::Step;
 use frame::Frame;
 use pair::{Pair, Real, words};
 
-/// Number of cases of each property.
+/// Least number of cases of each property, the same in each run. `PROPTEST_CASES` asks for more.
 const CASES: u32 = 400;
 
 /// Tries `property` on generated cases against one real server, and shows the smallest that fails.
 fn compare<S: Strategy>(strategy: &S, property: impl Fn(&mut Real, S::Value) -> Result<(), String>) {
     let real = std::cell::RefCell::new(Real::start());
-    let config = ProptestConfig { failure_persistence: None, cases: CASES, ..ProptestConfig::default() };
+    let defaults = ProptestConfig::default();
+    let config = ProptestConfig { failure_persistence: None, cases: defaults.cases.max(CASES), ..defaults };
+    let random = TestRng::deterministic_rng(config.rng_algorithm);
     let run = |case| property(&mut real.borrow_mut(), case).map_err(TestCaseError::fail);
-    if let Err(error) = TestRunner::new(config).run(strategy, run) {
+    if let Err(error) = TestRunner::new_with_rng(config, random).run(strategy, run) {
         panic!("{error}");
     }
 }

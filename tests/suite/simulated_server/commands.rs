@@ -16,7 +16,10 @@ const FORMS: &[&str] = &[
     "DEL k k",
     "UNLINK k",
     "GETRANGE k i i",
+    "GETRANGE k n n",
+    "GETRANGE k n n",
     "SET k v",
+    "SET k w",
     "SET k v O",
     "SET k v O O",
     "SET k v T e",
@@ -29,6 +32,7 @@ const FORMS: &[&str] = &[
     "ZADD k Z Z s m s m",
     "ZREM k m m",
     "ZRANGE k i i",
+    "ZRANGE k n n",
     "ZRANGE k i i W",
     "ZRANGE k i i R",
     "ZRANGE k b b BYSCORE",
@@ -78,6 +82,8 @@ fn choices(letter: &str) -> Option<&'static [&'static [u8]]> {
     Some(match letter {
         "k" => &[b"a", b"b", b"c"],
         "v" => &[b"", b"x", b"12", b"-3", b"a\r\n\0\xffb", b"a longer value, to be cut"],
+        "w" => &[b"a longer value, to be cut", b"0123456789"],
+        "n" => &[b"0", b"1", b"2", b"4", b"-1", b"-2", b"-3", b"-5"],
         "m" => &[b"m", b"n", b"mm", b"m m", b"\xff"],
         "c" => &[b"c", b"d"],
         "i" => &[
