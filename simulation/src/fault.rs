@@ -39,6 +39,21 @@ pub enum Fault {
     Save { node: usize },
     /// A server forgets while it runs.
     Lose { node: usize, lost: Lost },
+    /// A server goes away, with a second one of five; meanwhile another forgets the key. The holder has two thirds of a TTL to
+    /// set it again or to end, before the first is back: a renewal, the grace, and some slack.
+    LoseMeanwhile {
+        /// The server that goes away. Without data it comes back empty.
+        away: usize,
+        /// How it goes away; `None`: SIGSTOP.
+        killed: Option<Survives>,
+        /// The server that forgets.
+        node: usize,
+        lost: Lost,
+        /// Time from the one to the other.
+        after: Duration,
+        /// Time for which the first stays away beyond that.
+        lasts: Duration,
+    },
     /// A server's clock is set.
     StepClock { node: usize, micros: i64 },
     /// A server is out of memory.
@@ -87,9 +102,22 @@ impl Faults {
     }
 
     fn one(&self, random: &mut Random) -> Fault {
+        if self.kind == Kind::Away && random.chance(0.7) {
+            return self.lose_meanwhile(random);
+        }
         let (node, host) = (random.below(self.nodes), random.below(self.hosts));
         let longest = random.weighted(&[(3, self.node_timeout), (3, self.ttl / 2), (2, self.ttl * 2)]);
         let lasts = random.time(Duration::from_millis(1), longest);
+        if self.kind == Kind::Away {
+            // Only what neither a server nor the network does: the holder must notice in time.
+            let target = if random.chance(0.3) { Target::Holder } else { Target::Client(random.below(8)) };
+            return random.weighted(&[
+                (2, Fault::KillClient { target, with_guard: false }),
+                (1, Fault::KillClient { target, with_guard: true }),
+                (1, Fault::Terminate { target }),
+                (2, Fault::Disconnect { node }),
+            ]);
+        }
         let target = if random.chance(0.5) { Target::Holder } else { Target::Client(random.below(8)) };
         match random.weighted(&[(3, 0), (5, 1), (4, 2), (2, 3), (2, 4), (2, 5), (3, 6), (1, 7), (1, 8)]) {
             0 => Fault::StopServer { node, lasts },
@@ -108,6 +136,18 @@ impl Faults {
         }
     }
 
+    fn lose_meanwhile(&self, random: &mut Random) -> Fault {
+        let away = random.below(self.nodes);
+        Fault::LoseMeanwhile {
+            away,
+            killed: random.weighted(&[(2, None), (1, Some(Survives::All)), (2, Some(Survives::Nothing))]),
+            node: (away + self.nodes - 1) % self.nodes,
+            lost: random.weighted(&[(2, Lost::Key), (1, Lost::All)]),
+            after: random.time(Duration::ZERO, self.ttl / 2),
+            lasts: random.time(Duration::ZERO, self.ttl),
+        }
+    }
+
     /// A fault of the sort that the kind of world is about.
     fn forgetting(&self, node: usize, lasts: Duration, random: &mut Random) -> Fault {
         let down = lasts.min(self.ttl);
@@ -121,7 +161,7 @@ impl Faults {
                     Fault::KillServer { node, lasts: down, survives }
                 }
             }
-            Kind::Lossy => {
+            Kind::Lossy | Kind::Away => {
                 let lost = random.weighted(&[(3, Lost::Key), (1, Lost::Counter), (1, Lost::Queue), (2, Lost::All)]);
                 Fault::Lose { node, lost }
             }

@@ -60,6 +60,8 @@ pub enum Event {
     Round(usize),
     /// The scenario's fault with this number begins.
     Fault(usize),
+    /// The second half of the fault with this number begins.
+    Meanwhile(usize),
     /// The fault with this number ends.
     Mend(usize),
     /// The lock of a dead rlock is given back by its guard, which executes `rlock release`.

@@ -1,9 +1,10 @@
 //! Scenarios: everything that a world does not decide while it runs, drawn from its seed before it begins.
 //!
-//! Two rules keep the promise within what the contract claims:
+//! Three rules keep the promise within what the contract claims:
 //! 1. Faults of the network, of processes and of servers that keep their data may hit everything at once. So may restarts
 //!    without data, where a restart guard is on.
-//! 2. A key that a server loses while it runs is lost only where the holder's majority outlasts it (`World::may_lose`).
+//! 2. A key that a server loses while it runs is lost only where the holder's majority outlasts it (`tenure`).
+//! 3. A majority may be broken so only if the holder can set the key again, or end, before another client could use that.
 //!
 //! One fault is left out, since only the fence covers it: rlock and its guard both stopped.
 
@@ -35,18 +36,21 @@ pub enum Kind {
     Several,
     /// Three or five nodes, of which one loses keys while it runs.
     Lossy,
+    /// Three or five nodes, of which one forgets while so many are away that the holder's majority is broken.
+    Away,
     /// One to five nodes whose clocks are wrong and are set.
     Clocks,
 }
 
 impl Kind {
     /// All kinds, with their names on the command line.
-    pub const ALL: [(&'static str, Self); 6] = [
+    pub const ALL: [(&'static str, Self); 7] = [
         ("calm", Self::Calm),
         ("one", Self::One),
         ("forgetful", Self::Forgetful),
         ("several", Self::Several),
         ("lossy", Self::Lossy),
+        ("away", Self::Away),
         ("clocks", Self::Clocks),
     ];
 
@@ -126,7 +130,7 @@ impl Scenario {
         let nodes = match kind {
             Kind::One | Kind::Forgetful => 1,
             Kind::Several => random.weighted(&[(1, 2), (4, 3), (1, 4), (3, 5)]),
-            Kind::Lossy => random.weighted(&[(2, 3), (1, 5)]),
+            Kind::Lossy | Kind::Away => random.weighted(&[(2, 3), (1, 5)]),
             Kind::Calm | Kind::Clocks => random.weighted(&[(1, 1), (2, 3), (1, 5)]),
         };
         let settings = settings(kind, nodes, &mut random);
@@ -170,7 +174,8 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
 
 fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {
     let most = Duration::from_micros(random.weighted(&[(2, 300), (2, 2_000), (1, 15_000)]));
-    let spikes = if kind == Kind::Calm { 0.0 } else { random.weighted(&[(2, 0.0), (2, 0.01), (1, 0.05)]) };
+    let spikes =
+        if matches!(kind, Kind::Calm | Kind::Away) { 0.0 } else { random.weighted(&[(2, 0.0), (2, 0.01), (1, 0.05)]) };
     Latency { least: Duration::from_micros(50), most, spikes, spike: schedule.node_timeout() * 3 }
 }
 

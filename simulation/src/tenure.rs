@@ -5,6 +5,7 @@
 //! 3. So a lease outlasts a loss if the q-th largest end among the *other* nodes is no earlier than the q-th largest promise.
 //!    The allowance for drift covers a small difference.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rlock::lock::instant::Instant;
@@ -58,6 +59,13 @@ impl Tenures {
             (Some(real), Some(believed)) => real + self.slack >= believed,
             _ => false,
         }
+    }
+
+    /// Whether the same token is at the key of all these nodes.
+    pub fn is_on_all(&self, which: impl Iterator<Item = usize>, nodes: &[Node], now: Instant) -> bool {
+        let tokens: Option<BTreeSet<_>> =
+            which.map(|node| held(&nodes[node], &self.key, now).map(|(token, _)| token)).collect();
+        tokens.is_some_and(|tokens| tokens.len() == 1)
     }
 }
 

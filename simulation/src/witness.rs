@@ -76,6 +76,7 @@ impl fmt::Display for Violation {
 struct Hold {
     token: Token,
     fence: u64,
+    since: Instant,
     /// `None`: until its command has ended. Else as long as its lease: `acquire` leaves no process.
     until: Option<Instant>,
 }
@@ -173,7 +174,7 @@ impl Witness {
         }
         self.last_fence = self.last_fence.max(fence);
         self.free_since = None;
-        self.holds.insert(process, Hold { token, fence, until });
+        self.holds.insert(process, Hold { token, fence, since: now, until });
     }
 
     /// The lease of the lock that `process` took is longer now.
@@ -208,6 +209,12 @@ impl Witness {
     pub fn holder(&mut self, now: Instant) -> Option<ProcessId> {
         self.expire(now);
         self.holds.keys().next().copied()
+    }
+
+    /// The process that runs a command under the lock, and since when.
+    pub fn runs_since(&mut self, now: Instant) -> Option<(ProcessId, Instant)> {
+        self.expire(now);
+        self.holds.iter().find(|(_, hold)| hold.until.is_none()).map(|(process, hold)| (*process, hold.since))
     }
 
     /// Since when the lock is free.

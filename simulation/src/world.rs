@@ -184,6 +184,7 @@ impl<'a> World<'a> {
             }
             Event::Round(client) => self.begin_round(client),
             Event::Fault(number) => self.strike(number),
+            Event::Meanwhile(number) => self.lose_meanwhile(number),
             Event::Mend(number) => self.mend(number),
             Event::HandBack(process) => self.hand_back(process),
             Event::Look => self.look(),

@@ -59,6 +59,12 @@ fn a_holder_outlasts_keys_that_a_minority_loses() {
 }
 
 #[test]
+fn a_holder_whose_majority_forgets_sets_its_key_again_or_ends_in_time() {
+    let tally = played(Kind::Away);
+    assert!(tally.grants > SEEDS * 3 && tally.healed > SEEDS && tally.lost > SEEDS / 4, "{tally:?}");
+}
+
+#[test]
 fn clocks_that_are_set_let_no_second_holder_in() {
     let tally = played(Kind::Clocks);
     assert!(tally.grants > SEEDS * 3 && tally.healed > 0 && tally.faults > SEEDS, "{tally:?}");

@@ -9,7 +9,7 @@ use rlock::lock::key::Derived;
 use super::World;
 use crate::command;
 use crate::fault::{Fault, Lost, Target};
-use crate::kernel::{self, Event, ProcessId};
+use crate::kernel::{self, Event, Kernel, ProcessId};
 use crate::network::{self, Way};
 
 impl World<'_> {
@@ -35,7 +35,27 @@ impl World<'_> {
                     self.nodes[node].save();
                     true
                 }
-                Fault::Lose { node, lost } => self.lose(node, lost, now),
+                Fault::Lose { node, lost } => {
+                    let takes_key = matches!(lost, Lost::Key | Lost::All);
+                    let may = !takes_key || self.tenures.may_lose(node, &self.nodes, now);
+                    if may {
+                        self.lose(node, lost);
+                    }
+                    may
+                }
+                Fault::LoseMeanwhile { away, killed, after, .. } => {
+                    let is_ready = self.faults == 0 && self.is_settled(kernel, None);
+                    if is_ready {
+                        for node in away_with(away, self.nodes.len()) {
+                            match killed {
+                                None => self.nodes[node].stop(),
+                                Some(_) => self.nodes[node].kill(kernel),
+                            }
+                        }
+                        kernel.after(after, Event::Meanwhile(number));
+                    }
+                    is_ready
+                }
                 Fault::StepClock { node, micros } => self.step_clock(node, micros, now),
                 Fault::OutOfMemory { node, .. } => {
                     self.nodes[node].server_mut().set_out_of_memory(true);
@@ -72,7 +92,7 @@ impl World<'_> {
         self.faults += 1;
         kernel::with(|kernel| {
             kernel.tell(|| format!("fault {number}: {fault:?}"));
-            kernel.after(lasts(fault), Event::Mend(number));
+            kernel.after(self.lasts(fault), Event::Mend(number));
         });
     }
 
@@ -120,13 +140,21 @@ impl World<'_> {
         self.faults -= 1;
         kernel::with(|kernel| {
             self.calm_since = kernel.now;
-            if !lasts(fault).is_zero() {
+            if !self.lasts(fault).is_zero() {
                 kernel.tell(|| format!("fault {number} is over"));
             }
             match fault {
                 Fault::StopServer { node, .. } => self.nodes[node].resume(kernel),
                 Fault::KillServer { node, survives, .. } => {
                     self.nodes[node].restart(kernel, survives);
+                }
+                Fault::LoseMeanwhile { away, killed, .. } => {
+                    for node in away_with(away, self.nodes.len()) {
+                        match killed {
+                            None => self.nodes[node].resume(kernel),
+                            Some(survives) => self.nodes[node].restart(kernel, survives),
+                        }
+                    }
                 }
                 Fault::OutOfMemory { node, .. } => self.nodes[node].server_mut().set_out_of_memory(false),
                 Fault::Demote { node, .. } => self.nodes[node].server_mut().set_replica(false),
@@ -155,26 +183,43 @@ impl World<'_> {
         }
     }
 
-    /// Loses data of a server that runs, if the holder's majority outlasts that.
-    fn lose(&mut self, node: usize, lost: Lost, now: Instant) -> bool {
-        let takes_key = matches!(lost, Lost::Key | Lost::All);
-        if takes_key && !self.tenures.may_lose(node, &self.nodes, now) {
-            return false;
-        }
+    /// Lets the other server of a fault forget, while the first is away.
+    pub(super) fn lose_meanwhile(&mut self, number: usize) {
+        let Fault::LoseMeanwhile { away, node, lost, .. } = self.scenario.faults[number].1 else { return };
+        kernel::with(|kernel| {
+            if self.is_settled(kernel, Some(away)) {
+                kernel.tell(|| format!("fault {number}: node {node} forgets ({lost:?})"));
+                self.lose(node, lost);
+            }
+        });
+    }
+
+    /// Whether a living rlock holds the lock for long enough that a renewal has brought it to all nodes. `away`: but for those
+    /// that went away with this one.
+    fn is_settled(&self, kernel: &mut Kernel, away: Option<usize>) -> bool {
+        let now = kernel.now;
+        let settled = self.scenario.settings.schedule.ttl() / 2;
+        let Some((holder, since)) = kernel.witness.runs_since(now) else { return false };
+        let is_away =
+            |node: usize| away.is_some_and(|away| away_with(away, self.nodes.len()).any(|other| other == node));
+        let here = (0..self.nodes.len()).filter(|node| !is_away(*node));
+        self.processes.contains_key(&holder) && now >= since + settled && self.tenures.is_on_all(here, &self.nodes, now)
+    }
+
+    /// Loses data of a server that runs.
+    fn lose(&mut self, node: usize, lost: Lost) {
         let key = &self.scenario.settings.key;
         let server = self.nodes[node].server_mut();
-        let derived = |kind| key.derived(kind);
         match lost {
             Lost::All => server.flush(),
             Lost::Key => server.lose(key.stored().as_bytes()),
-            Lost::Counter => server.lose(derived(Derived::Fence).as_bytes()),
+            Lost::Counter => server.lose(key.derived(Derived::Fence).as_bytes()),
             Lost::Queue => {
                 for kind in [Derived::Queue, Derived::Offer] {
-                    server.lose(derived(kind).as_bytes());
+                    server.lose(key.derived(kind).as_bytes());
                 }
             }
         }
-        true
     }
 
     /// Sets a server's clock. Forward, its keys expire early, as if it had lost them.
@@ -186,23 +231,29 @@ impl World<'_> {
         self.set_back += Duration::from_micros(u64::try_from(-micros).unwrap_or(0));
         true
     }
+
+    /// Returns how long a fault lasts; zero if it is done at once.
+    fn lasts(&self, fault: Fault) -> Duration {
+        match fault {
+            Fault::LoseMeanwhile { after, lasts, .. } => after + self.scenario.settings.schedule.ttl() * 2 / 3 + lasts,
+            Fault::StopServer { lasts, .. }
+            | Fault::KillServer { lasts, .. }
+            | Fault::OutOfMemory { lasts, .. }
+            | Fault::Demote { lasts, .. }
+            | Fault::Cut { lasts, .. }
+            | Fault::Slow { lasts, .. }
+            | Fault::StopClient { lasts, .. } => lasts,
+            Fault::Save { .. }
+            | Fault::Lose { .. }
+            | Fault::StepClock { .. }
+            | Fault::Disconnect { .. }
+            | Fault::KillClient { .. }
+            | Fault::Terminate { .. } => Duration::ZERO,
+        }
+    }
 }
 
-/// How long a fault lasts; zero if it is done at once.
-fn lasts(fault: Fault) -> Duration {
-    match fault {
-        Fault::StopServer { lasts, .. }
-        | Fault::KillServer { lasts, .. }
-        | Fault::OutOfMemory { lasts, .. }
-        | Fault::Demote { lasts, .. }
-        | Fault::Cut { lasts, .. }
-        | Fault::Slow { lasts, .. }
-        | Fault::StopClient { lasts, .. } => lasts,
-        Fault::Save { .. }
-        | Fault::Lose { .. }
-        | Fault::StepClock { .. }
-        | Fault::Disconnect { .. }
-        | Fault::KillClient { .. }
-        | Fault::Terminate { .. } => Duration::ZERO,
-    }
+/// Returns the nodes that go away with `away`: as many as a majority can do without.
+fn away_with(away: usize, nodes: usize) -> impl Iterator<Item = usize> {
+    (0..(nodes - 1) / 2).map(move |further| (away + further) % nodes)
 }
