@@ -54,10 +54,8 @@ pub fn play(scenario: &Scenario, story: Story) -> Report {
     let hosts = scenario.skews.len();
     let network = Network::new(scenario.seed, scenario.latency, hosts, scenario.settings.nodes);
     let random = Random::of(scenario.seed, "world", 0);
-    kernel::boot(Kernel::new(random, network, Witness::default(), story));
-    kernel::with(|kernel| {
-        kernel.witness.keeps_order = scenario.kind == Kind::Calm && scenario.settings.order == Order::Oldest;
-    });
+    let keeps_order = scenario.kind == Kind::Calm && scenario.settings.order == Order::Oldest;
+    kernel::boot(Kernel::new(random, network, Witness::new(1, keeps_order), story));
     let mut world = World::new(scenario);
     world.begin();
     world.go_on();

@@ -10,6 +10,7 @@ use rlock::redlock::wait::{Waited, wait};
 
 use super::claimant::Waiter;
 use super::{Client, gave_up, pause};
+use crate::witness::{Hold, Share};
 use crate::{command, kernel};
 
 /// Use of a lock of `acquire`.
@@ -42,7 +43,8 @@ pub async fn acquire(client: Client, steps: Steps) -> Outcome {
         let (process, now) = (kernel.current, kernel.now);
         kernel.tell(|| format!("{process}: acquired the lock with fence {fence}, for {:?}", until.since(now)));
         if until > now {
-            kernel.witness.granted(process, token, fence.get(), Some(until), now);
+            let (share, fence) = (Share::Exclusive, fence.get());
+            kernel.witness.granted(process, 0, Hold { share, token, fence, since: now, until: Some(until) });
         }
     });
     drop((holding, nodes));

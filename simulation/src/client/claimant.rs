@@ -33,7 +33,7 @@ impl Claimant for Waiter<'_> {
         kernel::with(|kernel| {
             let (process, number) = (kernel.current, ticket.as_ref().map(|ticket| ticket.number));
             let now = kernel.now;
-            kernel.witness.asks(process, number, now);
+            kernel.witness.asks(process, 0, number, now);
             kernel.tell(|| format!("{process}: asks for the lock as {token}, ticket {number:?}"));
         });
         let client = self.client;

@@ -17,6 +17,7 @@ use super::claimant::Waiter;
 use super::{Client, gave_up};
 use crate::command::{self, Behaviour, Caught};
 use crate::kernel;
+use crate::witness::{Hold, Share};
 
 /// Waits for the lock, runs the command under it, and returns how that ended.
 pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>) -> Outcome {
@@ -58,7 +59,8 @@ async fn supervise(mut holding: Holding, options: PolicyOptions, behaviour: Beha
         let (process, now) = (kernel.current, kernel.now);
         let (token, fence) = (holding.token(), holding.fence().get());
         kernel.tell(|| format!("{process}: has the lock with fence {fence}; its command runs"));
-        kernel.witness.granted(process, token, fence, None, now);
+        let hold = Hold { share: Share::Exclusive, token, fence, since: now, until: None };
+        kernel.witness.granted(process, 0, hold);
     });
     let mut alarm = Alarm::new().expect("simulated alarms need no descriptor");
     let mut polling_since = None;

@@ -128,7 +128,7 @@ impl World<'_> {
 
     fn target(&self, target: Target) -> Option<ProcessId> {
         let id = match target {
-            Target::Holder => kernel::with(|kernel| kernel.witness.holder(kernel.now)),
+            Target::Holder => kernel::with(|kernel| Some(kernel.witness.holders(0, kernel.now).first()?.0)),
             Target::Client(number) => self.clients.get(number).and_then(|(_, process)| *process),
         };
         id.filter(|id| self.processes.get(id).is_some_and(|running| !running.process.is_stopped))
@@ -199,7 +199,7 @@ impl World<'_> {
     fn is_settled(&self, kernel: &mut Kernel, away: Option<usize>) -> bool {
         let now = kernel.now;
         let settled = self.scenario.settings.schedule.ttl() / 2;
-        let Some((holder, since)) = kernel.witness.runs_since(now) else { return false };
+        let [(holder, Some(since))] = kernel.witness.holders(0, now)[..] else { return false };
         let is_away =
             |node: usize| away.is_some_and(|away| away_with(away, self.nodes.len()).any(|other| other == node));
         let here = (0..self.nodes.len()).filter(|node| !is_away(*node));

@@ -50,7 +50,7 @@ impl World<'_> {
         let ready = self.nodes.iter().map(|node| node.started() + grown_up).max().unwrap_or(BEGIN);
         let stopped = &self.stopped;
         kernel::with(|kernel| {
-            let Some(free) = kernel.witness.free_since(now).filter(|_| self.faults == 0) else { return };
+            let Some(free) = kernel.witness.free_since(0, now).filter(|_| self.faults == 0) else { return };
             let waits = |(id, waiter): (&ProcessId, &Waiter)| {
                 (!stopped.values().any(|other| other == id)).then_some(waiter.since)
             };

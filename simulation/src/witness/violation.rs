@@ -1,0 +1,62 @@
+//! The promises that a world can break.
+
+use std::fmt;
+
+/// A broken promise.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Violation {
+    /// Two holders at once.
+    Overlap(String),
+    /// A fence that is not above the one before.
+    Fence(String),
+    /// A waiter that came later was served first.
+    Order(String),
+    /// The lock is free, a majority is there, and no waiter takes it.
+    Idle(String),
+    /// A key without an expiry, or one that is left when all is over.
+    LeftKey(String),
+    /// A process that does not end.
+    Stuck(String),
+    /// Sockets or tasks that a process leaks.
+    Leak(String),
+    /// An exit code that the faults do not explain.
+    Exit(String),
+    /// More requests than the contract allows.
+    Requests(String),
+    /// A panic.
+    Panic(String),
+}
+
+impl Violation {
+    /// Returns the name of its kind: a shorter story must break the same promise.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Overlap(_) => "overlap",
+            Self::Fence(_) => "fence",
+            Self::Order(_) => "order",
+            Self::Idle(_) => "idle",
+            Self::LeftKey(_) => "left key",
+            Self::Stuck(_) => "stuck",
+            Self::Leak(_) => "leak",
+            Self::Exit(_) => "exit code",
+            Self::Requests(_) => "requests",
+            Self::Panic(_) => "panic",
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Overlap(why)
+        | Self::Fence(why)
+        | Self::Order(why)
+        | Self::Idle(why)
+        | Self::LeftKey(why)
+        | Self::Stuck(why)
+        | Self::Leak(why)
+        | Self::Exit(why)
+        | Self::Requests(why)
+        | Self::Panic(why)) = self;
+        write!(f, "{}: {why}", self.kind())
+    }
+}
