@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::lock::key::Key;
+use crate::lock::keys::Keys;
 
 /// How rlock ends. The codes are docs/design.md §8: sysexits(3) where it has one, flock(1) and timeout(1) where they do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,20 +104,21 @@ pub struct Failure {
     pub outcome: Outcome,
     /// The failure, its place and its remedy, on one line.
     pub message: String,
-    /// The lock that it is about.
-    pub key: Option<Key>,
+    /// The locks that it is about.
+    pub keys: Option<Keys>,
     /// Its data in `--log json`, beside the key and the exit code.
     pub fields: Map<String, Value>,
 }
 
 impl Failure {
     pub fn new(outcome: Outcome, message: impl Into<String>) -> Self {
-        Self { outcome, message: message.into(), key: None, fields: Map::new() }
+        Self { outcome, message: message.into(), keys: None, fields: Map::new() }
     }
 
-    /// The failure of work on the lock `key`: `key: why`.
-    pub fn about(key: &Key, outcome: Outcome, why: impl fmt::Display) -> Self {
-        Self { key: Some(key.clone()), ..Self::new(outcome, format!("{key}: {why}")) }
+    /// The failure of work on one lock or several: `key: why`.
+    pub fn about(keys: impl Into<Keys>, outcome: Outcome, why: impl fmt::Display) -> Self {
+        let keys = keys.into();
+        Self { keys: Some(keys.clone()), ..Self::new(outcome, format!("{keys}: {why}")) }
     }
 }
 

@@ -25,6 +25,7 @@ pub use stderr::{finish, settle};
 use crate::clock;
 use crate::exit::{self, Failure, Outcome};
 use crate::lock::key::Key;
+use crate::lock::keys::Keys;
 use crate::text::escape;
 
 /// `--log`.
@@ -57,11 +58,11 @@ impl Level {
     }
 }
 
-/// Prints the events of one lock.
+/// Prints the events of one lock, or of several that are held together.
 #[derive(Clone, Debug)]
 pub struct Reporter {
-    /// The lock.
-    pub key: Key,
+    /// The locks.
+    pub keys: Keys,
     /// `--log`.
     pub log: Log,
     /// `-q`.
@@ -79,8 +80,14 @@ impl Reporter {
             Level::Error => true,
         };
         if is_said {
-            print(self.log, event, Some(&self.key));
+            print(self.log, event, Some(&self.keys));
         }
+    }
+
+    /// Returns the reporter of one of the locks.
+    #[must_use]
+    pub fn of(&self, key: &Key) -> Self {
+        Self { keys: key.into(), ..self.clone() }
     }
 
     /// Whether a status line may be drawn: `-q` silences it, and with `-v` or JSON other lines would tear it.
@@ -89,9 +96,9 @@ impl Reporter {
     }
 }
 
-/// Prints `event`, about `key` if it concerns one lock.
-pub fn print(log: Log, event: &Event, key: Option<&Key>) {
-    stderr::line(line(log, event, key), log);
+/// Prints `event`, about `keys` if it concerns certain locks.
+pub fn print(log: Log, event: &Event, keys: Option<&Keys>) {
+    stderr::line(line(log, event, keys), log);
 }
 
 /// Shows `what` and asks the user at the terminal; `None` without a terminal.
@@ -122,8 +129,8 @@ pub fn failure(log: Log, error: &anyhow::Error) {
     let failure = error.downcast_ref::<Failure>();
     let mut fields = failure.map_or_else(Map::new, |failure| failure.fields.clone());
     fields.insert("code".to_owned(), outcome.code().into());
-    let key = failure.and_then(|failure| failure.key.as_ref());
-    stderr::last_line(render(log, Level::Error, event, key, &format!("{error:#}"), fields));
+    let keys = failure.and_then(|failure| failure.keys.as_ref());
+    stderr::last_line(render(log, Level::Error, event, keys, &format!("{error:#}"), fields));
 }
 
 /// Makes a panic one line that asks for a report, in the form of `--log`.
@@ -134,18 +141,18 @@ pub fn install_panic_hook(log: Log) {
     }));
 }
 
-/// The line of `event`, about `key` if it concerns one lock.
-fn line(log: Log, event: &Event, key: Option<&Key>) -> String {
-    let message = key.map_or_else(|| event.to_string(), |key| format!("{key}: {event}"));
+/// The line of `event`, about `keys` if it concerns certain locks.
+fn line(log: Log, event: &Event, keys: Option<&Keys>) -> String {
+    let message = keys.map_or_else(|| event.to_string(), |keys| format!("{keys}: {event}"));
     let fields = if log == Log::Json { event.fields() } else { Map::new() };
-    render(log, event.level(), event.name(), key, &message, fields)
+    render(log, event.level(), event.name(), keys, &message, fields)
 }
 
 fn render(
     log: Log,
     level: Level,
     event: &str,
-    key: Option<&Key>,
+    keys: Option<&Keys>,
     message: &str,
     mut fields: Map<String, Value>,
 ) -> String {
@@ -156,7 +163,7 @@ fn render(
     fields.insert("level".to_owned(), level.name().into());
     fields.insert("event".to_owned(), event.into());
     fields.insert("message".to_owned(), message.into());
-    fields.extend(key.map(|key| ("key".to_owned(), key.typed().into())));
+    fields.extend(keys.map(|keys| ("key".to_owned(), keys.typed().into())));
     format!("{}\n", escape::json(&Value::Object(fields).to_string()))
 }
 
@@ -168,7 +175,7 @@ mod tests {
     fn a_line_of_json_keeps_the_key_and_holds_nothing_that_a_terminal_acts_on() {
         let typed = "branch\u{9b}31m\u{202e}\x7f";
         let key = Key::new("", typed).unwrap();
-        let line = line(Log::Json, &Event::Running { pid: 7 }, Some(&key));
+        let line = line(Log::Json, &Event::Running { pid: 7 }, Some(&Keys::from(&key)));
         assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap()["key"], typed);
         let bare = line.strip_suffix('\n').unwrap();
         assert_eq!(escape::text(bare), bare);

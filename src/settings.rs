@@ -19,6 +19,7 @@ use crate::exit::{Failure, Outcome};
 use crate::job::handback::HandBack;
 use crate::job::policy;
 use crate::lock::key::Key;
+use crate::lock::keys::Keys;
 use crate::lock::outer::{self, OuterLocks};
 use crate::lock::queue::Order;
 use crate::lock::restart::RestartGuard;
@@ -135,9 +136,9 @@ pub fn key(nodes: &NodeArgs, name: &str) -> Result<Key, Failure> {
     Key::new(&nodes.prefix, name).map_err(|error| usage(format!("--key: {error}")))
 }
 
-/// Makes the reporter of one lock.
-pub fn reporter(key: &Key, output: &OutputArgs) -> Reporter {
-    Reporter { key: key.clone(), log: output.log, quiet: output.quiet, verbose: output.verbose }
+/// Makes the reporter of one lock, or of several.
+pub fn reporter(keys: impl Into<Keys>, output: &OutputArgs) -> Reporter {
+    Reporter { keys: keys.into(), log: output.log, quiet: output.quiet, verbose: output.verbose }
 }
 
 /// Returns the locks of outer rlocks that the environment claims. Only the nodes can confirm them.

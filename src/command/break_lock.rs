@@ -46,7 +46,7 @@ pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome
     let name = name.ok_or_else(|| Problem::NoKey.failure())?;
     let key = settings::key(&args.nodes, name)?;
     let report = settings::reporter(&key, &args.output);
-    warn_of_default_node(&reach.place, reach.node_is_default, &args.output, Some(&key));
+    warn_of_default_node(&reach.place, reach.node_is_default, &args.output, Some(&report.keys));
     let order = BreakRequest { key, reach, yes: args.yes, now: args.now, foreign: args.foreign, report };
     block_on(order.carry_out())
 }

@@ -34,7 +34,12 @@ pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     // On this machine alone all locks share one counter, and the fence in the environment came with the token.
     let fence = fence.filter(|_| settings.reach.place.local().is_none());
     let question = Question { token: settings.token, fence, at_least: args.at_least.unwrap_or_default() };
-    warn_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.key));
+    warn_of_default_node(
+        &settings.reach.place,
+        settings.reach.node_is_default,
+        &args.output,
+        Some(&settings.report.keys),
+    );
     block_on(ask(&settings, &question))
 }
 

@@ -6,7 +6,7 @@ use crate::cli::OutputArgs;
 use crate::exit::Failure;
 use crate::lock::details::{LONGEST_NOTE, fits};
 use crate::lock::fault::Faults;
-use crate::lock::key::Key;
+use crate::lock::keys::Keys;
 use crate::node::Store;
 use crate::node::local::LocalStore;
 use crate::node::redis::RedisServer;
@@ -17,9 +17,14 @@ use crate::settings::{LockSettings, StoreConfig};
 
 /// Warns if no node was named: `sudo`, cron and `ssh HOST rlock` drop `RLOCK_NODE`, and the default, a server on this
 /// machine, would give each host a lock of its own.
-pub(super) fn warn_of_default_node(place: &StoreConfig, node_is_default: bool, output: &OutputArgs, key: Option<&Key>) {
+pub(super) fn warn_of_default_node(
+    place: &StoreConfig,
+    node_is_default: bool,
+    output: &OutputArgs,
+    keys: Option<&Keys>,
+) {
     if node_is_default && place.local().is_none() && !output.quiet {
-        report::print(output.log, &Event::DefaultNode { node: &place.shown() }, key);
+        report::print(output.log, &Event::DefaultNode { node: &place.shown() }, keys);
     }
 }
 
@@ -28,7 +33,7 @@ pub(super) fn warn_of_settings(settings: &LockSettings, output: &OutputArgs) {
     if settings.note.as_deref().is_some_and(|note| !fits(note, LONGEST_NOTE)) {
         settings.report.say(&Event::NoteCut { limit: LONGEST_NOTE });
     }
-    warn_of_default_node(&settings.place, settings.node_is_default, output, Some(&settings.key));
+    warn_of_default_node(&settings.place, settings.node_is_default, output, Some(&settings.report.keys));
 }
 
 /// Opens the nodes; each exchange takes `limit` at most.

@@ -20,7 +20,12 @@ const WRITING: Duration = Duration::from_millis(20);
 pub fn release(args: &ReleaseArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let settings = TokenSettings::new(&args.held, &args.output, sources)?;
     settings.reach.place.needs_server("release")?;
-    warn_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.key));
+    warn_of_default_node(
+        &settings.reach.place,
+        settings.reach.node_is_default,
+        &args.output,
+        Some(&settings.report.keys),
+    );
     block_on(give_back(&settings))
 }
 

@@ -37,7 +37,12 @@ pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     };
     // An invalid TTL is refused before any node is asked.
     options.ttl.map(|ttl| options.schedule(&settings, ttl)).transpose()?;
-    warn_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.key));
+    warn_of_default_node(
+        &settings.reach.place,
+        settings.reach.node_is_default,
+        &args.output,
+        Some(&settings.report.keys),
+    );
     block_on(extend(&settings, &options))
 }
 

@@ -13,6 +13,7 @@ pub mod fence;
 pub mod identity;
 pub mod instant;
 pub mod key;
+pub mod keys;
 pub mod lease;
 pub mod observation;
 pub mod occupant;

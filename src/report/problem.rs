@@ -14,7 +14,7 @@ use crate::exit::{Failure, Outcome};
 use crate::lock::census::{Census, State};
 use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::fence::Fence;
-use crate::lock::key::Key;
+use crate::lock::keys::Keys;
 use crate::lock::occupant::Occupant;
 use crate::lock::quorum::Quorum;
 use crate::lock::waiting::Blocked;
@@ -101,9 +101,9 @@ pub enum Problem<'a> {
 }
 
 impl Problem<'_> {
-    /// Returns the failure of work on the lock `key`.
-    pub fn about(&self, key: &Key) -> Failure {
-        Failure { fields: self.fields(), ..Failure::about(key, self.outcome(), self) }
+    /// Returns the failure of work on one lock or several.
+    pub fn about(&self, keys: impl Into<Keys>) -> Failure {
+        Failure { fields: self.fields(), ..Failure::about(keys, self.outcome(), self) }
     }
 
     /// Returns the failure of work on no lock in particular.
