@@ -74,7 +74,7 @@ fn guard_cost(rounds: usize) -> Result<String> {
     for _ in 0..rounds {
         let begin = std::time::Instant::now();
         let mut guard = Guard::start()?;
-        guard.prepare(&Task { mark: uuid::Uuid::nil(), contains: false, outlasts: false, keeps: None })?;
+        guard.prepare(Task { mark: uuid::Uuid::nil(), contains: false, outlasts: false, keeps: vec![] })?;
         guard.stop();
         times.push(begin.elapsed());
     }

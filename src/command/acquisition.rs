@@ -124,7 +124,7 @@ impl Claimant for Client<'_> {
         let token = Token::fresh();
         if let Purpose::Command(_, guard) = self.purpose {
             // If rlock dies from here on, its guard releases the lock.
-            guard.may_hold(token.as_uuid());
+            guard.may_hold(0, token.as_uuid());
         }
         Claim {
             key: self.lock.key.clone(),
@@ -139,7 +139,7 @@ impl Claimant for Client<'_> {
 
     fn undone(&mut self) {
         if let Purpose::Command(_, guard) = self.purpose {
-            guard.holds_nothing();
+            guard.does_not_hold(0);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::text::duration;
 
 /// Returns the lock and the nodes as typed, with the passwords of their addresses.
 pub(super) fn named(args: &LockArgs) -> Option<HandBack> {
-    let named = HandBack::default()
+    let named = HandBack::of(1)
         .with("RLOCK_KEY", args.key.as_ref())?
         .with("RLOCK_PREFIX", args.nodes.prefix.as_ref())?
         .with("RLOCK_NODE", args.nodes.node.join(",").as_ref())?;

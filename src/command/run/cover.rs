@@ -44,11 +44,11 @@ impl Cover {
         }
     }
 
-    /// The descriptor that the guard keeps open until the command is dead.
-    pub(super) fn descriptor(&self) -> Option<RawFd> {
+    /// The descriptors that the guard keeps open until the command is dead.
+    pub(super) fn descriptors(&self) -> Vec<RawFd> {
         match self {
-            Self::Own(holding) => holding.descriptor(),
-            Self::Outer(outer, _) => Some(outer.descriptor()),
+            Self::Own(holding) => holding.descriptor().into_iter().collect(),
+            Self::Outer(outer, _) => vec![outer.descriptor()],
         }
     }
 
@@ -64,7 +64,7 @@ impl Cover {
     pub(super) fn listen(&self, options: &PolicyOptions) -> io::Result<Option<NestedRuns>> {
         match self {
             Self::Own(holding) => {
-                NestedRuns::listen(holding.token(), holding.fence(), options.schedule.ttl()).map(Some)
+                NestedRuns::listen([(holding.token(), holding.fence())], options.schedule.ttl()).map(Some)
             }
             Self::Outer(..) => Ok(None),
         }

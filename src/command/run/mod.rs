@@ -104,9 +104,9 @@ fn start(
     let policy = cover.policy(settings.policy);
     set_lock_variables(&mut image, settings, cover)?;
     let mark = set_mark(&mut image, cover)?;
-    let keeps = cover.descriptor();
+    let keeps = cover.descriptors();
     let outlasts = nested.is_some();
-    guard.prepare(&Task { mark, contains: contain, outlasts, keeps })?;
+    guard.prepare(Task { mark, contains: contain, outlasts, keeps })?;
     // rlock's lines stand above the command's output, and are not erased below it.
     report::settle();
     let leader = Leader::start(image, inherited, guard, policy.guard_kills_at())?;

@@ -164,7 +164,7 @@ impl Job {
     fn changed(&mut self, event: Option<Event>) -> Option<Event> {
         if let Some(Event::Lost(how)) = event {
             self.loss = Some(how);
-            self.guard.holds_nothing();
+            self.guard.does_not_hold(0);
         }
         event
     }

@@ -7,10 +7,10 @@ use nix::sys::resource::{Resource, getrlimit};
 /// Descriptors that a guard tries to close if it cannot see which are open: Linux' own default limit (`fs.nr_open`).
 const MAX_DESCRIPTORS: RawFd = 1 << 20;
 
-pub(super) fn close_all_but(mut kept: [Option<RawFd>; 3]) {
+pub(super) fn close_all_but(mut kept: Vec<RawFd>) {
     kept.sort_unstable();
     let mut first = 0;
-    for fd in kept.into_iter().flatten() {
+    for fd in kept {
         close_range(first, fd - 1);
         first = fd + 1;
     }

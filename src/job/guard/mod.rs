@@ -42,20 +42,20 @@ pub struct Guard {
     process: Process,
     state: WatchdogState,
     /// [`Task::keeps`].
-    keeps: Option<RawFd>,
+    keeps: Vec<RawFd>,
 }
 
 /// The facts about a command that a guard needs before the command starts.
 #[derive(Debug)]
 pub struct Task {
-    /// The mark in the command's environment: the lock's token, or for a nested run a mark of its own.
+    /// The mark in the command's environment: the token of a lock, or for a nested run a mark of its own.
     pub mark: Uuid,
     /// `--contain`: all processes with the mark are to be killed.
     pub contains: bool,
-    /// Runs may be nested under the lock, whose token the mark is: if rlock dies, the guard stays until they have ended.
+    /// Runs may be nested under the locks: if rlock dies, the guard stays until they have ended.
     pub outlasts: bool,
-    /// A descriptor that the guard keeps open until no process of the command can run: it holds a `local` lock.
-    pub keeps: Option<RawFd>,
+    /// Descriptors that the guard keeps open until no process of the command can run: they hold `local` locks.
+    pub keeps: Vec<RawFd>,
 }
 
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Guard {
     /// Starts an unarmed guard.
     pub fn start() -> io::Result<Self> {
         let state = WatchdogState::new()?;
-        Ok(Self { process: Process::start(&state, None)?, state, keeps: None })
+        Ok(Self { process: Process::start(&state, &[])?, state, keeps: vec![] })
     }
 
     pub fn pid(&self) -> Pid {
@@ -79,26 +79,26 @@ impl Guard {
     }
 
     /// Prepares the guard for a command that is about to start. A guard that was killed or stopped meanwhile is replaced.
-    pub fn prepare(&mut self, task: &Task) -> io::Result<()> {
+    pub fn prepare(&mut self, task: Task) -> io::Result<()> {
         self.state.set_mark(task.mark, task.contains, task.outlasts);
         self.keeps = task.keeps;
-        if self.ensure_alive()? || self.process.send(task.keeps).is_ok() { Ok(()) } else { self.replace() }
+        if self.ensure_alive()? || self.process.send(&self.keeps).is_ok() { Ok(()) } else { self.replace() }
     }
 
-    /// Sets how the lock is given back if rlock dies while it holds it.
+    /// Sets how the locks are given back if rlock dies while it holds them.
     pub fn set_hand_back(&self, how: &HandBack) {
         self.state.set_hand_back(how);
     }
 
-    /// Notes that rlock requests the lock of `token` and may hold it from now on. To be called before the request is sent:
-    /// when memory is short, rlock may be killed at any allocation.
-    pub fn may_hold(&self, token: Uuid) {
-        self.state.may_hold(token);
+    /// Notes that rlock requests lock number `lock` with `token` and may hold it from now on. To be called before the request
+    /// is sent: when memory is short, rlock may be killed at any allocation.
+    pub fn may_hold(&self, lock: usize, token: Uuid) {
+        self.state.may_hold(lock, token);
     }
 
-    /// Notes that rlock has given up its request or lost the lock: there is nothing to give back.
-    pub fn holds_nothing(&self) {
-        self.state.holds_nothing();
+    /// Notes that rlock has given up its request for lock number `lock`, or lost the lock: it is not to be given back.
+    pub fn does_not_hold(&self, lock: usize) {
+        self.state.does_not_hold(lock);
     }
 
     /// Arms the guard for the calling process, which is to become the command. Allocates nothing.
@@ -125,7 +125,7 @@ impl Guard {
     }
 
     fn replace(&mut self) -> io::Result<()> {
-        let next = Process::start(&self.state, self.keeps)?;
+        let next = Process::start(&self.state, &self.keeps)?;
         std::mem::replace(&mut self.process, next).end();
         Ok(())
     }
@@ -152,8 +152,8 @@ impl Drop for Guard {
 }
 
 impl Process {
-    /// Forks a guard with `state` that keeps the descriptor `keeps` open.
-    fn start(state: &WatchdogState, keeps: Option<RawFd>) -> io::Result<Self> {
+    /// Forks a guard with `state` that keeps the descriptors `keeps` open.
+    fn start(state: &WatchdogState, keeps: &[RawFd]) -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?;
@@ -175,11 +175,14 @@ impl Process {
         }
     }
 
-    /// Sends it a descriptor to keep, if there is one.
-    fn send(&self, descriptor: Option<RawFd>) -> io::Result<()> {
-        let Some(descriptor) = descriptor else { return Ok(()) };
-        let rights = [ControlMessage::ScmRights(&[descriptor])];
-        sendmsg::<UnixAddr>(self.socket.as_raw_fd(), &[IoSlice::new(&[0])], &rights, MsgFlags::MSG_NOSIGNAL, None)?;
+    /// Sends it the descriptors to keep, if there are any, and their number.
+    fn send(&self, descriptors: &[RawFd]) -> io::Result<()> {
+        if descriptors.is_empty() {
+            return Ok(());
+        }
+        let rights = [ControlMessage::ScmRights(descriptors)];
+        let count = u8::try_from(descriptors.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        sendmsg::<UnixAddr>(self.socket.as_raw_fd(), &[IoSlice::new(&[count])], &rights, MsgFlags::MSG_NOSIGNAL, None)?;
         Ok(())
     }
 

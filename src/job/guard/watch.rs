@@ -16,18 +16,20 @@ use crate::clock;
 use crate::job::process_tree::{ProcessTree, Start};
 use crate::job::{handback, names, nested};
 use crate::lock::instant::Instant;
+use crate::lock::keys;
 
 /// Runs the guard. It was forked with all signals blocked, so only SIGKILL and SIGSTOP act on it, and no handler of rlock's
 /// runs here.
-pub(super) fn watch(socket: &OwnedFd, timer: &TimerFd, state: &WatchdogState, keeps: Option<RawFd>) -> ! {
+pub(super) fn watch(socket: &OwnedFd, timer: &TimerFd, state: &WatchdogState, keeps: &[RawFd]) -> ! {
     let born = clock::now();
     let _ = setsid();
     let _ = prctl::set_name(names::GUARD);
     // SIGCONT at rlock's death wakes a guard that was stopped. It has no other effect.
     let _ = prctl::set_pdeathsig(Signal::SIGCONT);
-    descriptors::close_all_but([Some(socket.as_raw_fd()), Some(timer.as_fd().as_raw_fd()), keeps]);
-    // The descriptor that rlock sends is only kept open.
-    let mut kept = None;
+    let own = [socket.as_raw_fd(), timer.as_fd().as_raw_fd()];
+    descriptors::close_all_but([&own, keeps].concat());
+    // The descriptors that rlock sends are only kept open.
+    let mut kept = Vec::new();
     // The deadline at which the command was killed.
     let mut fired_for = Instant::NEVER;
     // Kept from one kill to the next: it knows which numbers are the command's no longer.
@@ -50,8 +52,8 @@ pub(super) fn watch(socket: &OwnedFd, timer: &TimerFd, state: &WatchdogState, ke
             // Unarmed means that the command was not started yet, or is dead or free to go on.
             let is_over = state.group().is_none() || is_gone;
             // Nested runs noticed rlock's death as well and kill their commands; until then a `local` lock is kept.
-            if is_over && state.outlasts().is_none_or(nested::outlast) && rlock == Rlock::Died {
-                let _ = state.hand_back().map(|how| handback::release(&how, state.mark()));
+            if is_over && nested::outlast(&state.outlasts()) && rlock == Rlock::Died {
+                let _ = state.hand_back().map(|(how, tokens)| handback::release(&how, &tokens));
             }
             // SAFETY: ends the process at once; nothing that the fork copied is to be run or flushed.
             unsafe { libc::_exit(0) };
@@ -75,41 +77,44 @@ enum Rlock {
     Unknown,
 }
 
-/// Reads all that rlock has sent: at most the descriptor to keep.
-fn receive_all(socket: &OwnedFd, kept: &mut Option<OwnedFd>) -> Rlock {
+/// Reads all that rlock has sent: at most the descriptors to keep.
+fn receive_all(socket: &OwnedFd, kept: &mut Vec<OwnedFd>) -> Rlock {
     loop {
         match receive(socket.as_raw_fd()) {
-            Ok(Received::Descriptor(sent)) => *kept = kept.take().or(Some(sent)),
+            Ok(Received::Descriptors(sent)) => kept.extend(sent),
             Ok(Received::End) => return Rlock::Died,
             Err(nix::Error::EAGAIN) => return Rlock::Alive,
             Err(nix::Error::EINTR) => {}
-            // Without room for the descriptor this guard ends, and rlock replaces it: the next one inherits it in the fork.
+            // Without room for a descriptor this guard ends, and rlock replaces it: the next one inherits it in the fork.
             Ok(Received::NoRoom) | Err(_) => return Rlock::Unknown,
         }
     }
 }
 
 enum Received {
-    Descriptor(OwnedFd),
-    /// A message without its descriptor: there was no room for one more.
+    Descriptors(Vec<OwnedFd>),
+    /// A message without all of its descriptors: there was no room for one more.
     NoRoom,
     End,
 }
 
 fn receive(socket: RawFd) -> nix::Result<Received> {
     let mut bytes = [0];
-    let mut space = nix::cmsg_space!(RawFd);
+    let mut space = nix::cmsg_space!([RawFd; keys::MOST]);
     let mut slices = [IoSliceMut::new(&mut bytes)];
     let message = recvmsg::<UnixAddr>(socket, &mut slices, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
     if message.bytes == 0 {
         return Ok(Received::End);
     }
-    let descriptor = message.cmsgs()?.find_map(|part| match part {
-        // SAFETY: the kernel made this descriptor for us with this very message; nothing else knows of it.
-        ControlMessageOwned::ScmRights(fds) => fds.first().map(|fd| unsafe { OwnedFd::from_raw_fd(*fd) }),
-        _ => None,
+    let numbers = message.cmsgs()?.flat_map(|part| match part {
+        ControlMessageOwned::ScmRights(fds) => fds,
+        _ => vec![],
     });
-    Ok(descriptor.map_or(Received::NoRoom, Received::Descriptor))
+    // SAFETY: the kernel made these descriptors for us with this very message; nothing else knows of them.
+    let descriptors: Vec<OwnedFd> = numbers.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect();
+    // The byte is their number.
+    let is_whole = descriptors.len() == usize::from(bytes[0]);
+    Ok(if is_whole { Received::Descriptors(descriptors) } else { Received::NoRoom })
 }
 
 /// Sets the timer for the deadline, unless the guard has fired for it already.

@@ -14,9 +14,10 @@ use uuid::Uuid;
 
 use crate::job::handback::HandBack;
 use crate::lock::instant::Instant;
+use crate::lock::{key, keys};
 
-/// The largest [`HandBack`] in bytes: a key, nine nodes and a password fit many times.
-const MAX_HAND_BACK: usize = 16 * 1024;
+/// The largest [`HandBack`] in bytes: the longest keys of a run, and nine nodes and a password many times.
+const MAX_HAND_BACK: usize = keys::MOST * key::LONGEST + 16 * 1024;
 
 /// The value of `group` while unarmed. The kernel fills new memory with it.
 const UNARMED: i32 = 0;
@@ -37,11 +38,15 @@ struct Page {
     mark: [AtomicU64; 2],
     /// `--contain`: all processes with the mark are to be killed.
     contains: AtomicBool,
-    /// The mark is the token of a lock under which runs may be nested: the guard stays until they have ended.
+    /// Runs may be nested under the locks in `tokens`: the guard stays until they have ended.
     outlasts: AtomicBool,
-    /// Whether rlock may hold the lock whose token the mark is: if rlock dies, the guard gives it back.
-    gives_back: AtomicBool,
-    /// Number of bytes in `hand_back`; 0 if the guard cannot give the lock back.
+    /// For each lock of the run, the token with which rlock asked for it last; nil if it did not.
+    tokens: [[AtomicU64; 2]; keys::MOST],
+    /// For each lock of the run, whether rlock may hold it: if rlock dies, the guard gives it back.
+    gives_back: [AtomicBool; keys::MOST],
+    /// Number of locks of the run.
+    locks: AtomicUsize,
+    /// Number of bytes in `hand_back`; 0 if the guard cannot give the locks back.
     hand_back_length: AtomicUsize,
     hand_back: [AtomicU8; MAX_HAND_BACK],
 }
@@ -90,23 +95,31 @@ impl WatchdogState {
         self.page().outlasts.store(outlasts, SeqCst);
     }
 
-    /// Sets how to give the lock back once rlock may hold it. One that is too long is left out.
+    /// Sets how to give the locks back once rlock may hold them. One that is too long is left out.
     pub(super) fn set_hand_back(&self, how: &HandBack) {
         let page = self.page();
         let Some(bytes) = Some(how.bytes()).filter(|bytes| bytes.len() <= MAX_HAND_BACK) else { return };
         page.hand_back.iter().zip(bytes).for_each(|(place, byte)| place.store(*byte, Relaxed));
+        page.locks.store(how.locks(), SeqCst);
         page.hand_back_length.store(bytes.len(), SeqCst);
     }
 
-    /// Notes that rlock may hold the lock of `token`.
-    pub(super) fn may_hold(&self, token: Uuid) {
-        self.set_mark(token, false, false);
-        self.page().gives_back.store(true, SeqCst);
+    /// Notes that rlock may hold lock number `lock` with `token`.
+    pub(super) fn may_hold(&self, lock: usize, token: Uuid) {
+        let (high, low) = token.as_u64_pair();
+        self.page().tokens[lock][0].store(high, SeqCst);
+        self.page().tokens[lock][1].store(low, SeqCst);
+        self.page().gives_back[lock].store(true, SeqCst);
     }
 
-    /// Notes that there is nothing to give back.
-    pub(super) fn holds_nothing(&self) {
-        self.page().gives_back.store(false, SeqCst);
+    /// Notes that lock number `lock` is not to be given back.
+    pub(super) fn does_not_hold(&self, lock: usize) {
+        self.page().gives_back[lock].store(false, SeqCst);
+    }
+
+    /// The tokens with which rlock asked for the locks of the run, or nil.
+    fn tokens(&self) -> impl Iterator<Item = Uuid> {
+        self.page().tokens.iter().map(|[high, low]| Uuid::from_u64_pair(high.load(SeqCst), low.load(SeqCst)))
     }
 
     /// The group to kill; `None` while unarmed.
@@ -132,19 +145,22 @@ impl WatchdogState {
         self.page().contains.load(SeqCst)
     }
 
-    /// The token of the lock whose nested runs the guard must outlast.
-    pub(super) fn outlasts(&self) -> Option<Uuid> {
-        self.page().outlasts.load(SeqCst).then(|| self.mark())
+    /// The tokens of the locks whose nested runs the guard must outlast.
+    pub(super) fn outlasts(&self) -> Vec<Uuid> {
+        let outlasts = self.page().outlasts.load(SeqCst);
+        self.tokens().filter(|token| outlasts && !token.is_nil()).collect()
     }
 
-    /// Returns [`HandBack::bytes`]; `None` if the guard has nothing to give back, or cannot.
-    pub(super) fn hand_back(&self) -> Option<Vec<u8>> {
-        if !self.page().gives_back.load(SeqCst) {
-            return None;
-        }
+    /// Returns [`HandBack::bytes`] and a token for each lock, nil where none is to be released. `None` if the guard has nothing
+    /// to give back, or cannot.
+    pub(super) fn hand_back(&self) -> Option<(Vec<u8>, Vec<Uuid>)> {
+        let gives_back = self.page().gives_back.iter().map(|gives_back| gives_back.load(SeqCst));
+        let tokens = self.tokens().zip(gives_back).map(|(token, given)| if given { token } else { Uuid::nil() });
+        let tokens: Vec<Uuid> = tokens.take(self.page().locks.load(SeqCst)).collect();
         let length = self.page().hand_back_length.load(SeqCst);
         let bytes = self.page().hand_back.get(..length)?;
-        (length > 0).then(|| bytes.iter().map(|byte| byte.load(Relaxed)).collect())
+        let holds_any = length > 0 && tokens.iter().any(|token| !token.is_nil());
+        holds_any.then(|| (bytes.iter().map(|byte| byte.load(Relaxed)).collect(), tokens))
     }
 }
 
@@ -167,12 +183,12 @@ mod tests {
         let state = WatchdogState::new().unwrap();
         assert_eq!((state.group(), state.kill_at(), state.hand_back()), (None, Instant::NEVER, None));
         let (group, token, later) = (Pid::from_raw(4711), Uuid::new_v4(), Instant::from_nanos(1 << 60));
-        let hand_back = HandBack::default().with("RLOCK_KEY", "job".as_ref()).unwrap();
+        let hand_back = HandBack::of(2).with("RLOCK_KEY", "a,b".as_ref()).unwrap();
         // SAFETY: the child stores numbers and ends.
         match unsafe { fork() }.unwrap() {
             ForkResult::Child => {
                 state.set_hand_back(&hand_back);
-                state.may_hold(token);
+                state.may_hold(1, token);
                 state.set_mark(token, true, true);
                 state.arm(group, Instant::from_nanos(5), later);
                 // SAFETY: it ends the process, and nothing that was copied by the fork is to be run.
@@ -181,8 +197,8 @@ mod tests {
             ForkResult::Parent { child } => drop(waitpid(child, None)),
         }
         assert_eq!((state.group(), state.armed_at(), state.kill_at()), (Some(group), Instant::from_nanos(5), later));
-        assert_eq!((state.mark(), state.contains(), state.outlasts()), (token, true, Some(token)));
-        assert_eq!(state.hand_back().as_deref(), Some(hand_back.bytes()));
+        assert_eq!((state.mark(), state.contains(), state.outlasts()), (token, true, vec![token]));
+        assert_eq!(state.hand_back(), Some((hand_back.bytes().to_vec(), vec![Uuid::nil(), token])));
         assert_eq!(state.set_kill_at(Instant::from_nanos(7)), later);
         state.disarm();
         assert_eq!((state.group(), state.kill_at()), (None, Instant::from_nanos(7)));
@@ -191,13 +207,13 @@ mod tests {
     #[test]
     fn a_hand_back_can_be_cancelled_and_is_left_out_if_it_is_too_long() {
         let state = WatchdogState::new().unwrap();
-        let of_length = |length: usize| HandBack::default().with("A", "x".repeat(length - 3).as_ref()).unwrap();
+        let of_length = |length: usize| HandBack::of(1).with("A", "x".repeat(length - 3).as_ref()).unwrap();
         state.set_hand_back(&of_length(MAX_HAND_BACK + 1));
-        state.may_hold(Uuid::new_v4());
+        state.may_hold(0, Uuid::new_v4());
         assert_eq!(state.hand_back(), None);
         state.set_hand_back(&of_length(MAX_HAND_BACK));
-        assert_eq!(state.hand_back().as_deref(), Some(of_length(MAX_HAND_BACK).bytes()));
-        state.holds_nothing();
+        assert_eq!(state.hand_back().map(|(bytes, _)| bytes).as_deref(), Some(of_length(MAX_HAND_BACK).bytes()));
+        state.does_not_hold(0);
         assert_eq!(state.hand_back(), None);
     }
 }

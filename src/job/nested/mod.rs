@@ -1,8 +1,8 @@
 //! The connection between an outer rlock and the runs that are nested in its command.
 //!
-//! 1. The outer rlock listens on an abstract unix socket that is named after its token ([`runs`]).
+//! 1. The outer rlock listens on an abstract unix socket for each of its locks, named after the lock's token ([`runs`]).
 //! 2. A nested rlock whose attempt meets that token at the nodes connects, and starts its command once it is welcomed
-//!    ([`outer`]).
+//!    ([`outer`]). Of several locks it connects for each: to one outer rlock, or to several.
 //! 3. The outer rlock sends the terms: when the nested command must be signalled and killed. It sends them again at each
 //!    change. The nested rlock and its guard enforce them on their own, even if the outer rlock stalls.
 //! 4. If the connection ends, the outer rlock has ended or wants the nested command killed: it is killed at once.
@@ -76,11 +76,17 @@ fn nested_names(token: Uuid) -> String {
     name(token) + "/"
 }
 
-/// Returns true once no run is left that was nested under the lock of `token`, false if /proc cannot be read. For the guard
+/// Returns true once no run is left that was nested under the locks of `tokens`, false if /proc cannot be read. For the guard
 /// of an outer rlock that has died.
-pub(super) fn outlast(token: Uuid) -> bool {
-    let wanted = format!("@{}", nested_names(token));
-    let is_left = |sockets: &[u8]| sockets.windows(wanted.len()).any(|text| text == wanted.as_bytes());
+pub(super) fn outlast(tokens: &[Uuid]) -> bool {
+    if tokens.is_empty() {
+        return true;
+    }
+    let wanted: Vec<String> = tokens.iter().map(|token| format!("@{}", nested_names(*token))).collect();
+    let is_left = |sockets: &[u8]| {
+        let mut names = sockets.split(u8::is_ascii_whitespace);
+        names.any(|name| wanted.iter().any(|wanted| name.starts_with(wanted.as_bytes())))
+    };
     let (begin, mut absent) = (clock::now(), 0);
     // The table is not read atomically: sockets that come and go may hide one. So two polls must agree.
     while absent < 2 {

@@ -27,40 +27,46 @@ const MAX_ACCEPTS: usize = 64;
 /// Time that nested runs get to end, once they must kill their commands, before rlock reports them.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The nested runs that rely on our lease.
+/// The nested runs that rely on our leases. A run that is nested under several of the locks counts once for each.
 pub struct NestedRuns {
-    listener: AsyncFd<Socket>,
+    listeners: Vec<Listener>,
     runs: Vec<Run>,
-    fence: Fence,
     ttl: Duration,
-    /// There is no room for another run: connections wait in the listener until the next [`NestedRuns::admit`].
+    /// There is no room for another run: connections wait in the listeners until the next [`NestedRuns::admit`].
     full: bool,
     /// When to report that a run is still there.
     overdue_at: Instant,
 }
 
-/// A nested run.
+/// The socket to which runs that are nested under one of our locks connect.
+struct Listener {
+    socket: AsyncFd<Socket>,
+    /// The lock's fence.
+    fence: Fence,
+}
+
+/// A run that is nested under one of our locks.
 struct Run {
     connection: AsyncFd<Socket>,
+    /// The lock's fence.
+    fence: Fence,
     /// The terms sent last; `None` once it was sent the end.
     sent: Option<Terms>,
 }
 
 impl NestedRuns {
-    /// Listens for runs nested in the command that is about to start under the lock of `token`.
-    pub fn listen(token: Token, fence: Fence, ttl: Duration) -> io::Result<Self> {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(error)?;
-        bind(listener.as_raw_fd(), &address(&name(token.as_uuid())).map_err(error)?).map_err(error)?;
-        listen(&listener, Backlog::MAXCONN).map_err(error)?;
-        let listener = register(listener)?;
-        Ok(Self { listener, runs: Vec::new(), fence, ttl, full: false, overdue_at: Instant::NEVER })
+    /// Listens for runs nested in the command that is about to start under the locks of these tokens and fences.
+    pub fn listen(locks: impl IntoIterator<Item = (Token, Fence)>, ttl: Duration) -> io::Result<Self> {
+        let listeners =
+            locks.into_iter().map(|(token, fence)| Listener::open(token, fence)).collect::<io::Result<_>>()?;
+        Ok(Self { listeners, runs: Vec::new(), ttl, full: false, overdue_at: Instant::NEVER })
     }
 
     /// Waits until a run may have connected or ended. Cancel safe.
     pub async fn changed(&self) {
         std::future::poll_fn(|cx| {
-            let listens = !self.full && is_readable(&self.listener, cx);
+            let readable = self.listeners.iter().filter(|listener| !self.full && is_readable(&listener.socket, cx));
+            let listens = readable.count() > 0;
             let ended = self.runs.iter().filter(|run| is_readable(&run.connection, cx)).count();
             if listens || ended > 0 { Poll::Ready(()) } else { Poll::Pending }
         })
@@ -80,8 +86,9 @@ impl NestedRuns {
 
     /// Sends `terms` to all runs; `None` makes them kill their commands at once. Admits none.
     pub fn send(&mut self, terms: Option<Terms>) {
-        let (fence, ttl) = (self.fence, self.ttl);
+        let ttl = self.ttl;
         for run in &mut self.runs {
+            let fence = run.fence;
             match terms {
                 // A stopped run reads nothing, and its guard obeys the terms that it read last. If the send fails, the next
                 // change is sent again.
@@ -101,6 +108,12 @@ impl NestedRuns {
 
     fn accept(&mut self, welcome: Option<Terms>) {
         self.full = false;
+        (0..self.listeners.len()).for_each(|listener| self.accept_at(listener, welcome));
+    }
+
+    fn accept_at(&mut self, listener: usize, welcome: Option<Terms>) {
+        let Listener { socket, fence } = &self.listeners[listener];
+        let fence = *fence;
         for _ in 0..MAX_ACCEPTS {
             if self.runs.len() >= MAX_RUNS {
                 self.full = true;
@@ -108,7 +121,7 @@ impl NestedRuns {
             }
             let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
             // SAFETY: the kernel made this descriptor for us in this call; nothing else owns it.
-            let accepted = accept4(self.listener.as_raw_fd(), flags).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+            let accepted = accept4(socket.as_raw_fd(), flags).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
             let connection = match accepted {
                 Ok(connection) => Socket(connection),
                 Err(nix::Error::EAGAIN) => return,
@@ -120,9 +133,9 @@ impl NestedRuns {
             };
             let Some(terms) = welcome.filter(|_| connection.is_trusted()) else { continue };
             let Ok(connection) = register(connection.0) else { continue };
-            let welcome = Message { fence: self.fence, ttl: self.ttl, terms };
+            let welcome = Message { fence, ttl: self.ttl, terms };
             if send_message(connection.get_ref(), &welcome).is_ok() {
-                self.runs.push(Run { connection, sent: Some(terms) });
+                self.runs.push(Run { connection, fence, sent: Some(terms) });
             }
         }
     }
@@ -139,6 +152,16 @@ impl NestedRuns {
         }
         self.overdue_at = Instant::NEVER;
         !self.runs.is_empty()
+    }
+}
+
+impl Listener {
+    fn open(token: Token, fence: Fence) -> io::Result<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(error)?;
+        bind(listener.as_raw_fd(), &address(&name(token.as_uuid())).map_err(error)?).map_err(error)?;
+        listen(&listener, Backlog::MAXCONN).map_err(error)?;
+        Ok(Self { socket: register(listener)?, fence })
     }
 }
 
@@ -187,7 +210,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
             let (token, fence) = (Token::fresh(), Fence::FIRST);
-            let mut runs = NestedRuns::listen(token, fence, Duration::from_secs(30)).unwrap();
+            let mut runs = NestedRuns::listen([(token, fence)], Duration::from_secs(30)).unwrap();
             let mut joining = Box::pin(OuterRun::join(token));
             assert!(futures_util::poll!(&mut joining).is_pending(), "it is connected");
             runs.send(Some(terms(1)));
@@ -205,11 +228,33 @@ mod tests {
     }
 
     #[test]
+    fn each_lock_has_a_socket_of_its_own_and_its_own_fence() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let locks = [7, 8].map(|fence| (Token::fresh(), Fence::new(fence).unwrap()));
+            let mut runs = NestedRuns::listen(locks, Duration::from_secs(30)).unwrap();
+            let mut joined = vec![];
+            for (token, fence) in locks {
+                let mut joining = Box::pin(OuterRun::join(token));
+                assert!(futures_util::poll!(&mut joining).is_pending());
+                assert!(runs.admit(Some(terms(2))));
+                let Ok(run) = joining.await else { panic!("it was refused") };
+                assert_eq!((run.token(), run.fence()), (token, fence));
+                joined.push(run);
+            }
+            joined.pop();
+            assert!(runs.admit(None), "one connection is left");
+            joined.pop();
+            assert!(!runs.admit(None));
+        });
+    }
+
+    #[test]
     fn a_run_that_comes_when_none_is_welcome_is_refused() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
             let token = Token::fresh();
-            let mut runs = NestedRuns::listen(token, Fence::FIRST, Duration::from_secs(30)).unwrap();
+            let mut runs = NestedRuns::listen([(token, Fence::FIRST)], Duration::from_secs(30)).unwrap();
             let mut joining = Box::pin(OuterRun::join(token));
             assert!(futures_util::poll!(&mut joining).is_pending());
             assert!(!runs.admit(None));
