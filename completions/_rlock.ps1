@@ -39,8 +39,8 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             break
         }
         'rlock;run' {
-            [CompletionResult]::new('-k', '-k', [CompletionResultType]::ParameterName, 'The lock''s name')
-            [CompletionResult]::new('--key', '--key', [CompletionResultType]::ParameterName, 'The lock''s name')
+            [CompletionResult]::new('-k', '-k', [CompletionResultType]::ParameterName, 'The lock''s name; repeated, all of these locks are held together')
+            [CompletionResult]::new('--key', '--key', [CompletionResultType]::ParameterName, 'The lock''s name; repeated, all of these locks are held together')
             [CompletionResult]::new('-w', '-w', [CompletionResultType]::ParameterName, 'Give up waiting after this; without it, wait for ever, as flock does')
             [CompletionResult]::new('--wait', '--wait', [CompletionResultType]::ParameterName, 'Give up waiting after this; without it, wait for ever, as flock does')
             [CompletionResult]::new('-E', '-E ', [CompletionResultType]::ParameterName, 'Exit code when the lock is busy, 0 to 255')
@@ -73,8 +73,8 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             break
         }
         'rlock;acquire' {
-            [CompletionResult]::new('-k', '-k', [CompletionResultType]::ParameterName, 'The lock''s name')
-            [CompletionResult]::new('--key', '--key', [CompletionResultType]::ParameterName, 'The lock''s name')
+            [CompletionResult]::new('-k', '-k', [CompletionResultType]::ParameterName, 'The lock''s name; repeated, all of these locks are held together')
+            [CompletionResult]::new('--key', '--key', [CompletionResultType]::ParameterName, 'The lock''s name; repeated, all of these locks are held together')
             [CompletionResult]::new('-w', '-w', [CompletionResultType]::ParameterName, 'Give up waiting after this; without it, wait for ever, as flock does')
             [CompletionResult]::new('--wait', '--wait', [CompletionResultType]::ParameterName, 'Give up waiting after this; without it, wait for ever, as flock does')
             [CompletionResult]::new('-E', '-E ', [CompletionResultType]::ParameterName, 'Exit code when the lock is busy, 0 to 255')
@@ -102,15 +102,15 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             break
         }
         'rlock;renew' {
-            [CompletionResult]::new('-k', '-k', [CompletionResultType]::ParameterName, 'The lock''s name, as it was taken')
-            [CompletionResult]::new('--key', '--key', [CompletionResultType]::ParameterName, 'The lock''s name, as it was taken')
+            [CompletionResult]::new('-k', '-k', [CompletionResultType]::ParameterName, 'The lock''s name, as it was taken; repeated for several locks')
+            [CompletionResult]::new('--key', '--key', [CompletionResultType]::ParameterName, 'The lock''s name, as it was taken; repeated for several locks')
             [CompletionResult]::new('--token', '--token', [CompletionResultType]::ParameterName, 'Proof that the lock is the caller''s, as acquire printed it or the command found it')
             [CompletionResult]::new('--node', '--node', [CompletionResultType]::ParameterName, 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Text put before every key')
             [CompletionResult]::new('--node-timeout', '--node-timeout', [CompletionResultType]::ParameterName, 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]')
             [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust this issuer (a PEM file) for rediss:// instead of the system''s')
             [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'Read the password from the first line of this file, which others must not be able to read')
-            [CompletionResult]::new('--fence', '--fence', [CompletionResultType]::ParameterName, 'The lock''s fence, for a server that has forgotten it')
+            [CompletionResult]::new('--fence', '--fence', [CompletionResultType]::ParameterName, 'The lock''s fence, for a server that has forgotten it; of several locks, a list as for --token')
             [CompletionResult]::new('--ttl', '--ttl', [CompletionResultType]::ParameterName, 'How long the lock is to last from now on [default: as long as it was taken for]')
             [CompletionResult]::new('--log', '--log', [CompletionResultType]::ParameterName, 'Form of the lines on stderr: text, or json, which prints each step too')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Print nothing when busy or waiting; failures still get their line')
@@ -122,8 +122,8 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             break
         }
         'rlock;release' {
-            [CompletionResult]::new('-k', '-k', [CompletionResultType]::ParameterName, 'The lock''s name, as it was taken')
-            [CompletionResult]::new('--key', '--key', [CompletionResultType]::ParameterName, 'The lock''s name, as it was taken')
+            [CompletionResult]::new('-k', '-k', [CompletionResultType]::ParameterName, 'The lock''s name, as it was taken; repeated for several locks')
+            [CompletionResult]::new('--key', '--key', [CompletionResultType]::ParameterName, 'The lock''s name, as it was taken; repeated for several locks')
             [CompletionResult]::new('--token', '--token', [CompletionResultType]::ParameterName, 'Proof that the lock is the caller''s, as acquire printed it or the command found it')
             [CompletionResult]::new('--node', '--node', [CompletionResultType]::ParameterName, 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Text put before every key')
@@ -140,15 +140,15 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             break
         }
         'rlock;check' {
-            [CompletionResult]::new('-k', '-k', [CompletionResultType]::ParameterName, 'The lock''s name, as it was taken')
-            [CompletionResult]::new('--key', '--key', [CompletionResultType]::ParameterName, 'The lock''s name, as it was taken')
+            [CompletionResult]::new('-k', '-k', [CompletionResultType]::ParameterName, 'The lock''s name, as it was taken; repeated for several locks')
+            [CompletionResult]::new('--key', '--key', [CompletionResultType]::ParameterName, 'The lock''s name, as it was taken; repeated for several locks')
             [CompletionResult]::new('--token', '--token', [CompletionResultType]::ParameterName, 'Proof that the lock is the caller''s, as acquire printed it or the command found it')
             [CompletionResult]::new('--node', '--node', [CompletionResultType]::ParameterName, 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Text put before every key')
             [CompletionResult]::new('--node-timeout', '--node-timeout', [CompletionResultType]::ParameterName, 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]')
             [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust this issuer (a PEM file) for rediss:// instead of the system''s')
             [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'Read the password from the first line of this file, which others must not be able to read')
-            [CompletionResult]::new('--fence', '--fence', [CompletionResultType]::ParameterName, 'Also require this fence')
+            [CompletionResult]::new('--fence', '--fence', [CompletionResultType]::ParameterName, 'Also require this fence; of several locks, a list as for --token')
             [CompletionResult]::new('--for', '--for', [CompletionResultType]::ParameterName, 'Also require that the lock stays the caller''s for this long without a renewal')
             [CompletionResult]::new('--log', '--log', [CompletionResultType]::ParameterName, 'Form of the lines on stderr: text, or json, which prints each step too')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Print nothing when busy or waiting; failures still get their line')

@@ -35,8 +35,8 @@ set edit:completion:arg-completer[rlock] = {|@words|
             cand help 'Print this message or the help of the given subcommand(s)'
         }
         &'rlock;run'= {
-            cand -k 'The lock''s name'
-            cand --key 'The lock''s name'
+            cand -k 'The lock''s name; repeated, all of these locks are held together'
+            cand --key 'The lock''s name; repeated, all of these locks are held together'
             cand -w 'Give up waiting after this; without it, wait for ever, as flock does'
             cand --wait 'Give up waiting after this; without it, wait for ever, as flock does'
             cand -E 'Exit code when the lock is busy, 0 to 255'
@@ -68,8 +68,8 @@ set edit:completion:arg-completer[rlock] = {|@words|
             cand --help 'Print help (see more with ''--help'')'
         }
         &'rlock;acquire'= {
-            cand -k 'The lock''s name'
-            cand --key 'The lock''s name'
+            cand -k 'The lock''s name; repeated, all of these locks are held together'
+            cand --key 'The lock''s name; repeated, all of these locks are held together'
             cand -w 'Give up waiting after this; without it, wait for ever, as flock does'
             cand --wait 'Give up waiting after this; without it, wait for ever, as flock does'
             cand -E 'Exit code when the lock is busy, 0 to 255'
@@ -96,15 +96,15 @@ set edit:completion:arg-completer[rlock] = {|@words|
             cand --help 'Print help (see more with ''--help'')'
         }
         &'rlock;renew'= {
-            cand -k 'The lock''s name, as it was taken'
-            cand --key 'The lock''s name, as it was taken'
+            cand -k 'The lock''s name, as it was taken; repeated for several locks'
+            cand --key 'The lock''s name, as it was taken; repeated for several locks'
             cand --token 'Proof that the lock is the caller''s, as acquire printed it or the command found it'
             cand --node 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local'
             cand --prefix 'Text put before every key'
             cand --node-timeout 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]'
             cand --ca 'Trust this issuer (a PEM file) for rediss:// instead of the system''s'
             cand --password-file 'Read the password from the first line of this file, which others must not be able to read'
-            cand --fence 'The lock''s fence, for a server that has forgotten it'
+            cand --fence 'The lock''s fence, for a server that has forgotten it; of several locks, a list as for --token'
             cand --ttl 'How long the lock is to last from now on [default: as long as it was taken for]'
             cand --log 'Form of the lines on stderr: text, or json, which prints each step too'
             cand -q 'Print nothing when busy or waiting; failures still get their line'
@@ -115,8 +115,8 @@ set edit:completion:arg-completer[rlock] = {|@words|
             cand --help 'Print help (see more with ''--help'')'
         }
         &'rlock;release'= {
-            cand -k 'The lock''s name, as it was taken'
-            cand --key 'The lock''s name, as it was taken'
+            cand -k 'The lock''s name, as it was taken; repeated for several locks'
+            cand --key 'The lock''s name, as it was taken; repeated for several locks'
             cand --token 'Proof that the lock is the caller''s, as acquire printed it or the command found it'
             cand --node 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local'
             cand --prefix 'Text put before every key'
@@ -132,15 +132,15 @@ set edit:completion:arg-completer[rlock] = {|@words|
             cand --help 'Print help (see more with ''--help'')'
         }
         &'rlock;check'= {
-            cand -k 'The lock''s name, as it was taken'
-            cand --key 'The lock''s name, as it was taken'
+            cand -k 'The lock''s name, as it was taken; repeated for several locks'
+            cand --key 'The lock''s name, as it was taken; repeated for several locks'
             cand --token 'Proof that the lock is the caller''s, as acquire printed it or the command found it'
             cand --node 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local'
             cand --prefix 'Text put before every key'
             cand --node-timeout 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]'
             cand --ca 'Trust this issuer (a PEM file) for rediss:// instead of the system''s'
             cand --password-file 'Read the password from the first line of this file, which others must not be able to read'
-            cand --fence 'Also require this fence'
+            cand --fence 'Also require this fence; of several locks, a list as for --token'
             cand --for 'Also require that the lock stays the caller''s for this long without a renewal'
             cand --log 'Form of the lines on stderr: text, or json, which prints each step too'
             cand -q 'Print nothing when busy or waiting; failures still get their line'

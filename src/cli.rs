@@ -15,7 +15,7 @@ pub use args::{LockArgs, NodeArgs, OutputArgs, RunArgs};
 pub use help::VARIABLES;
 pub use parse::{Parsed, Sources, log_format, parse};
 use subcommands::{AcquireArgs, BreakArgs, CheckArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs};
-pub use values::restart_guard;
+pub use values::{List, restart_guard};
 
 /// Runs a command under a lock that no other host can hold at the same time.
 ///

@@ -37,14 +37,14 @@ pub struct RunSettings {
     pub argv: Vec<OsString>,
     /// Variables for the command, beside those that name the grant.
     pub environment: Vec<(&'static str, OsString)>,
-    /// Variables with which the guard releases the lock once rlock was killed, less the token; `None` if it need not or
+    /// Variables with which the guard releases the locks once rlock was killed, less the tokens; `None` if it need not or
     /// cannot.
     pub hand_back: Option<HandBack>,
 }
 
-/// Settings of the lock, for `run` and `acquire`.
+/// Settings of the locks, for `run` and `acquire`.
 pub struct LockSettings {
-    pub key: Key,
+    pub keys: Keys,
     pub place: StoreConfig,
     /// `--restart-guard`.
     pub restart_guard: RestartGuard,
@@ -75,8 +75,9 @@ fn config(message: impl Into<String>) -> Failure {
 impl RunSettings {
     /// Checks what was typed.
     pub fn new(args: RunArgs, sources: &Sources) -> Result<Self, Failure> {
-        let environment = environment(&args.lock, sources);
-        let named = hand_back::named(&args.lock);
+        let keys = keys(&args.lock.nodes, &args.lock.keys)?;
+        let environment = environment(&args.lock, &keys, sources);
+        let named = hand_back::named(&args.lock, &keys);
         let lock = LockSettings::new(args.lock, args.kill_after, &args.output, sources)?;
         let hand_back = named.and_then(|named| hand_back::reached(named, &lock));
         let words = match args.shell {
@@ -105,7 +106,7 @@ impl LockSettings {
         output: &OutputArgs,
         sources: &Sources,
     ) -> Result<Self, Failure> {
-        let key = key(&args.nodes, &args.key)?;
+        let keys = keys(&args.nodes, &args.keys)?;
         let schedule = schedule(ScheduleOptions {
             ttl: args.ttl,
             drift: args.drift,
@@ -113,10 +114,10 @@ impl LockSettings {
             kill_after,
         })?;
         let wait = wait(&args, sources)?;
-        let report = reporter(&key, output);
+        let report = reporter(&keys, output);
         let note = args.note.map(|note| note.to_string_lossy().into_owned());
         Ok(Self {
-            key,
+            keys,
             place: StoreConfig::new(&args.nodes)?,
             restart_guard: args.restart_guard,
             schedule,
@@ -134,6 +135,12 @@ impl LockSettings {
 /// Checks a lock's name.
 pub fn key(nodes: &NodeArgs, name: &str) -> Result<Key, Failure> {
     Key::new(&nodes.prefix, name).map_err(|error| usage(format!("--key: {error}")))
+}
+
+/// Checks the names of the locks of one run.
+pub fn keys(nodes: &NodeArgs, names: &[String]) -> Result<Keys, Failure> {
+    let keys: Vec<Key> = names.iter().map(|name| key(nodes, name)).collect::<Result<_, _>>()?;
+    Keys::new(keys).map_err(|error| usage(format!("--key: {error}")))
 }
 
 /// Makes the reporter of one lock, or of several.
@@ -162,9 +169,9 @@ fn wait(args: &LockArgs, sources: &Sources) -> Result<Option<Duration>, Failure>
 
 /// Returns the variables for the command with which an rlock inside it needs no flags. None holds a password that the
 /// command did not have before: a typed address is passed on without it, and one from the environment is there already.
-fn environment(args: &LockArgs, sources: &Sources) -> Vec<(&'static str, OsString)> {
+fn environment(args: &LockArgs, keys: &Keys, sources: &Sources) -> Vec<(&'static str, OsString)> {
     let mut set = vec![
-        ("RLOCK_KEY", OsString::from(&args.key)),
+        ("RLOCK_KEY", keys.typed().into()),
         ("RLOCK_TTL", duration::show(args.ttl).into()),
         ("RLOCK_PREFIX", OsString::from(&args.nodes.prefix)),
     ];

@@ -82,8 +82,8 @@ struct Job {
     /// When the guard must have killed it; `None` while the guard has no command to kill.
     kill_at: Option<Instant>,
     is_guard_dead: bool,
-    /// The token of the lock that the guard gives back if rlock dies.
-    gives_back: Option<Token>,
+    /// The tokens of the locks that the guard gives back if rlock dies, by their places in the run.
+    gives_back: BTreeMap<usize, Token>,
     /// Signals that the process has not taken yet.
     caught: VecDeque<Caught>,
     waker: Option<Waker>,
@@ -109,9 +109,9 @@ impl Commands {
         self.0.get(&process).is_some_and(Job::lives)
     }
 
-    /// Returns the lock that the guard of `process` has to give back.
-    pub fn takes_back(&mut self, process: ProcessId) -> Option<Token> {
-        self.0.get_mut(&process)?.gives_back.take()
+    /// Returns the locks that the guard of `process` has to give back, by their places in the run.
+    pub fn takes_back(&mut self, process: ProcessId) -> BTreeMap<usize, Token> {
+        self.0.get_mut(&process).map(|job| std::mem::take(&mut job.gives_back)).unwrap_or_default()
     }
 }
 
@@ -123,9 +123,20 @@ fn own<T>(call: impl FnOnce(&mut Kernel, ProcessId) -> T) -> T {
     })
 }
 
-/// Tells the guard that rlock may hold the lock of `token` from now on; `None`: no lock.
-pub fn gives_back(token: Option<Token>) {
-    own(|kernel, process| kernel.commands.of(process).gives_back = token);
+/// Tells the guard that rlock may hold the lock of `token` at this place of the run from now on; `None`: no lock.
+pub fn gives_back(place: usize, token: Option<Token>) {
+    own(|kernel, process| {
+        let all = &mut kernel.commands.of(process).gives_back;
+        match token {
+            Some(token) => all.insert(place, token),
+            None => all.remove(&place),
+        };
+    });
+}
+
+/// Tells the guard that there is no lock to give back.
+pub fn gives_nothing_back() {
+    own(|kernel, process| kernel.commands.of(process).gives_back.clear());
 }
 
 /// Starts the command, which the guard kills at `kill_at`.
@@ -211,7 +222,7 @@ pub fn orphan(kernel: &mut Kernel, process: ProcessId) {
     let job = kernel.commands.of(process);
     job.waker = None;
     if job.is_guard_dead {
-        job.gives_back = None;
+        job.gives_back.clear();
         strike(kernel, process);
     } else {
         let after = kernel.random.time(Duration::ZERO, GUARD_WAKES);

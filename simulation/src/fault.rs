@@ -153,7 +153,7 @@ impl Faults {
         let down = lasts.min(self.ttl);
         match self.kind {
             Kind::One | Kind::Calm => Fault::KillServer { node, lasts: down, survives: Survives::All },
-            Kind::Forgetful | Kind::Several => {
+            Kind::Forgetful | Kind::Several | Kind::Keys => {
                 let survives = random.weighted(&[(1, Survives::All), (2, Survives::Saved), (3, Survives::Nothing)]);
                 if survives == Survives::Saved && random.chance(0.5) {
                     Fault::Save { node }

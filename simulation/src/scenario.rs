@@ -38,19 +38,22 @@ pub enum Kind {
     Lossy,
     /// Three or five nodes, of which one forgets while so many are away that the holder's majority is broken.
     Away,
+    /// One to five nodes, restarts as in `several`, and runs that take up to three locks at once.
+    Keys,
     /// One to five nodes whose clocks are wrong and are set.
     Clocks,
 }
 
 impl Kind {
     /// All kinds, with their names on the command line.
-    pub const ALL: [(&'static str, Self); 7] = [
+    pub const ALL: [(&'static str, Self); 8] = [
         ("calm", Self::Calm),
         ("one", Self::One),
         ("forgetful", Self::Forgetful),
         ("several", Self::Several),
         ("lossy", Self::Lossy),
         ("away", Self::Away),
+        ("keys", Self::Keys),
         ("clocks", Self::Clocks),
     ];
 
@@ -82,6 +85,15 @@ pub struct Round {
     pub errand: Errand,
     /// `--wait`.
     pub wait: Option<Duration>,
+    /// The locks that it takes: bit n stands for lock n.
+    pub locks: u8,
+}
+
+impl Round {
+    /// Returns the numbers of the locks, ascending.
+    pub fn locks(&self) -> Vec<usize> {
+        (0..8).filter(|lock| self.locks >> lock & 1 == 1).collect()
+    }
 }
 
 /// A client, which is one process after another on its host.
@@ -131,7 +143,7 @@ impl Scenario {
             Kind::One | Kind::Forgetful => 1,
             Kind::Several => random.weighted(&[(1, 2), (4, 3), (1, 4), (3, 5)]),
             Kind::Lossy | Kind::Away => random.weighted(&[(2, 3), (1, 5)]),
-            Kind::Calm | Kind::Clocks => random.weighted(&[(1, 1), (2, 3), (1, 5)]),
+            Kind::Calm | Kind::Clocks | Kind::Keys => random.weighted(&[(1, 1), (2, 3), (1, 5)]),
         };
         let settings = settings(kind, nodes, &mut random);
         let ttl = settings.schedule.ttl();
@@ -168,8 +180,9 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
         _ => RestartGuard::For(ttl + ms(random.between(0, 1_000))),
     };
     let order = random.weighted(&[(6, Order::Oldest), (1, Order::Newest), (1, Order::Any)]);
-    let key = Key::new("", "job").expect("a name");
-    Settings { nodes, key, schedule, guard, order }
+    let names: &[&str] = if kind == Kind::Keys { &["a", "b", "c"] } else { &["job"] };
+    let keys = names.iter().map(|name| Key::new("", name).expect("a name")).collect();
+    Settings { nodes, keys, schedule, guard, order }
 }
 
 fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {
@@ -213,7 +226,13 @@ fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
             Errand::Run(behaviour, random.chance(0.1).then(|| random.time(ms(10), ttl)))
         }
     };
-    Round { after: random.time(Duration::ZERO, after), errand, wait }
+    let several = u8::try_from(random.between(1, 7)).unwrap_or(1);
+    let locks = match (kind, errand) {
+        (Kind::Keys, Errand::Break) => 1 << random.below(3),
+        (Kind::Keys, _) => several,
+        _ => 1,
+    };
+    Round { after: random.time(Duration::ZERO, after), errand, wait, locks }
 }
 
 /// A number from -`most` to `most`.

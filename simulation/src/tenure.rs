@@ -31,7 +31,7 @@ impl Tenures {
     pub fn new(scenario: &Scenario) -> Self {
         let nodes = scenario.settings.nodes;
         Self {
-            key: scenario.settings.key.stored().as_bytes().to_vec(),
+            key: scenario.settings.keys[0].stored().as_bytes().to_vec(),
             quorum: Quorum::of(nodes).needed(),
             slack: scenario.settings.schedule.ttl().mul_f64(0.004),
             promised: vec![Vec::new(); nodes],

@@ -72,6 +72,10 @@ impl Witness {
     pub fn asks(&mut self, process: ProcessId, lock: usize, ticket: Option<i64>, now: Instant) {
         let fresh = Waiter { lock, since: now, ticket: None };
         let waiter = self.waiting.entry(process).or_insert(fresh);
+        if ticket.is_none() && waiter.ticket.is_none() && waiter.since == now {
+            // All locks of a run are asked for at once; the first is the one that it waits for.
+            return;
+        }
         if waiter.lock != lock {
             *waiter = fresh;
         }
@@ -137,6 +141,11 @@ impl Witness {
     pub fn holders(&mut self, lock: usize, now: Instant) -> Vec<(ProcessId, Option<Instant>)> {
         let holders = self.locks[lock].holders(now);
         holders.map(|(process, hold)| (process, hold.until.is_none().then_some(hold.since))).collect()
+    }
+
+    /// A process that has a lock.
+    pub fn any_holder(&mut self, now: Instant) -> Option<ProcessId> {
+        self.locks.iter_mut().find_map(|lock| lock.holders(now).next().map(|(process, _)| process))
     }
 
     /// Since when `lock` is free.

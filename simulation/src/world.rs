@@ -55,7 +55,7 @@ pub fn play(scenario: &Scenario, story: Story) -> Report {
     let network = Network::new(scenario.seed, scenario.latency, hosts, scenario.settings.nodes);
     let random = Random::of(scenario.seed, "world", 0);
     let keeps_order = scenario.kind == Kind::Calm && scenario.settings.order == Order::Oldest;
-    kernel::boot(Kernel::new(random, network, Witness::new(1, keeps_order), story));
+    kernel::boot(Kernel::new(random, network, Witness::new(scenario.settings.keys.len(), keeps_order), story));
     let mut world = World::new(scenario);
     world.begin();
     world.go_on();
@@ -98,6 +98,8 @@ struct World<'a> {
     calm_since: Instant,
     /// Time by which clocks of nodes were set back: a key that was left behind stays as much longer.
     set_back: Duration,
+    /// When a node was last seen to have the key of each lock, where a run keeps one lock while it waits for another.
+    last_kept: Vec<Instant>,
     hits: u64,
     exits: BTreeMap<u8, u64>,
 }
@@ -115,6 +117,7 @@ impl<'a> World<'a> {
             faults: 0,
             calm_since: BEGIN,
             set_back: Duration::ZERO,
+            last_kept: vec![BEGIN; scenario.settings.keys.len()],
             hits: 0,
             exits: BTreeMap::new(),
         }
@@ -216,9 +219,10 @@ impl<'a> World<'a> {
             host: plan.host,
             skew_ms: self.scenario.skews[plan.host],
             wait: round.wait,
+            locks: round.locks(),
         };
         kernel::with(|kernel| {
-            kernel.tell(|| format!("{id} of host {}: {:?}, --wait {:?}", plan.host, round.errand, round.wait));
+            kernel.tell(|| format!("{id} of host {}: {round:?}", plan.host));
         });
         match round.errand {
             Errand::Run(behaviour, max_run) => self.start(id, run::run(client, behaviour, max_run)),
@@ -274,13 +278,23 @@ impl<'a> World<'a> {
     }
 
     fn hand_back(&mut self, dead: ProcessId) {
-        let token: Option<Token> = kernel::with(|kernel| kernel.commands.takes_back(dead));
-        let Some(token) = token else { return };
-        let host = self.scenario.clients[dead.client].host;
-        let client = Client { settings: self.scenario.settings.clone(), host, skew_ms: 0, wait: None };
+        let tokens = kernel::with(|kernel| kernel.commands.takes_back(dead));
+        if tokens.is_empty() {
+            return;
+        }
+        let plan = &self.scenario.clients[dead.client];
+        let all = plan.rounds[dead.round].locks();
+        let client = Client {
+            settings: self.scenario.settings.clone(),
+            host: plan.host,
+            skew_ms: 0,
+            wait: None,
+            locks: tokens.keys().map(|place| all[*place]).collect(),
+        };
+        let tokens: Vec<Token> = tokens.into_values().collect();
         let id = ProcessId { is_guards: true, ..dead };
-        kernel::with(|kernel| kernel.tell(|| format!("{id}: gives the lock of {token} back")));
-        self.start(id, operator::release(client, token));
+        kernel::with(|kernel| kernel.tell(|| format!("{id}: gives locks {:?} back", client.locks)));
+        self.start(id, operator::release(client, tokens));
     }
 
     fn report(&mut self) -> Report {

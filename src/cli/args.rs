@@ -56,11 +56,13 @@ pub struct NodeArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Lock")]
 pub struct LockArgs {
-    /// The lock's name
+    /// The lock's name; repeated, all of these locks are held together
     ///
-    /// The Redis key is exactly this, so every other SET NX client is excluded too.
-    #[arg(short, long, value_name = "NAME")]
-    pub key: String,
+    /// The Redis key is exactly this, so every other SET NX client is excluded too. At most 64 locks are held together. They
+    /// are taken all at once if they are free. Else they are taken in the order of their names, so that no clients wait for
+    /// each other.
+    #[arg(short, long = "key", value_name = "NAME", required = true)]
+    pub keys: Vec<String>,
 
     /// Do not wait: the same as --wait 0
     #[arg(short, long, env = "RLOCK_NO_WAIT", value_parser = yes_or_no, action = ArgAction::SetTrue)]

@@ -6,9 +6,15 @@ use crate::exit;
 pub const VARIABLES: &[(&str, &str)] = &[
     ("RLOCK_PASSWORD", "password for the node, unless its URL or --password-file has one"),
     ("REDISCLI_AUTH", "the same, as redis-cli reads it; RLOCK_PASSWORD comes first"),
-    ("RLOCK_KEY", "set for the command: the key as typed, without the prefix"),
-    ("RLOCK_TOKEN", "set for the command: proof that the lock is its own"),
-    ("RLOCK_FENCE", "set for the command: a number that strictly increases from holder to holder"),
+    ("RLOCK_KEY", "set for the command: the key as typed, without the prefix; of several, a list with commas"),
+    (
+        "RLOCK_TOKEN",
+        "set for the command: proof that the lock is its own; of several, a list in the order of RLOCK_KEY",
+    ),
+    (
+        "RLOCK_FENCE",
+        "set for the command: a number that strictly increases from holder to holder; of several, such a list",
+    ),
     ("RLOCK_HELD", "set for the command: TOKEN:FENCE of each lock that it runs under, outermost first, with commas"),
 ];
 

@@ -159,7 +159,6 @@ mod tests {
             (&["-k", "job", "-E", "256", "true"], "--busy-code"),
             (&["-k", "job", "--drift", "2", "true"], "--drift"),
             (&["-k", "job", "--signal", "NOPE", "true"], "--signal"),
-            (&["-k", "job", "-k", "other", "true"], "--key"),
         ] {
             let error = run(words).expect_err(&words.join(" "));
             assert!(error.contains(flag) && !error.contains('\n'), "{words:?}: {error}");

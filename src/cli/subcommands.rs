@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::values::{lock_name, restart_guard, yes_or_no};
+use super::values::{List, lock_name, restart_guard, yes_or_no};
 use super::{LockArgs, NodeArgs, OutputArgs};
 use crate::lock::restart::RestartGuard;
 use crate::lock::token::Token;
@@ -13,11 +13,11 @@ use crate::text::duration;
 /// `--format` of `acquire`.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 pub enum Format {
-    /// `RLOCK_KEY=…`, `RLOCK_TOKEN=…` and `RLOCK_FENCE=…`, one a line
+    /// `RLOCK_KEY=…`, `RLOCK_TOKEN=…` and `RLOCK_FENCE=…`, one a line; of several locks, each is a list
     Env,
-    /// An object: key, token, fence, `ttl_ms` (how long the lock is certainly held)
+    /// An object: key, token, fence, `ttl_ms` (how long the lock is certainly held); of several locks, an array of them
     Json,
-    /// The token alone
+    /// The token alone; of several locks, a list
     Token,
 }
 
@@ -30,7 +30,8 @@ pub struct AcquireArgs {
     /// Output: token, json or env
     ///
     /// token is the token alone. json is key, token, fence and the ttl_ms that are certainly left. env are lines
-    /// RLOCK_KEY=…, RLOCK_TOKEN=… and RLOCK_FENCE=… for a shell's eval and for $GITHUB_ENV.
+    /// RLOCK_KEY=…, RLOCK_TOKEN=… and RLOCK_FENCE=… for a shell's eval and for $GITHUB_ENV. Of several locks, token and env
+    /// print lists separated by commas, in the order of the locks' names, and json prints an array.
     #[arg(long, value_name = "FORMAT", env = "RLOCK_FORMAT", default_value = "token", hide_possible_values = true)]
     #[arg(help_heading = "Output")]
     pub format: Format,
@@ -39,16 +40,21 @@ pub struct AcquireArgs {
     pub output: OutputArgs,
 }
 
+#[allow(clippy::doc_markdown)]
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Lock")]
 pub struct HeldArgs {
-    /// The lock's name, as it was taken
-    #[arg(short, long, value_name = "NAME", env = "RLOCK_KEY")]
-    pub key: String,
+    /// The lock's name, as it was taken; repeated for several locks
+    ///
+    /// With several tokens, a list separated by commas is taken too, as the command finds it in RLOCK_KEY.
+    #[arg(short, long = "key", value_name = "NAME", env = "RLOCK_KEY", required = true)]
+    pub keys: Vec<String>,
 
     /// Proof that the lock is the caller's, as acquire printed it or the command found it
+    ///
+    /// Of several locks: a list separated by commas, in the order of the locks' names.
     #[arg(long, value_name = "TOKEN", env = "RLOCK_TOKEN")]
-    pub token: Token,
+    pub token: List<Token>,
 
     #[command(flatten)]
     pub nodes: NodeArgs,
@@ -59,9 +65,9 @@ pub struct RenewArgs {
     #[command(flatten)]
     pub held: HeldArgs,
 
-    /// The lock's fence, for a server that has forgotten it
+    /// The lock's fence, for a server that has forgotten it; of several locks, a list as for --token
     #[arg(long, value_name = "N", env = "RLOCK_FENCE", help_heading = "Lock")]
-    pub fence: Option<u64>,
+    pub fence: Option<List<u64>>,
 
     /// How long the lock is to last from now on [default: as long as it was taken for]
     #[arg(long, value_name = "DUR", env = "RLOCK_TTL", value_parser = duration::parse, allow_negative_numbers = true)]
@@ -86,9 +92,9 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub held: HeldArgs,
 
-    /// Also require this fence
+    /// Also require this fence; of several locks, a list as for --token
     #[arg(long, value_name = "N", env = "RLOCK_FENCE", help_heading = "Lock")]
-    pub fence: Option<u64>,
+    pub fence: Option<List<u64>>,
 
     /// Also require that the lock stays the caller's for this long without a renewal
     #[arg(long = "for", value_name = "DUR", value_parser = duration::parse, allow_negative_numbers = true)]

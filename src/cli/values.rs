@@ -1,10 +1,25 @@
 //! The values of options: text in, a checked value out.
 
+use std::str::FromStr;
+
 use nix::sys::signal::Signal;
 
+use crate::lock::keys::SEPARATOR;
 use crate::lock::restart::RestartGuard;
 use crate::node::address;
 use crate::text::duration;
+
+/// One value, or several separated by commas.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct List<T>(pub Vec<T>);
+
+impl<T: FromStr<Err: ToString>> FromStr for List<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split(SEPARATOR).map(str::parse).collect::<Result<_, _>>().map(Self).map_err(|error| error.to_string())
+    }
+}
 
 pub(super) fn yes_or_no(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
@@ -52,6 +67,15 @@ pub(super) fn lock_name(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_is_refused_if_one_of_its_items_is() {
+        assert_eq!("7,8".parse(), Ok(List(vec![7, 8])));
+        assert_eq!("7".parse(), Ok(List(vec![7])));
+        for text in ["", "7,", ",7", "7,x", "7, 8"] {
+            assert!(text.parse::<List<u64>>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn signals_are_read_by_name_and_number() {

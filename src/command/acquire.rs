@@ -1,12 +1,12 @@
-//! `rlock acquire`: takes the lock, prints its token, and exits.
+//! `rlock acquire`: takes the locks, prints their tokens, and exits.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::acquisition::{self, Acquired};
-use super::nodes::{open, warn_of_settings};
+use super::nodes::{open_each, warn_of_settings};
 use super::output::write_all;
 use super::purpose::Purpose;
-use super::released::report_release;
+use super::released::report_releases;
 use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::{AcquireArgs, Format};
@@ -14,8 +14,8 @@ use crate::clock;
 use crate::exit::Outcome;
 use crate::job::inherited::Inherited;
 use crate::job::signals::Signals;
-use crate::lock::key::Key;
-use crate::redlock::holding::Holding;
+use crate::lock::keys::{Keys, list};
+use crate::redlock::holdings::Holdings;
 use crate::report::Problem;
 use crate::settings::LockSettings;
 use crate::text::duration::millis;
@@ -24,8 +24,10 @@ pub fn acquire(args: AcquireArgs, sources: &Sources, inherited: &Inherited) -> a
     let format = args.format;
     let settings = LockSettings::new(args.lock, None, &args.output, sources)?;
     settings.place.needs_server("acquire")?;
-    if format == Format::Env && !is_plain(settings.key.typed()) {
-        return Err(Problem::UnsafeForShell.about(&settings.key).into());
+    if format == Format::Env
+        && let Some(key) = settings.keys.iter().find(|key| !is_plain(key.typed()))
+    {
+        return Err(Problem::UnsafeForShell.about(key).into());
     }
     warn_of_settings(&settings, &args.output);
     block_on(take(&settings, inherited, format))
@@ -33,36 +35,46 @@ pub fn acquire(args: AcquireArgs, sources: &Sources, inherited: &Inherited) -> a
 
 async fn take(settings: &LockSettings, inherited: &Inherited, format: Format) -> anyhow::Result<Outcome> {
     let mut signals = Signals::catch(inherited)?;
-    let nodes = open(&settings.place, settings.schedule.node_timeout())?;
-    let holding = match acquisition::take(&nodes, settings, Purpose::Steps, &mut signals).await? {
-        Acquired::Won(holding) => *holding,
+    let nodes = open_each(settings)?;
+    let holdings = match acquisition::take(&nodes, settings, Purpose::Steps, &mut signals).await? {
+        Acquired::Won(holdings) => holdings,
         Acquired::Over(outcome) => return Ok(outcome),
         // Only a command can run under an outer lock.
         Acquired::Nested(..) => return Ok(Outcome::Bug),
     };
-    holding.leave_queue().await;
-    // A signal that arrived before the token was printed: do not keep the lock.
+    holdings.leave_queues().await;
+    // A signal that arrived before the tokens were printed: do not keep the locks.
     if let Some(caught) = signals.interruption() {
-        report_release(&settings.report, &holding.release().await);
+        report_releases(&settings.report, &holdings.release().await);
         return Ok(acquisition::ended_by(caught));
     }
-    if let Err(error) = write_all(shown(format, &settings.key, &holding).as_bytes()) {
-        report_release(&settings.report, &holding.release().await);
-        return Err(Problem::TokenNotPrinted { error: &error }.about(&settings.key).into());
+    if let Err(error) = write_all(shown(format, &settings.keys, &holdings).as_bytes()) {
+        report_releases(&settings.report, &holdings.release().await);
+        return Err(Problem::TokenNotPrinted { error: &error }.about(&settings.keys).into());
     }
     Ok(Outcome::Done)
 }
 
-fn shown(format: Format, key: &Key, holding: &Holding) -> String {
-    let (token, fence) = (holding.token(), holding.fence());
+fn shown(format: Format, keys: &Keys, holdings: &Holdings) -> String {
+    let tokens = list(holdings.grants().map(|(token, _)| token));
     match format {
-        Format::Token => format!("{token}\n"),
-        Format::Env => format!("RLOCK_KEY={}\nRLOCK_TOKEN={token}\nRLOCK_FENCE={fence}\n", key.typed()),
+        Format::Token => format!("{tokens}\n"),
+        Format::Env => {
+            let fences = list(holdings.grants().map(|(_, fence)| fence));
+            format!("RLOCK_KEY={}\nRLOCK_TOKEN={tokens}\nRLOCK_FENCE={fences}\n", keys.typed())
+        }
         Format::Json => {
-            let left = millis(holding.deadline().since(clock::now()));
-            let object =
-                json!({ "key": key.typed(), "token": token.to_string(), "fence": fence.get(), "ttl_ms": left });
-            format!("{object}\n")
+            let now = clock::now();
+            let held = keys.iter().zip(holdings.grants()).zip(holdings.deadlines());
+            let mut objects: Vec<Value> = held
+                .map(|((key, (token, fence)), deadline)| {
+                    let left = millis(deadline.since(now));
+                    json!({ "key": key.typed(), "token": token.to_string(), "fence": fence.get(), "ttl_ms": left })
+                })
+                .collect();
+            // One lock is an object, several are an array.
+            let shown = if objects.len() == 1 { objects.remove(0) } else { Value::Array(objects) };
+            format!("{shown}\n")
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Takes the lock for `run` and `acquire`: the client's side of [`redlock::wait`], and the end of a wait without the lock.
+//! Takes the locks for `run` and `acquire`: the client's side of [`redlock::wait`], and the end of a wait without the locks.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,23 +6,26 @@ use nix::sys::signal::Signal;
 
 use super::identity::{host, user, waiter};
 use super::purpose::Purpose;
-use super::run::joining;
+use super::run::{joining, report_change};
 use crate::clock;
 use crate::exit::{Failure, Outcome};
 use crate::job::facts::CaughtSignal;
 use crate::job::nested::outer::OuterRun;
+use crate::job::nested::outers::OuterRuns;
 use crate::job::signals::Signals;
 use crate::lock::details::{Details, Mode};
 use crate::lock::fence;
 use crate::lock::instant::Instant;
 use crate::lock::occupant::Occupant;
-use crate::lock::queue::Ticket;
+use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::request::Claim;
 use crate::lock::token::Token;
 use crate::lock::waiting::{Blocked, Notice, Options, Reason, Unjoined, Waiting};
 use crate::redlock::Nodes;
-use crate::redlock::holding::Holding;
-use crate::redlock::wait::{Claimant, Waited, wait};
+use crate::redlock::claimant::Claimant;
+use crate::redlock::holding::Change;
+use crate::redlock::holdings::Holdings;
+use crate::redlock::wait::{Waited, wait};
 use crate::report::{Event, Level, Problem, StatusLine, WaitStatus};
 use crate::settings::{LockSettings, file_name};
 use crate::text::duration;
@@ -32,23 +35,24 @@ const REDRAW: Duration = Duration::from_secs(1);
 
 /// The end of a wait.
 pub(super) enum Acquired {
-    /// The lock is held.
-    Won(Box<Holding>),
-    /// An outer rlock holds it, and lets the command run under it. With the holder's name, for people.
-    Nested(Box<OuterRun>, String),
-    /// The lock is not held, and everything has been said.
+    /// The locks are held.
+    Won(Holdings),
+    /// Outer rlocks hold them, and let the command run under them. With their names, for people.
+    Nested(OuterRuns, Vec<String>),
+    /// The locks are not held, and everything has been said.
     Over(Outcome),
 }
 
-/// Waits for the lock as `--wait` says. Except with the lock, nothing of the wait is left on the nodes.
+/// Waits for the locks as `--wait` says; `nodes` are those of each lock. Except with the locks, nothing of the wait is left on
+/// the nodes.
 pub(super) async fn take(
-    nodes: &Nodes,
+    nodes: &[Nodes],
     lock: &LockSettings,
     purpose: Purpose<'_>,
     signals: &mut Signals,
 ) -> anyhow::Result<Acquired> {
     let options = Options {
-        quorum: nodes.quorum(),
+        quorum: nodes[0].quorum(),
         wait: lock.wait,
         order: lock.order,
         schedule: lock.schedule,
@@ -57,22 +61,39 @@ pub(super) async fn take(
         for_command: matches!(purpose, Purpose::Command(..)),
     };
     // Before the status line, which is due a whole second later and shows whole seconds.
-    let waiting = Waiting::new(options, waiter(), clock::now());
+    let first = waiter();
+    let since = first.since;
+    let waiting = Waiting::new(options, first, clock::now());
     let status = StatusLine::new(lock.report.allows_status_line(), REDRAW);
-    let mut client = Client { lock, purpose, nodes: nodes.len(), status };
-    let waited = wait(nodes, waiting, &mut client, &mut async || terminating(signals).await).await?;
-    Ok(match waited {
-        Waited::Won(holding, after) => {
-            lock.report.say(&Event::Acquired { fence: holding.fence(), after });
-            Acquired::Won(holding)
-        }
-        Waited::Joined((outer, name)) => Acquired::Nested(Box::new(outer), name),
-        Waited::Cancelled(caught) => Acquired::Over(ended_by(caught)),
-        Waited::GaveUp(Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..))) if lock.report.quiet => {
-            Acquired::Over(Outcome::Busy(lock.busy_code))
-        }
-        Waited::GaveUp(reason) => return Err(failure(lock, nodes, &reason).into()),
-    })
+    let mut client = Client { lock, purpose, nodes: nodes[0].len(), since, status };
+    loop {
+        let waited = wait(nodes, waiting.clone(), &mut client, &mut async || terminating(signals).await).await?;
+        return Ok(match waited {
+            Waited::Won(holdings, after) => {
+                for (key, (_, fence)) in lock.keys.iter().zip(holdings.grants()) {
+                    lock.report.of(key).say(&Event::Acquired { fence, after });
+                }
+                Acquired::Won(holdings)
+            }
+            Waited::Joined(joined) => {
+                let (outers, holders): (Vec<OuterRun>, Vec<Box<Occupant>>) = joined.into_iter().unzip();
+                let mut outers = OuterRuns::new(outers);
+                // One may have lost its lock while another was asked.
+                if outers.has_ended() {
+                    continue;
+                }
+                for (key, occupant) in lock.keys.iter().zip(&holders) {
+                    lock.report.of(key).say(&Event::Nested { occupant });
+                }
+                Acquired::Nested(outers, holders.iter().map(|holder| holder.named()).collect())
+            }
+            Waited::Cancelled(caught) => Acquired::Over(ended_by(caught)),
+            Waited::GaveUp(_, Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..))) if lock.report.quiet => {
+                Acquired::Over(Outcome::Busy(lock.busy_code))
+            }
+            Waited::GaveUp(which, reason) => return Err(failure(lock, which, &nodes[which], &reason).into()),
+        });
+    }
 }
 
 /// Returns the next signal that ends a wait: any that would be passed on to a command.
@@ -92,7 +113,7 @@ pub(super) fn ended_by(caught: CaughtSignal) -> Outcome {
     if caught.from_terminal { Outcome::Interrupted(number) } else { Outcome::Signalled(number) }
 }
 
-fn failure(lock: &LockSettings, nodes: &Nodes, reason: &Reason) -> Failure {
+fn failure(lock: &LockSettings, which: usize, nodes: &Nodes, reason: &Reason) -> Failure {
     let problem = match reason {
         Reason::Blocked(blocked @ (Blocked::Busy(_) | Blocked::Split(..))) => {
             Problem::Busy { blocked, code: lock.busy_code }
@@ -103,8 +124,9 @@ fn failure(lock: &LockSettings, nodes: &Nodes, reason: &Reason) -> Failure {
         Reason::Refused(faults) => Problem::NoMajority { faults, quorum: nodes.quorum(), node_is_default: false },
         Reason::Unfit(node, fault) => Problem::Unfit { node, fault },
         Reason::OuterUnreachable(holder) => Problem::OuterUnreachable { holder },
+        Reason::PartlyCovered(holder) => Problem::PartlyCovered { holder },
     };
-    problem.about(&lock.key)
+    problem.about(&lock.keys[which])
 }
 
 /// This rlock, as the wait needs it.
@@ -113,21 +135,23 @@ struct Client<'a> {
     purpose: Purpose<'a>,
     /// Number of nodes.
     nodes: usize,
+    /// Begin of the wait, unix time in ms.
+    since: u64,
     status: StatusLine,
 }
 
 impl Claimant for Client<'_> {
-    type Outer = (OuterRun, String);
+    type Outer = OuterRun;
 
-    fn claim(&mut self, ticket: Option<Ticket>, min_uptime: Option<Duration>) -> Claim {
+    fn claim(&mut self, lock: usize, ticket: Option<Ticket>, min_uptime: Option<Duration>) -> Claim {
         let now = SystemTime::now();
         let token = Token::fresh();
         if let Purpose::Command(_, guard) = self.purpose {
             // If rlock dies from here on, its guard releases the lock.
-            guard.may_hold(0, token.as_uuid());
+            guard.may_hold(lock, token.as_uuid());
         }
         Claim {
-            key: self.lock.key.clone(),
+            key: self.lock.keys[lock].clone(),
             token,
             details: self.details(now).fitted(),
             fence_hint: fence::hint(now),
@@ -137,32 +161,49 @@ impl Claimant for Client<'_> {
         }
     }
 
-    fn undone(&mut self) {
+    fn undone(&mut self, lock: usize) {
         if let Purpose::Command(_, guard) = self.purpose {
-            guard.does_not_hold(0);
+            guard.does_not_hold(lock);
         }
     }
 
-    async fn join(&mut self, token: Token, holder: &Occupant) -> anyhow::Result<Result<Self::Outer, Unjoined>> {
-        let joined = joining::join(self.lock, self.purpose, holder, token).await?;
-        Ok(joined.map(|outer| (outer, holder.named())))
+    fn waiter(&mut self) -> Waiter {
+        Waiter { since: self.since, ..waiter() }
     }
 
-    fn say(&mut self, notice: &Notice) {
+    async fn join(
+        &mut self,
+        lock: usize,
+        token: Token,
+        holder: &Occupant,
+    ) -> anyhow::Result<Result<Self::Outer, Unjoined>> {
+        Ok(joining::join(&self.lock.keys[lock], self.purpose, holder, token).await?)
+    }
+
+    fn say(&mut self, lock: usize, notice: &Notice) {
         let event = Event::from(notice);
         if event.level() != Level::Info {
             self.status.clear();
         }
-        self.lock.report.say(&event);
+        self.lock.report.of(&self.lock.keys[lock]).say(&event);
+    }
+
+    fn changed(&mut self, lock: usize, change: &Change) {
+        let report = self.lock.report.of(&self.lock.keys[lock]);
+        if let Change::Lost(_) = change {
+            self.status.clear();
+            report.say(&Event::LostWhileWaiting);
+        }
+        report_change(&report, change);
     }
 
     fn redraw_at(&self) -> Instant {
         self.status.due()
     }
 
-    fn redraw(&mut self, waiting: &Waiting) {
+    fn redraw(&mut self, lock: usize, waiting: &Waiting) {
         if let Some((blocked, rank)) = waiting.pausing() {
-            let (key, waited) = (&self.lock.key, waiting.waited(clock::now()));
+            let (key, waited) = (&self.lock.keys[lock], waiting.waited(clock::now()));
             self.status.draw(|| WaitStatus { key, waited, ahead: rank, blocked }.to_string());
         }
     }

@@ -1,22 +1,23 @@
-//! `rlock check`: tells whether the caller still holds the lock (Chubby's `CheckSequencer`, Burrows 2006, section 2.4).
+//! `rlock check`: tells whether the caller still holds the lock, or several (Chubby's `CheckSequencer`, Burrows 2006, section 2.4).
 
 use std::time::Duration;
 
 use super::failure::{not_the_holder, same_list};
-use super::nodes::{open, warn_of_default_node, warn_of_refusals};
-use super::renew::fence;
+use super::held::on_each;
+use super::nodes::{warn_of_default_node, warn_of_refusals};
 use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::CheckArgs;
 use crate::clock;
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 use crate::lock::census::Census;
 use crate::lock::fence::Fence;
 use crate::lock::schedule::DRIFT;
 use crate::lock::token::Token;
+use crate::redlock::Nodes;
 use crate::redlock::observe::observe;
 use crate::report::{Event, Problem};
-use crate::settings::token::TokenSettings;
+use crate::settings::token::{HeldLock, HeldSettings, NodeSettings};
 
 /// The conditions to check.
 struct Question {
@@ -26,41 +27,42 @@ struct Question {
 }
 
 pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
-    let settings = TokenSettings::new(&args.held, &args.output, sources)?;
-    let fence = args.fence.map(|number| fence(&settings, number)).transpose()?;
+    let settings = HeldSettings::new(&args.held, args.fence.as_ref(), &args.output, sources)?;
     if sources.typed("fence") {
         settings.reach.place.needs_server("--fence")?;
     }
     // On this machine alone all locks share one counter, and the fence in the environment came with the token.
-    let fence = fence.filter(|_| settings.reach.place.local().is_none());
-    let question = Question { token: settings.token, fence, at_least: args.at_least.unwrap_or_default() };
-    warn_of_default_node(
-        &settings.reach.place,
-        settings.reach.node_is_default,
-        &args.output,
-        Some(&settings.report.keys),
-    );
-    block_on(ask(&settings, &question))
+    let counts_fences = settings.reach.place.local().is_none();
+    let question = |lock: &HeldLock| Question {
+        token: lock.token,
+        fence: lock.fence.filter(|_| counts_fences),
+        at_least: args.at_least.unwrap_or_default(),
+    };
+    warn_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.keys));
+    let ask = async |lock: &HeldLock, nodes: &Nodes| ask(lock, &settings.reach, &question(lock), nodes).await;
+    let answer = block_on(async { Ok(on_each(&settings, ask).await) })?;
+    match answer {
+        Err(failure) if failure.outcome == Outcome::No && args.output.quiet => Ok(Outcome::No),
+        answer => Ok(answer?),
+    }
 }
 
-async fn ask(settings: &TokenSettings, question: &Question) -> anyhow::Result<Outcome> {
-    let TokenSettings { key, token, reach, report, .. } = settings;
-    let nodes = open(&reach.place, reach.limit)?;
+async fn ask(lock: &HeldLock, reach: &NodeSettings, question: &Question, nodes: &Nodes) -> Result<(), Failure> {
+    let HeldLock { key, token, report, .. } = lock;
     let is_not_held = |census: &Census| census.is_held_by(*token) == Some(false) && census.tells_whose(*token);
     let certain = |census: &Census| question.is_answered_by(census) || is_not_held(census);
-    let looks = observe(&nodes, key, reach.limit, certain).await;
-    same_list(key, &nodes, &looks, false)?;
+    let looks = observe(nodes, key, reach.limit, certain).await;
+    same_list(key, nodes, &looks, false)?;
     let census = looks.census();
-    let failure = if question.is_answered_by(&census) {
+    if question.is_answered_by(&census) {
         warn_of_refusals(report, &looks.faults);
         report.say(&Event::Checked);
-        return Ok(Outcome::Done);
+        Ok(())
     } else if census.is_held_by(*token) == Some(true) {
-        question.unmet(&census).about(key)
+        Err(question.unmet(&census).about(key))
     } else {
-        not_the_holder(key, &nodes, &looks, *token, reach.node_is_default)
-    };
-    if failure.outcome == Outcome::No && report.quiet { Ok(Outcome::No) } else { Err(failure.into()) }
+        Err(not_the_holder(key, nodes, &looks, *token, reach.node_is_default))
+    }
 }
 
 impl Question {

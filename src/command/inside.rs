@@ -5,16 +5,16 @@ use crate::exit::Failure;
 use crate::redlock::Nodes;
 use crate::redlock::observe::observe;
 use crate::report::Problem;
-use crate::settings::token::TokenSettings;
+use crate::settings::token::{HeldLock, NodeSettings};
 
 /// Refuses to change a lock that an outer `rlock run` renews. Its command would go on without the lock, or with a lease
 /// that its holder does not know.
 ///
 /// The nodes confirm what the variables claim, and name the holder. A lock that `acquire` took is the caller's. If too few
 /// nodes answer, nothing is changed: *unknown is not no*.
-pub(super) async fn refuse_inside(settings: &TokenSettings, nodes: &Nodes) -> Result<(), Failure> {
-    let TokenSettings { key, token, reach, .. } = settings;
-    if !settings.is_kept {
+pub(super) async fn refuse_inside(lock: &HeldLock, reach: &NodeSettings, nodes: &Nodes) -> Result<(), Failure> {
+    let HeldLock { key, token, .. } = lock;
+    if !lock.is_kept {
         return Ok(());
     }
     let looks = observe(nodes, key, reach.limit, |census| census.tells_whose(*token)).await;

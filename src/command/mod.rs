@@ -1,5 +1,8 @@
-//! The subcommands, one public module each. The private modules are shared: the way to the lock ([`acquisition`]), the nodes
-//! ([`nodes`]), the words of failures ([`failure`]), output on stdout ([`output`]) and the runtime ([`runtime`]).
+//! The subcommands, one public module each. The private modules are shared:
+//!
+//! * the way to the locks ([`acquisition`]), and work on locks that the caller holds ([`held`])
+//! * the nodes ([`nodes`]) and the runtime ([`runtime`])
+//! * the words of failures ([`failure`]) and output on stdout ([`output`])
 
 pub mod acquire;
 mod acquisition;
@@ -8,6 +11,7 @@ pub mod check;
 pub mod doctor;
 mod failure;
 pub mod generate;
+mod held;
 mod identity;
 mod inside;
 pub mod inspect;

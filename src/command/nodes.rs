@@ -36,6 +36,12 @@ pub(super) fn warn_of_settings(settings: &LockSettings, output: &OutputArgs) {
     warn_of_default_node(&settings.place, settings.node_is_default, output, Some(&settings.report.keys));
 }
 
+/// Opens the nodes of each lock. The locks on one server share its connections.
+pub(super) fn open_each(settings: &LockSettings) -> Result<Vec<Nodes>, Failure> {
+    let stores = stores(&settings.place, settings.schedule.node_timeout(), settings.keys.len())?;
+    Ok(settings.keys.iter().map(|_| nodes_of(&stores)).collect())
+}
+
 /// Opens the nodes; each exchange takes `limit` at most.
 pub(super) fn open(place: &StoreConfig, limit: Duration) -> Result<Nodes, Failure> {
     Ok(nodes_of(&stores(place, limit, 1)?))
@@ -46,7 +52,7 @@ pub(super) fn nodes_of(stores: &[Box<dyn Store>]) -> Nodes {
     stores.iter().map(|store| store.lock()).collect()
 }
 
-/// Opens the stores; each exchange takes `limit` at most. `observations`: number of observations at once.
+/// Opens the stores; each exchange takes `limit` at most. `observations`: number of locks that are asked about at once.
 pub(super) fn stores(
     place: &StoreConfig,
     limit: Duration,

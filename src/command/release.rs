@@ -1,56 +1,52 @@
-//! `rlock release`: compare and delete.
+//! `rlock release`: compare and delete, one lock or several.
 
 use std::time::Duration;
 
 use super::failure::{not_the_holder, same_list, unanswered};
+use super::held::on_each;
 use super::inside::refuse_inside;
-use super::nodes::{open, warn_of_default_node, warn_of_refusals};
+use super::nodes::{warn_of_default_node, warn_of_refusals};
 use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::ReleaseArgs;
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
+use crate::redlock::Nodes;
 use crate::redlock::observe::observe;
 use crate::redlock::outside;
 use crate::report::Event;
-use crate::settings::token::TokenSettings;
+use crate::settings::token::{HeldLock, HeldSettings, NodeSettings};
 
 /// Time for a release that waits for no reply to be written.
 const WRITING: Duration = Duration::from_millis(20);
 
 pub fn release(args: &ReleaseArgs, sources: &Sources) -> anyhow::Result<Outcome> {
-    let settings = TokenSettings::new(&args.held, &args.output, sources)?;
+    let settings = HeldSettings::new(&args.held, None, &args.output, sources)?;
     settings.reach.place.needs_server("release")?;
-    warn_of_default_node(
-        &settings.reach.place,
-        settings.reach.node_is_default,
-        &args.output,
-        Some(&settings.report.keys),
-    );
-    block_on(give_back(&settings))
+    warn_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.keys));
+    block_on(async { Ok(on_each(&settings, async |lock, nodes| give_back(lock, &settings.reach, nodes).await).await?) })
 }
 
-async fn give_back(settings: &TokenSettings) -> anyhow::Result<Outcome> {
-    let TokenSettings { key, token, reach, report, .. } = settings;
-    let nodes = open(&reach.place, reach.limit)?;
-    refuse_inside(settings, &nodes).await?;
+async fn give_back(lock: &HeldLock, reach: &NodeSettings, nodes: &Nodes) -> Result<(), Failure> {
+    let HeldLock { key, token, report, .. } = lock;
+    refuse_inside(lock, reach, nodes).await?;
     // Observed first: with another list of nodes, only some of the lock's keys would be deleted.
-    let looks = observe(&nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
-    same_list(key, &nodes, &looks, false)?;
+    let looks = observe(nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
+    same_list(key, nodes, &looks, false)?;
     if looks.census().is_held_by(*token).is_none() {
         // A node that hangs executes it when it resumes. Another node timeout is not spent on its reply.
-        outside::release(&nodes, key, *token, WRITING).await;
-        return Err(not_the_holder(key, &nodes, &looks, *token, reach.node_is_default).into());
+        outside::release(nodes, key, *token, WRITING).await;
+        return Err(not_the_holder(key, nodes, &looks, *token, reach.node_is_default));
     }
-    let count = outside::release(&nodes, key, *token, reach.limit).await;
+    let count = outside::release(nodes, key, *token, reach.limit).await;
     match count.is_majority(nodes.quorum()) {
         Some(true) => {
             warn_of_refusals(report, &count.faults);
             report.say(&Event::Released);
-            return Ok(Outcome::Done);
+            return Ok(());
         }
-        None => return Err(unanswered(key, &nodes, &count.faults, reach.node_is_default).into()),
+        None => return Err(unanswered(key, nodes, &count.faults, reach.node_is_default)),
         Some(false) => {}
     }
-    let looks = observe(&nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
-    Err(not_the_holder(key, &nodes, &looks, *token, reach.node_is_default).into())
+    let looks = observe(nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
+    Err(not_the_holder(key, nodes, &looks, *token, reach.node_is_default))
 }

@@ -3,6 +3,13 @@
 use crate::redlock::ReleaseOutcome;
 use crate::report::{AtNode, Event, Reporter};
 
+/// Reports the outcomes of the releases of all locks of `report`.
+pub(super) fn report_releases(report: &Reporter, freed: &[ReleaseOutcome]) {
+    for (key, freed) in report.keys.iter().zip(freed) {
+        report_release(&report.of(key), freed);
+    }
+}
+
 /// Reports the outcome of a release.
 pub(super) fn report_release(report: &Reporter, freed: &ReleaseOutcome) {
     match freed {

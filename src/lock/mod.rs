@@ -15,6 +15,7 @@ pub mod instant;
 pub mod key;
 pub mod keys;
 pub mod lease;
+pub mod leases;
 pub mod observation;
 pub mod occupant;
 pub mod outer;

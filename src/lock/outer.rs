@@ -6,6 +6,7 @@
 use std::fmt;
 
 use super::fence::Fence;
+use super::keys::{SEPARATOR, list};
 use super::token::Token;
 
 /// The variable's name.
@@ -15,8 +16,8 @@ pub const VARIABLE: &str = "RLOCK_HELD";
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OuterLocks {
     held: Vec<(Token, Fence)>,
-    /// `RLOCK_TOKEN`: perhaps a lock that `acquire` took.
-    named: Option<Token>,
+    /// `RLOCK_TOKEN`: perhaps locks that `acquire` took.
+    named: Vec<Token>,
 }
 
 impl OuterLocks {
@@ -26,17 +27,25 @@ impl OuterLocks {
             let (token, fence) = text.split_once(':')?;
             Some((token.parse().ok()?, Fence::new(fence.parse().ok()?)?))
         };
-        Self { held: held.split(',').filter_map(entry).collect(), named: named.parse().ok() }
+        Self {
+            held: held.split(SEPARATOR).filter_map(entry).collect(),
+            named: named.split(SEPARATOR).filter_map(|text| text.parse().ok()).collect(),
+        }
     }
 
     /// Whether the environment claims the lock of `token`.
     pub fn claim(&self, token: Token) -> bool {
-        self.named == Some(token) || self.is_run(token)
+        self.named.contains(&token) || self.is_run(token)
     }
 
     /// Whether the environment says that a live, outer `rlock run` holds the lock of `token`.
     pub fn is_run(&self, token: Token) -> bool {
         self.held.iter().any(|(held, _)| *held == token)
+    }
+
+    /// Whether the environment claims no lock.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.named.is_empty()
     }
 
     /// Returns the locks of a command that runs under the lock of `token` too.
@@ -52,11 +61,7 @@ impl OuterLocks {
 /// The value of `RLOCK_HELD`.
 impl fmt::Display for OuterLocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (token, fence)) in self.held.iter().enumerate() {
-            let comma = if index > 0 { "," } else { "" };
-            write!(f, "{comma}{token}:{fence}")?;
-        }
-        Ok(())
+        f.write_str(&list(self.held.iter().map(|(token, fence)| format!("{token}:{fence}"))))
     }
 }
 
@@ -83,7 +88,10 @@ mod tests {
         let outer = OuterLocks::read(&format!("{other}:7"), &token.to_string());
         assert_eq!((outer.claim(token), outer.is_run(token)), (true, false));
         assert_eq!((outer.claim(other), outer.is_run(other)), (true, true));
-        assert!(!outer.claim(Token::fresh()));
+        assert!(!outer.claim(Token::fresh()) && !outer.is_empty());
+        let both = OuterLocks::read("", &format!("{token},{other}"));
+        assert!(both.claim(token) && both.claim(other) && !both.is_run(other));
+        assert!(OuterLocks::read("garbage", "").is_empty());
     }
 
     proptest! {

@@ -1,10 +1,13 @@
-//! Several nodes together: one attempt to take the lock ([`attempt`]), waiting for it ([`wait`]), keeping it ([`holding`]).
+//! Several nodes together: one attempt to take the lock ([`attempt`]), waiting for it ([`wait`]), keeping it ([`holding`]), and keeping
+//! several at once ([`holdings`]).
 //! Other rlocks look at it ([`observe`]), find it ([`scan`]), and renew, release or break it ([`outside`]).
 //!
 //! The decisions are `lock`'s. Here requests go out, replies come in, and the clock is read.
 
 pub mod attempt;
+pub mod claimant;
 pub mod holding;
+pub mod holdings;
 pub mod nodes;
 pub mod observe;
 pub mod outside;

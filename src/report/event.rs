@@ -67,6 +67,8 @@ pub enum Event<'a> {
     Renewed { left: Duration },
     /// A renewal failed at one node and is repeated.
     RenewalFailed(AtNode<'a>),
+    /// A lock that was kept while another was waited for is lost. All are released, and the wait begins anew.
+    LostWhileWaiting,
     /// The lock was lost, or can no longer be renewed in time.
     Lost { why: &'a str, reaction: Reaction },
     /// The release found that the lock had been lost.
@@ -141,6 +143,7 @@ impl Event<'_> {
             Self::GuardReplaced => "guard",
             Self::Renewed { .. } => "renewed",
             Self::RenewalFailed(_) => "trouble",
+            Self::LostWhileWaiting => "anew",
             Self::Lost { .. } | Self::LostUnnoticed { .. } => "lost",
             Self::TimeIsUp => "max-run",
             Self::Lingering => "lingering",
@@ -180,6 +183,7 @@ impl Event<'_> {
             | Self::WaitingForever { .. }
             | Self::Unreachable { had_majority: true, .. }
             | Self::OuterSilent { .. }
+            | Self::LostWhileWaiting
             | Self::NoUptime(_)
             | Self::NoQueue(_)
             | Self::NoWakeups { .. }
@@ -232,6 +236,7 @@ impl Event<'_> {
             Self::Dropped { count } => json!({ "count": count }),
             Self::Bug { place } => json!({ "place": place }),
             Self::GuardReplaced
+            | Self::LostWhileWaiting
             | Self::TimeIsUp
             | Self::Lingering
             | Self::NestedUnkillable
@@ -275,6 +280,9 @@ impl fmt::Display for Event<'_> {
             Self::GuardReplaced => f.write_str("the guard was killed or stopped; it was replaced"),
             Self::Renewed { left } => write!(f, "renewed for {}", duration::show_rounded(*left)),
             Self::RenewalFailed(at) => write!(f, "{at}; trying again"),
+            Self::LostWhileWaiting => {
+                f.write_str("lost the lock while waiting for another; all are released, and the wait begins anew")
+            }
             Self::Lost { why, reaction } => write!(f, "lost the lock: {why}; {}", reacted(*reaction)),
             Self::LostUnnoticed { how } => write!(
                 f,

@@ -60,6 +60,8 @@ pub enum Problem<'a> {
     WouldWaitForItself { holder: &'a Occupant },
     /// The outer rlock cannot be reached.
     OuterUnreachable { holder: &'a Occupant },
+    /// No outer rlock holds the lock, while this one holds another lock of the run.
+    PartlyCovered { holder: &'a Occupant },
     /// `break` without a key.
     NoKey,
     /// `break` of a free lock.
@@ -145,6 +147,7 @@ impl Problem<'_> {
             | Self::KeptByNoRun
             | Self::WouldWaitForItself { .. }
             | Self::OuterUnreachable { .. }
+            | Self::PartlyCovered { .. }
             | Self::NoKey
             | Self::Foreign { .. }
             | Self::NoTerminal { .. }
@@ -167,6 +170,7 @@ impl Problem<'_> {
             Self::NotTheHolder { census } => census.holder().map(holder).unwrap_or_default(),
             Self::WouldWaitForItself { holder: occupant }
             | Self::OuterUnreachable { holder: occupant }
+            | Self::PartlyCovered { holder: occupant }
             | Self::Foreign { holder: occupant }
             | Self::NoTerminal { holder: occupant } => holder(occupant),
             _ => Map::new(),
@@ -226,6 +230,11 @@ impl fmt::Display for Problem<'_> {
             Self::OuterUnreachable { holder } => write!(
                 f,
                 "{}: this is part of its command, but that rlock cannot be reached from here (another host, container or user); run the command without rlock run, and ask rlock check first",
+                holder.named()
+            ),
+            Self::PartlyCovered { holder } => write!(
+                f,
+                "another of these locks is {}, and this is part of its command, which does not run under this lock too: let the outer rlock take all of them, or run this outside",
                 holder.named()
             ),
             Self::NoKey => f.write_str("no KEY is given; see rlock break --help"),

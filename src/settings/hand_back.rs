@@ -1,14 +1,15 @@
-//! Variables for the `rlock release` that a guard becomes: the same lock on the same nodes.
+//! Variables for the `rlock release` that a guard becomes: the same locks on the same nodes.
 
 use super::LockSettings;
 use crate::cli::LockArgs;
 use crate::job::handback::HandBack;
+use crate::lock::keys::Keys;
 use crate::text::duration;
 
-/// Returns the lock and the nodes as typed, with the passwords of their addresses.
-pub(super) fn named(args: &LockArgs) -> Option<HandBack> {
-    let named = HandBack::of(1)
-        .with("RLOCK_KEY", args.key.as_ref())?
+/// Returns the locks and the nodes as typed, with the passwords of their addresses.
+pub(super) fn named(args: &LockArgs, keys: &Keys) -> Option<HandBack> {
+    let named = HandBack::of(keys.len())
+        .with("RLOCK_KEY", keys.typed().as_ref())?
         .with("RLOCK_PREFIX", args.nodes.prefix.as_ref())?
         .with("RLOCK_NODE", args.nodes.node.join(",").as_ref())?;
     match &args.nodes.ca {

@@ -23,6 +23,7 @@ mod hostile;
 mod independence;
 mod inspect;
 mod interop;
+mod keys;
 mod killed;
 mod local;
 mod lost;

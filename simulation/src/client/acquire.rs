@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use rlock::exit::Outcome;
+use rlock::lock::fence::Fence;
+use rlock::lock::token::Token;
 use rlock::node::Renew;
 use rlock::redlock::outside;
 use rlock::redlock::wait::{Waited, wait};
@@ -30,41 +32,47 @@ pub async fn acquire(client: Client, steps: Steps) -> Outcome {
     let mut claimant = Waiter { client: &client, for_command: false };
     let nodes = client.open();
     let waited = wait(&nodes, client.waiting(false), &mut claimant, &mut async || command::caught().await).await;
-    let holding = match waited {
-        Ok(Waited::Won(holding, _)) => *holding,
-        Ok(Waited::Joined(never)) => match never {},
+    let holdings = match waited {
+        Ok(Waited::Won(holdings, _)) => holdings,
         Ok(Waited::Cancelled(_)) => return Outcome::Signalled(libc::SIGTERM),
-        Ok(Waited::GaveUp(reason)) => return gave_up(&reason),
-        Err(_) => return Outcome::Bug,
+        Ok(Waited::GaveUp(_, reason)) => return gave_up(&reason),
+        // Nothing can be joined here.
+        Ok(Waited::Joined(_)) | Err(_) => return Outcome::Bug,
     };
-    holding.leave_queue().await;
-    let (token, fence, until) = (holding.token(), holding.fence(), holding.deadline());
+    holdings.leave_queues().await;
+    let grants: Vec<(usize, Token, Fence)> =
+        client.locks.iter().zip(holdings.grants()).map(|(lock, (token, fence))| (*lock, token, fence)).collect();
     kernel::with(|kernel| {
         let (process, now) = (kernel.current, kernel.now);
-        kernel.tell(|| format!("{process}: acquired the lock with fence {fence}, for {:?}", until.since(now)));
-        if until > now {
-            let (share, fence) = (Share::Exclusive, fence.get());
-            kernel.witness.granted(process, 0, Hold { share, token, fence, since: now, until: Some(until) });
+        for ((lock, token, fence), until) in grants.iter().copied().zip(holdings.deadlines()) {
+            kernel.tell(|| format!("{process}: acquired lock {lock} with fence {fence}, for {:?}", until.since(now)));
+            if until > now {
+                let (share, fence) = (Share::Exclusive, fence.get());
+                kernel.witness.granted(process, lock, Hold { share, token, fence, since: now, until: Some(until) });
+            }
         }
     });
-    drop((holding, nodes));
-    let key = &client.settings.key;
+    drop((holdings, nodes));
+    let key = |lock: usize| client.settings.keys[lock].clone();
     for _ in 0..steps.renewals {
         pause(steps.pause).await;
-        let renew = Renew { key: key.clone(), token, fence, term: schedule.term() };
-        let nodes = client.open();
-        let (count, end) = outside::renew(&nodes, &renew, schedule.node_timeout()).await;
-        if let (Some(true), Some(end)) = (count.is_majority(nodes.quorum()), end) {
-            kernel::with(|kernel| kernel.witness.extended(token, end));
+        for ((lock, token, fence), nodes) in grants.iter().copied().zip(client.open()) {
+            let renew = Renew { key: key(lock), token, fence, term: schedule.term() };
+            let (count, end) = outside::renew(&nodes, &renew, schedule.node_timeout()).await;
+            if let (Some(true), Some(end)) = (count.is_majority(nodes.quorum()), end) {
+                kernel::with(|kernel| kernel.witness.extended(token, end));
+            }
         }
     }
     if steps.releases {
         pause(steps.pause).await;
-        kernel::with(|kernel| {
-            let now = kernel.now;
-            kernel.witness.gave_back(token, now);
-        });
-        outside::release(&client.open(), key, token, schedule.node_timeout()).await;
+        for ((lock, token, _), nodes) in grants.iter().copied().zip(client.open()) {
+            kernel::with(|kernel| {
+                let now = kernel.now;
+                kernel.witness.gave_back(token, now);
+            });
+            outside::release(&nodes, &key(lock), token, schedule.node_timeout()).await;
+        }
     }
     Outcome::Done
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 use rlock::lock::fence;
 use rlock::lock::instant::Instant;
 use rlock::lock::occupant::Occupant;
-use rlock::lock::queue::Ticket;
+use rlock::lock::queue::{self, Ticket};
 use rlock::lock::token::Token;
 use rlock::lock::waiting::{Notice, Unjoined, Waiting};
 use rlock::node::Claim;
-use rlock::redlock::wait::Claimant;
+use rlock::redlock::claimant::Claimant;
+use rlock::redlock::holding::Change;
 
 use super::{Client, random_token};
 use crate::{command, kernel};
@@ -25,20 +26,21 @@ pub(super) struct Waiter<'a> {
 impl Claimant for Waiter<'_> {
     type Outer = Infallible;
 
-    fn claim(&mut self, ticket: Option<Ticket>, min_uptime: Option<Duration>) -> Claim {
+    fn claim(&mut self, lock: usize, ticket: Option<Ticket>, min_uptime: Option<Duration>) -> Claim {
         let token = random_token();
+        let number = self.client.locks[lock];
         if self.for_command {
-            command::gives_back(Some(token));
+            command::gives_back(lock, Some(token));
         }
         kernel::with(|kernel| {
-            let (process, number) = (kernel.current, ticket.as_ref().map(|ticket| ticket.number));
+            let (process, place) = (kernel.current, ticket.as_ref().map(|ticket| ticket.number));
             let now = kernel.now;
-            kernel.witness.asks(process, 0, number, now);
-            kernel.tell(|| format!("{process}: asks for the lock as {token}, ticket {number:?}"));
+            kernel.witness.asks(process, number, place, now);
+            kernel.tell(|| format!("{process}: asks for lock {number} as {token}, ticket {place:?}"));
         });
         let client = self.client;
         Claim {
-            key: client.settings.key.clone(),
+            key: client.settings.keys[number].clone(),
             token,
             details: client.details(self.for_command),
             fence_hint: fence::hint(client.wall()),
@@ -48,25 +50,33 @@ impl Claimant for Waiter<'_> {
         }
     }
 
-    fn undone(&mut self) {
+    fn undone(&mut self, lock: usize) {
         if self.for_command {
-            command::gives_back(None);
+            command::gives_back(lock, None);
         }
     }
 
-    async fn join(&mut self, _: Token, _: &Occupant) -> anyhow::Result<Result<Infallible, Unjoined>> {
+    fn waiter(&mut self) -> queue::Waiter {
+        self.client.waiter()
+    }
+
+    async fn join(&mut self, _: usize, _: Token, _: &Occupant) -> anyhow::Result<Result<Infallible, Unjoined>> {
         Ok(Err(Unjoined::Refused))
     }
 
-    fn say(&mut self, notice: &Notice) {
+    fn say(&mut self, _: usize, notice: &Notice) {
         kernel::tell_of_current(|| format!("{notice:?}"));
+    }
+
+    fn changed(&mut self, _: usize, change: &Change) {
+        kernel::tell_of_current(|| format!("{change:?}"));
     }
 
     fn redraw_at(&self) -> Instant {
         Instant::NEVER
     }
 
-    fn redraw(&mut self, _: &Waiting) {}
+    fn redraw(&mut self, _: usize, _: &Waiting) {}
 
     fn random(&mut self) -> f64 {
         fastrand::f64()

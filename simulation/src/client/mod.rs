@@ -37,8 +37,8 @@ pub const UNIX_BEGIN: Duration = Duration::from_secs(1_800_000_000);
 pub struct Settings {
     /// Number of nodes.
     pub nodes: usize,
-    /// The lock.
-    pub key: Key,
+    /// The locks of the world, in the order of their stored names.
+    pub keys: Vec<Key>,
     /// `--ttl` and what follows from it.
     pub schedule: Schedule,
     /// `--restart-guard`.
@@ -58,19 +58,22 @@ pub struct Client {
     pub skew_ms: i64,
     /// `--wait`.
     pub wait: Option<Duration>,
+    /// Numbers of the locks that it takes, ascending.
+    pub locks: Vec<usize>,
 }
 
 impl Client {
-    /// Opens the nodes, as the subcommands do.
-    fn open(&self) -> Nodes {
+    /// Opens the nodes of each lock, as the subcommands do. The locks share the connections to a server.
+    fn open(&self) -> Vec<Nodes> {
         let limit = self.settings.schedule.node_timeout();
         let server = |node: usize| {
             let server =
                 Server { endpoint: Endpoint::Unix(format!("/node{node}").into()), user: None, password: None, db: 0 };
             let access = Access { server, password: None, trust: None };
-            RedisServer::over(Connector::over(access, network::dialer(self.host, node)), limit, REPLY_LIMIT).lock()
+            RedisServer::over(Connector::over(access, network::dialer(self.host, node)), limit, REPLY_LIMIT)
         };
-        (0..self.settings.nodes).map(server).collect()
+        let servers: Vec<RedisServer> = (0..self.settings.nodes).map(server).collect();
+        self.locks.iter().map(|_| servers.iter().map(RedisServer::lock).collect()).collect()
     }
 
     /// Returns the wall-clock time of the host.
@@ -91,10 +94,14 @@ impl Client {
             outer: rlock::lock::outer::OuterLocks::default(),
             for_command,
         };
+        Waiting::new(options, self.waiter(), clock::now())
+    }
+
+    /// Returns an entry for the queue that no other client has.
+    fn waiter(&self) -> Waiter {
         let pid = kernel::with(|kernel| kernel.current.number());
         let since = clock::unix_millis(self.wall());
-        let waiter = Waiter { id: random_uuid(), host: format!("host{}", self.host), pid: to_u32(pid), since };
-        Waiting::new(options, waiter, clock::now())
+        Waiter { id: random_uuid(), host: format!("host{}", self.host), pid: to_u32(pid), since }
     }
 
     fn details(&self, kept: bool) -> Details {
@@ -121,7 +128,7 @@ fn gave_up(reason: &Reason) -> Outcome {
         Reason::Blocked(Blocked::Unreachable(..) | Blocked::TooLate) => Outcome::Unreachable,
         Reason::Refused(_) => Outcome::Refused,
         Reason::Unfit(..) => Outcome::Config,
-        Reason::OuterUnreachable(_) => Outcome::Usage,
+        Reason::OuterUnreachable(_) | Reason::PartlyCovered(_) => Outcome::Usage,
     }
 }
 

@@ -18,8 +18,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Breaks the lock that a majority of the nodes shows, as `command::break_lock` does.
 pub async fn break_lock(client: Client) -> Outcome {
-    let (nodes, key, limit) = (client.open(), &client.settings.key, client.settings.schedule.node_timeout());
-    let looks = observe(&nodes, key, limit, |_| false).await;
+    let (nodes, key) = (&client.open()[0], &client.settings.keys[client.locks[0]]);
+    let limit = client.settings.schedule.node_timeout();
+    let looks = observe(nodes, key, limit, |_| false).await;
     let census = looks.census();
     if !census.is_answered() {
         return Outcome::Unreachable;
@@ -35,17 +36,17 @@ pub async fn break_lock(client: Client) -> Outcome {
             let now = kernel.now;
             kernel.witness.takes_away(token, now);
         });
-        let count = outside::force_unlock(&nodes, key, limit, |_| Some(force)).await;
+        let count = outside::force_unlock(nodes, key, limit, |_| Some(force)).await;
         return if count.done > 0 { Outcome::Done } else { Outcome::No };
     }
     let tombstone = details.tombstone(token, format!("user@host{}", client.host));
-    let count = outside::force_unlock(&nodes, key, limit, |_| Some(ForceUnlock::Tombstone(token, &tombstone))).await;
+    let count = outside::force_unlock(nodes, key, limit, |_| Some(ForceUnlock::Tombstone(token, &tombstone))).await;
     if count.done == 0 {
         return Outcome::No;
     }
     let (begun, left) = (clock::now(), census.ttl().unwrap_or_default());
     while clock::now().since(begun) <= left + Duration::from_secs(1) {
-        let looks = observe(&nodes, key, limit, |_| false).await;
+        let looks = observe(nodes, key, limit, |_| false).await;
         let is_kept = looks.of_nodes.iter().flatten().any(|observation| observation.is_kept_for(token));
         if looks.census().is_answered() && !is_kept {
             return Outcome::Done;
@@ -55,9 +56,11 @@ pub async fn break_lock(client: Client) -> Outcome {
     Outcome::No
 }
 
-/// Releases the lock of a dead rlock.
-pub async fn release(client: Client, token: Token) -> Outcome {
-    let (nodes, limit) = (client.open(), client.settings.schedule.node_timeout());
-    outside::release(&nodes, &client.settings.key, token, limit).await;
+/// Releases the locks of a dead rlock.
+pub async fn release(client: Client, tokens: Vec<Token>) -> Outcome {
+    let limit = client.settings.schedule.node_timeout();
+    for ((lock, token), nodes) in client.locks.iter().zip(tokens).zip(client.open()) {
+        outside::release(&nodes, &client.settings.keys[*lock], token, limit).await;
+    }
     Outcome::Done
 }

@@ -10,7 +10,8 @@ use rlock::job::policy::{Action, Event, Policy, PolicyOptions};
 use rlock::job::polling;
 use rlock::lock::instant::Instant;
 use rlock::redlock::ReleaseOutcome;
-use rlock::redlock::holding::{Change, Holding};
+use rlock::redlock::holding::Change;
+use rlock::redlock::holdings::{Changed, Holdings};
 use rlock::redlock::wait::{Waited, wait};
 
 use super::claimant::Waiter;
@@ -24,12 +25,12 @@ pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>
     let nodes = client.open();
     let mut claimant = Waiter { client: &client, for_command: true };
     let waited = wait(&nodes, client.waiting(true), &mut claimant, &mut async || terminating().await).await;
-    let holding = match waited {
-        Ok(Waited::Won(holding, _)) => *holding,
-        Ok(Waited::Joined(never)) => match never {},
+    let holdings = match waited {
+        Ok(Waited::Won(holdings, _)) => holdings,
         Ok(Waited::Cancelled(signal)) => return Outcome::Signalled(signal as i32),
-        Ok(Waited::GaveUp(reason)) => return gave_up(&reason),
-        Err(_) => return Outcome::Bug,
+        Ok(Waited::GaveUp(_, reason)) => return gave_up(&reason),
+        // Nothing can be joined here.
+        Ok(Waited::Joined(_)) | Err(_) => return Outcome::Bug,
     };
     let options = PolicyOptions {
         schedule: client.settings.schedule,
@@ -38,7 +39,7 @@ pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>
         max_run,
         contain: false,
     };
-    supervise(holding, options, behaviour).await
+    supervise(&client, holdings, options, behaviour).await
 }
 
 async fn terminating() -> Signal {
@@ -49,18 +50,19 @@ async fn terminating() -> Signal {
     }
 }
 
-async fn supervise(mut holding: Holding, options: PolicyOptions, behaviour: Behaviour) -> Outcome {
-    let mut policy = Policy::new(options, holding.deadline(), clock::now());
+async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptions, behaviour: Behaviour) -> Outcome {
+    let mut policy = Policy::new(options, holdings.deadline(), clock::now());
     if command::start(behaviour, policy.guard_kills_at()).is_err() {
-        holding.release().await;
+        holdings.release().await;
         return Outcome::Lost;
     }
     kernel::with(|kernel| {
         let (process, now) = (kernel.current, kernel.now);
-        let (token, fence) = (holding.token(), holding.fence().get());
-        kernel.tell(|| format!("{process}: has the lock with fence {fence}; its command runs"));
-        let hold = Hold { share: Share::Exclusive, token, fence, since: now, until: None };
-        kernel.witness.granted(process, 0, hold);
+        for (lock, (token, fence)) in client.locks.iter().zip(holdings.grants()) {
+            kernel.tell(|| format!("{process}: has lock {lock} with fence {fence}; its command runs"));
+            let hold = Hold { share: Share::Exclusive, token, fence: fence.get(), since: now, until: None };
+            kernel.witness.granted(process, *lock, hold);
+        }
     });
     let mut alarm = Alarm::new().expect("simulated alarms need no descriptor");
     let mut polling_since = None;
@@ -74,7 +76,7 @@ async fn supervise(mut holding: Holding, options: PolicyOptions, behaviour: Beha
         let event = tokio::select! {
             biased;
             () = alarm.reached(wake_at) => Some(if polls && command::is_gone() { Event::Gone } else { Event::Tick }),
-            change = holding.next() => heard(&change),
+            changed = holdings.next() => heard(&changed),
             caught = command::caught() => Some(match caught {
                 Caught::Child(status) => Event::Ended(status, Foreground::NoTerminal),
                 Caught::Signal(caught) => Event::CaughtSignal(caught),
@@ -98,25 +100,26 @@ async fn supervise(mut holding: Holding, options: PolicyOptions, behaviour: Beha
         }
     }
     command::disarm();
-    let freed = holding.release().await;
-    policy.outcome(!matches!(freed, ReleaseOutcome::NotOurs(_)))
+    let freed = holdings.release().await;
+    policy.outcome(!freed.iter().any(|freed| matches!(freed, ReleaseOutcome::NotOurs(_))))
 }
 
 /// Returns the policy's event for a change of the lease, as `command::run::cover` does.
-fn heard(change: &Change) -> Option<Event> {
+fn heard(changed: &Changed) -> Option<Event> {
+    let Changed { change, deadline, .. } = changed;
     kernel::with(|kernel| {
         let process = kernel.current;
         kernel.tell(|| format!("{process}: {change:?}"));
     });
     match *change {
-        Change::Extended(until) => Some(Event::Extended(until)),
+        Change::Extended(_) => deadline.map(Event::Extended),
         Change::Trouble(..) | Change::Refused(..) => None,
         Change::Lost(loss) => {
-            command::gives_back(None);
+            command::gives_nothing_back();
             kernel::with(|kernel| kernel.witness.counts.lost += 1);
             Some(Event::Lost(loss))
         }
-        Change::Shielded(until) => Some(Event::Shielded(until)),
+        Change::Shielded(_) => deadline.map(Event::Shielded),
         Change::Unshielded => Some(Event::Unshielded),
     }
 }

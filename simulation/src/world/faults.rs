@@ -128,7 +128,7 @@ impl World<'_> {
 
     fn target(&self, target: Target) -> Option<ProcessId> {
         let id = match target {
-            Target::Holder => kernel::with(|kernel| Some(kernel.witness.holders(0, kernel.now).first()?.0)),
+            Target::Holder => kernel::with(|kernel| kernel.witness.any_holder(kernel.now)),
             Target::Client(number) => self.clients.get(number).and_then(|(_, process)| *process),
         };
         id.filter(|id| self.processes.get(id).is_some_and(|running| !running.process.is_stopped))
@@ -208,7 +208,7 @@ impl World<'_> {
 
     /// Loses data of a server that runs.
     fn lose(&mut self, node: usize, lost: Lost) {
-        let key = &self.scenario.settings.key;
+        let key = &self.scenario.settings.keys[0];
         let server = self.nodes[node].server_mut();
         match lost {
             Lost::All => server.flush(),

@@ -7,6 +7,7 @@ use rlock::lock::instant::Instant;
 
 use super::World;
 use crate::kernel::{self, BEGIN, Event, ProcessId};
+use crate::node::Node;
 use crate::scenario::Kind;
 use crate::witness::{Violation, Waiter};
 
@@ -48,20 +49,30 @@ impl World<'_> {
         let guard = self.scenario.settings.guard.span(self.nodes.len(), self.scenario.settings.schedule.ttl());
         let grown_up = guard + Duration::from_secs(2);
         let ready = self.nodes.iter().map(|node| node.started() + grown_up).max().unwrap_or(BEGIN);
-        let stopped = &self.stopped;
-        kernel::with(|kernel| {
-            let Some(free) = kernel.witness.free_since(0, now).filter(|_| self.faults == 0) else { return };
-            let waits = |(id, waiter): (&ProcessId, &Waiter)| {
-                (!stopped.values().any(|other| other == id)).then_some(waiter.since)
-            };
-            let Some(first) = kernel.witness.waiting.iter().filter_map(waits).min() else { return };
-            let begun = free.max(first).max(self.calm_since).max(ready);
-            let idle = now.since(begun);
-            kernel.witness.counts.idle = kernel.witness.counts.idle.max(idle);
-            if idle > IDLE + self.scenario.settings.schedule.ttl() + self.set_back {
-                kernel.witness.violated(Violation::Idle(format!("no waiter has taken it for {idle:?}")));
+        if self.faults > 0 {
+            return;
+        }
+        let (stopped, settings) = (&self.stopped, &self.scenario.settings);
+        for (lock, key) in settings.keys.iter().enumerate() {
+            // A run that waits for another lock keeps this one: it is not free.
+            let has_key = |node: &Node| node.server().get(key.stored().as_bytes(), node.wall(now)).is_some();
+            if settings.keys.len() > 1 && self.nodes.iter().any(has_key) {
+                self.last_kept[lock] = now;
             }
-        });
+            kernel::with(|kernel| {
+                let Some(free) = kernel.witness.free_since(lock, now) else { return };
+                let waits = |(id, waiter): (&ProcessId, &Waiter)| {
+                    (waiter.lock == lock && !stopped.values().any(|other| other == id)).then_some(waiter.since)
+                };
+                let Some(first) = kernel.witness.waiting.iter().filter_map(waits).min() else { return };
+                let begun = free.max(first).max(self.calm_since).max(ready).max(self.last_kept[lock]);
+                let idle = now.since(begun);
+                kernel.witness.counts.idle = kernel.witness.counts.idle.max(idle);
+                if idle > IDLE + settings.schedule.ttl() + self.set_back {
+                    kernel.witness.violated(Violation::Idle(format!("no waiter has taken lock {lock} for {idle:?}")));
+                }
+            });
+        }
     }
 
     pub(super) fn judge_exit(&mut self, id: ProcessId, outcome: Outcome, sockets: usize, tasks: usize) {

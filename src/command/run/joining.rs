@@ -6,18 +6,18 @@ use crate::clock;
 use crate::command::purpose::Purpose;
 use crate::exit::Failure;
 use crate::job::nested::outer::{JoinError, OuterRun};
+use crate::lock::key::Key;
 use crate::lock::occupant::Occupant;
 use crate::lock::token::Token;
 use crate::lock::waiting::Unjoined;
-use crate::report::{Event, Problem};
-use crate::settings::LockSettings;
+use crate::report::Problem;
 
 /// Time that an outer rlock gets to answer before the nodes are asked again.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// Asks the rlock of `token`, which a majority of the nodes named as the holder, to let a command run under its lock.
+/// Asks the rlock of `token`, which a majority of the nodes named as the holder of `key`, to let a command run under its lock.
 pub(in crate::command) async fn join(
-    lock: &LockSettings,
+    key: &Key,
     purpose: Purpose<'_>,
     holder: &Occupant,
     token: Token,
@@ -25,15 +25,12 @@ pub(in crate::command) async fn join(
     let is_kept = holder.holder().is_some_and(|(_, details)| details.kept);
     match purpose {
         // No rlock keeps the lock of an `acquire`, so the command could outlive it.
-        Purpose::Command(..) if !is_kept => return Err(Problem::KeptByNoRun.about(&lock.key)),
+        Purpose::Command(..) if !is_kept => return Err(Problem::KeptByNoRun.about(key)),
         Purpose::Command(..) => {}
-        Purpose::Steps => return Err(Problem::WouldWaitForItself { holder }.about(&lock.key)),
+        Purpose::Steps => return Err(Problem::WouldWaitForItself { holder }.about(key)),
     }
     Ok(match clock::until(clock::now() + ANSWER, OuterRun::join(token)).await {
-        Some(Ok(outer)) => {
-            lock.report.say(&Event::Nested { occupant: holder });
-            Ok(outer)
-        }
+        Some(Ok(outer)) => Ok(outer),
         Some(Err(JoinError::Busy)) | None => Err(Unjoined::Silent),
         Some(Err(JoinError::Refused)) => Err(Unjoined::Refused),
     })

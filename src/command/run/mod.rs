@@ -1,4 +1,4 @@
-//! `rlock run`: acquires the lock, runs the command under it, gives the lock back.
+//! `rlock run`: acquires the locks, runs the command under them, gives the locks back.
 
 use std::io;
 
@@ -10,7 +10,7 @@ pub(super) mod joining;
 mod supervise;
 
 use super::acquisition::{self, Acquired};
-use super::nodes::{open, warn_of_settings};
+use super::nodes::{open_each, warn_of_settings};
 use super::purpose::Purpose;
 use super::runtime::block_on;
 use crate::cli::{RunArgs, Sources};
@@ -24,22 +24,24 @@ use crate::job::process_tree::{self, Contain, ProcessTree};
 use crate::job::signals::Signals;
 use crate::job::spawn::{Leader, TOO_LATE};
 use crate::job::terminal::block_sigttou;
+use crate::lock::keys::list;
 use crate::lock::outer;
 use crate::report::{self, Problem};
 use crate::secret;
 use crate::settings::RunSettings;
 use crate::text::duration;
 use cover::Cover;
+pub(super) use cover::report_change;
 use supervise::{Job, Started};
 
-/// Runs the command under the lock.
+/// Runs the command under the locks.
 pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::Result<Outcome> {
     // Forked while rlock has one thread, no connection and little memory to copy.
     let guard = Guard::start();
     let output = args.output.clone();
     let settings = RunSettings::new(args, sources)?;
-    process_tree::check_proc().map_err(|error| Problem::UnusableProc { error: &error }.about(&settings.lock.key))?;
-    let guard = guard.map_err(|error| Problem::NoGuard { error: &error }.about(&settings.lock.key))?;
+    process_tree::check_proc().map_err(|error| Problem::UnusableProc { error: &error }.about(&settings.lock.keys))?;
+    let guard = guard.map_err(|error| Problem::NoGuard { error: &error }.about(&settings.lock.keys))?;
     if let Some(how) = &settings.hand_back {
         guard.set_hand_back(how);
     }
@@ -52,13 +54,13 @@ pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::R
 async fn run_async(settings: &RunSettings, inherited: &Inherited, mut guard: Guard) -> anyhow::Result<Outcome> {
     let mut signals = Signals::catch(inherited)?;
     signals.reap_all_but(&[guard.pid()]);
-    let nodes = open(&settings.lock.place, settings.lock.schedule.node_timeout())?;
+    let nodes = open_each(&settings.lock)?;
     let waited = acquisition::take(&nodes, &settings.lock, Purpose::Command(&settings.argv[0], &guard), &mut signals);
     // The command is prepared while the nodes are asked.
     let (waited, image) = tokio::join!(biased; waited, image(settings));
     let cover = match waited? {
-        Acquired::Won(holding) => Cover::Own(holding),
-        Acquired::Nested(outer, who) => Cover::Outer(*outer, who),
+        Acquired::Won(holdings) => Cover::Own(holdings),
+        Acquired::Nested(outers, names) => Cover::Outer(outers, names),
         Acquired::Over(outcome) => return Ok(outcome),
     };
     // A signal between the wait and the command's start still ends the wait.
@@ -69,7 +71,11 @@ async fn run_async(settings: &RunSettings, inherited: &Inherited, mut guard: Gua
     match image.and_then(|image| start(image, settings, inherited, &cover, signals, &mut guard)) {
         Ok(started) => Job::new(started, guard).supervise(&settings.lock, cover).await,
         Err(error) => {
-            let end = if matches!(cover, Cover::Own(_)) { "; the lock is released" } else { "" };
+            let end = match &cover {
+                Cover::Own(holdings) if holdings.len() > 1 => "; the locks are released",
+                Cover::Own(_) => "; the lock is released",
+                Cover::Outer(..) => "",
+            };
             cover.give_up(&settings.lock.report).await;
             Err(cannot_start(settings, &error, end).into())
         }
@@ -116,24 +122,26 @@ fn start(
     Ok(Started { tree: ProcessTree::new(leader.group(), contain), leader, policy, signals, alarm, nested })
 }
 
-/// Sets the variables that describe the lock.
+/// Sets the variables that describe the locks.
 fn set_lock_variables(image: &mut Image, settings: &RunSettings, cover: &Cover) -> io::Result<()> {
-    let (token, fence) = (cover.token(), cover.fence());
-    let held = settings.lock.outer.clone().with(token, fence);
-    image.set("RLOCK_TOKEN", token.to_string().as_ref())?;
-    image.set("RLOCK_FENCE", fence.to_string().as_ref())?;
+    let grants = cover.grants();
+    let held = grants.iter().fold(settings.lock.outer.clone(), |held, (token, fence)| held.with(*token, *fence));
+    image.set("RLOCK_TOKEN", list(grants.iter().map(|(token, _)| token)).as_ref())?;
+    image.set("RLOCK_FENCE", list(grants.iter().map(|(_, fence)| fence)).as_ref())?;
     image.set(outer::VARIABLE, held.to_string().as_ref())?;
-    if let Cover::Outer(run, _) = cover {
-        image.set("RLOCK_TTL", duration::show(run.ttl()).as_ref())?;
+    if let Cover::Outer(outers, _) = cover {
+        image.set("RLOCK_TTL", duration::show(outers.ttl()).as_ref())?;
     }
     Ok(())
 }
 
-/// Sets and returns the mark by which the guard finds the command's processes. For a nested run the token cannot be the
-/// mark: the outer command's processes have it too.
+/// Sets and returns the mark by which the guard finds the command's processes: one of the tokens. For a nested run no token can
+/// be the mark: the outer command's processes have it too.
 fn set_mark(image: &mut Image, cover: &Cover) -> io::Result<Uuid> {
-    if let Cover::Own(holding) = cover {
-        return Ok(holding.token().as_uuid());
+    if let Cover::Own(holdings) = cover
+        && let Some((token, _)) = holdings.grants().next()
+    {
+        return Ok(token.as_uuid());
     }
     let mark = Uuid::new_v4();
     image.set(names::NESTED_MARK, mark.hyphenated().to_string().as_ref())?;
@@ -149,5 +157,5 @@ fn cannot_start(settings: &RunSettings, error: &io::Error, lock: &str) -> Failur
         Some(TOO_LATE) => (Outcome::Lost, "the lease was over before it could be started".to_owned()),
         _ => (Outcome::CannotExecute, error.to_string()),
     };
-    Problem::NotStarted { command: &command, outcome, why, lock }.about(&settings.lock.key)
+    Problem::NotStarted { command: &command, outcome, why, lock }.about(&settings.lock.keys)
 }

@@ -79,14 +79,16 @@ impl Job {
         let freed = cover.release(&lock.report).await;
         self.guard.stop();
         self.leader.reap();
-        watched.with_context(|| lock.key.to_string())?;
-        match &freed {
-            // The loss was reported already.
-            _ if !self.policy.was_kept() => {}
-            ReleaseOutcome::NotOurs(how) => lock.report.say(&Report::LostUnnoticed { how: *how }),
-            _ => report_release(&lock.report, &freed),
+        watched.with_context(|| lock.keys.to_string())?;
+        // A loss that the policy knows of was reported already.
+        for (key, freed) in lock.keys.iter().zip(&freed).filter(|_| self.policy.was_kept()) {
+            let report = lock.report.of(key);
+            match freed {
+                ReleaseOutcome::NotOurs(how) => report.say(&Report::LostUnnoticed { how: *how }),
+                _ => report_release(&report, freed),
+            }
         }
-        Ok(self.policy.outcome(!matches!(freed, ReleaseOutcome::NotOurs(_))))
+        Ok(self.policy.outcome(!freed.iter().any(|freed| matches!(freed, ReleaseOutcome::NotOurs(_)))))
     }
 
     /// Kills the command and waits until it is gone, while the lease is renewed: after a panic, or when no guard can be
@@ -143,7 +145,10 @@ impl Job {
                 }
                 Ok(Some(if gone { Event::Gone } else { Event::Tick }))
             }
-            change = cover.next() => Ok(self.changed(change.report(report))),
+            change = cover.next() => {
+                let (event, lost) = change.report(report);
+                Ok(self.changed(event, lost))
+            }
             caught = self.signals.next() => self.caught(caught, report),
             // `handle` admits the runs before the policy gets the tick.
             () = nested_changed(self.nested.as_ref()) => Ok(Some(Event::Tick)),
@@ -161,10 +166,12 @@ impl Job {
         if self.killed_at.is_some() { self.tree.kill_living().unwrap_or(false) } else { self.tree.is_gone() }
     }
 
-    fn changed(&mut self, event: Option<Event>) -> Option<Event> {
+    fn changed(&mut self, event: Option<Event>, lost: Option<usize>) -> Option<Event> {
         if let Some(Event::Lost(how)) = event {
             self.loss = Some(how);
-            self.guard.does_not_hold(0);
+        }
+        if let Some(lock) = lost {
+            self.guard.does_not_hold(lock);
         }
         event
     }
@@ -269,7 +276,8 @@ impl Job {
                 let _ = killpg(getpgrp(), signal);
             }
             Action::SayLost(reaction) => {
-                report.say(&Report::Lost { why: &cover.loss_cause(self.loss), reaction });
+                let (lock, why) = cover.loss_cause(self.loss);
+                report.of(&report.keys[lock]).say(&Report::Lost { why: &why, reaction });
             }
             Action::SayTimeIsUp => report.say(&Report::TimeIsUp),
             Action::SayLingering => {

@@ -14,6 +14,7 @@
 //! `SOCK_SEQPACKET` keeps message boundaries and reports the peer's end.
 
 pub mod outer;
+pub mod outers;
 pub mod runs;
 
 use std::io;

@@ -9,12 +9,17 @@
 //! 4. The wait ends with the lock, with the user's patience, or with an error that waiting does not mend. Unless it ends with
 //!    the lock, nothing of it is left on the nodes.
 //!
+//! A run that takes several locks waits for one after the other, in one [`Waiting`]: [`Waiting::go_on`]. The patience, the
+//! ticket's number and the reports are the run's.
+//!
 //! No clock, no node and no randomness is used here: the driver (`redlock::wait`) passes them in.
 
 mod blocked;
+mod coverage;
 mod event;
 mod notices;
 mod phase;
+mod run;
 mod wakeups;
 
 #[cfg(test)]
@@ -23,6 +28,7 @@ mod tests;
 use std::time::Duration;
 
 pub use blocked::{Blocked, Tried};
+pub use coverage::{Standing, partly_covered};
 pub use event::{Action, Event, Options, Place, Reason, Unjoined};
 pub use notices::Notice;
 
@@ -67,6 +73,8 @@ pub struct Waiting {
     phase: Phase,
     /// The place in the queue.
     ticket: Option<Ticket>,
+    /// The number of the run's first ticket, which the next ones have too.
+    number: Option<i64>,
     rank: Option<u32>,
     /// Whether this waiter checks that the first in the queue takes its turn.
     stands_by: bool,
@@ -100,6 +108,7 @@ impl Waiting {
             at_least: if no_wait { now + options.schedule.node_timeout() } else { now },
             phase: Phase::Paused,
             ticket: None,
+            number: None,
             rank: None,
             stands_by: false,
             answered: false,
@@ -254,7 +263,7 @@ impl Waiting {
 
     fn undo(&mut self, place: Place, next: Next) -> Action {
         if place == Place::Left {
-            self.ticket = None;
+            (self.ticket, self.number) = (None, None);
         }
         self.phase = Phase::Undoing(next);
         Action::Undo(place)
@@ -274,9 +283,10 @@ impl Waiting {
     }
 
     /// Returns a ticket if the waiter has none and a node has told the time. `--no-wait` takes none.
-    fn new_ticket(&self, entered: Option<u64>) -> Option<Ticket> {
+    fn new_ticket(&mut self, entered: Option<u64>) -> Option<Ticket> {
         let entered = entered.filter(|_| self.ticket.is_none() && self.gives_up > self.begin)?;
-        Some(Ticket { waiter: self.waiter.clone(), number: self.options.order.ticket(entered) })
+        let number = *self.number.get_or_insert_with(|| self.options.order.ticket(entered));
+        Some(Ticket { waiter: self.waiter.clone(), number })
     }
 
     fn not_joined(
@@ -365,7 +375,7 @@ impl Waiting {
     }
 
     /// Returns the token of `occupant`, if it is an outer rlock that cannot release before we end.
-    fn outer(&self, occupant: &Occupant) -> Option<Token> {
+    pub fn outer(&self, occupant: &Occupant) -> Option<Token> {
         let (token, details) = occupant.holder()?;
         let waits_for_itself = self.options.for_command || details.kept;
         (waits_for_itself && self.options.outer.claim(token)).then_some(token)

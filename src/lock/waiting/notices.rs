@@ -46,6 +46,11 @@ impl Notices {
         &self.refused
     }
 
+    /// Forgets the party that blocked the wait: the next lock has another.
+    pub(super) fn forget_blocker(&mut self) {
+        self.blocker = None;
+    }
+
     /// Returns `notice`, unless one of its kind was returned before.
     pub(super) fn once(&mut self, notice: Notice) -> Option<Notice> {
         let kind = discriminant(&notice);

@@ -3,6 +3,7 @@
 mod model;
 mod reports;
 mod rules;
+mod several;
 
 use proptest::prelude::*;
 

@@ -227,9 +227,9 @@ impl Connection {
         self.state.borrow().last_effect(lock) == Some(Effect::Frees(lock))
     }
 
-    /// Waits until no SET and no release is unanswered, or the connection is broken.
-    pub(super) async fn settled(&self) {
-        self.wait_for(ConnectionState::is_settled).await;
+    /// Waits until no SET and no release of `lock` is unanswered, or the connection is broken.
+    pub(super) async fn settled(&self, lock: LockId) {
+        self.wait_for(|state| state.is_settled(lock)).await;
     }
 
     /// Closes the connection: the replies are waited for no longer. What was written may still run.

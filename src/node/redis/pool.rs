@@ -2,9 +2,10 @@
 //!
 //! 1. [`Route::Newest`]: the newest connection that works and has answered every request older than the node timeout. If
 //!    there is none, a new one. A waiter's request takes only a connection on which the server can wake it.
-//! 2. A request that may set a key waits until its connection has no unanswered SET or release. A server that hangs reads
-//!    only part of its input buffer when it resumes (Redis 6.2: 16 KiB), and no more once it finds the client gone. A second
-//!    SET, or a queue entry, could then run without the release behind it.
+//! 2. A request that may set a key waits until its connection has no unanswered SET or release of the same lock. A server that
+//!    hangs reads only part of its input buffer when it resumes (Redis 6.2: 16 KiB), and no more once it finds the client
+//!    gone. A second SET, or a queue entry, could then run without the release behind it. SETs of several locks do not wait
+//!    for each other, so that they take one round trip. Where such a server reads only some of them, it keeps keys for a TTL.
 //! 3. [`Route::AfterPending`]: a release goes to every connection on which a SET of its lock is pending, and to the newest.
 //!    It is not sent to the newest where a release of its lock is in flight already: by rule 2, a server that hangs would
 //!    not read it.
@@ -133,9 +134,9 @@ impl Pool {
         Ok(connection)
     }
 
-    /// Waits until `connection` takes another SET (rule 2).
-    pub(super) async fn settled(&self, connection: &Connection) -> Result<(), Fault> {
-        clock::until(clock::now() + self.limit, connection.settled()).await.ok_or_else(|| self.too_slow())
+    /// Waits until `connection` takes another SET of `lock` (rule 2).
+    pub(super) async fn settled(&self, connection: &Connection, lock: LockId) -> Result<(), Fault> {
+        clock::until(clock::now() + self.limit, connection.settled(lock)).await.ok_or_else(|| self.too_slow())
     }
 
     /// Returns the newest connection, if a request of this route takes it or no other may be opened. No other may be opened in

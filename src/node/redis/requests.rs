@@ -173,7 +173,7 @@ impl Worker {
         let connection = async {
             let connection = self.pool.connection(route, channel.as_deref()).await?;
             if sets {
-                self.pool.settled(&connection).await?;
+                self.pool.settled(&connection, self.lock).await?;
             }
             Ok(connection)
         };

@@ -101,7 +101,8 @@ impl ConnectionState {
         !self.broken && self.last_effect(lock) == Some(Effect::Sets(lock))
     }
 
-    pub(super) fn is_settled(&self) -> bool {
-        self.broken || self.unanswered.iter().all(|request| request.effect == Effect::None)
+    /// Whether no SET and no release of `lock` is unanswered.
+    pub(super) fn is_settled(&self, lock: LockId) -> bool {
+        self.broken || self.last_effect(lock).is_none()
     }
 }

@@ -10,7 +10,7 @@ use rlock::cli::subcommands::HeldArgs;
 use rlock::cli::{self, Command, NodeArgs, OutputArgs, RunArgs, Sources};
 use rlock::exit::{Failure, Outcome, outcome_of};
 use rlock::node::address::{Address, Secret, Server};
-use rlock::settings::token::{NodeSettings, TokenSettings};
+use rlock::settings::token::{HeldSettings, NodeSettings};
 use rlock::settings::{LockSettings, RunSettings, StoreConfig};
 use rlock::text::duration;
 
@@ -86,7 +86,7 @@ fn run(args: RunArgs, contents: &str, sources: &Sources) -> Result<(), Failure> 
 }
 
 fn held(args: &HeldArgs, output: &OutputArgs, sources: &Sources) -> Result<(), Failure> {
-    TokenSettings::new(args, output, sources).map(|settings| place(&settings.reach.place))
+    HeldSettings::new(args, None, output, sources).map(|settings| place(&settings.reach.place))
 }
 
 fn reach(args: &NodeArgs, sources: &Sources) -> Result<(), Failure> {
