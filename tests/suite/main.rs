@@ -27,6 +27,7 @@ mod keys;
 mod killed;
 mod local;
 mod lost;
+mod mutants;
 mod namespaces;
 mod nested;
 mod network;
