@@ -62,9 +62,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_password_of_an_address_is_shown(before in ".{0,20}", scheme in "[a-z+-]{1,9}", user in ".{0,9}", password in "Zq.{0,20}", host in "[^Z]{0,30}") {
+        fn no_password_of_an_address_is_shown(before in "[^Z]{0,20}", scheme in "[a-z+-]{1,9}", user in ".{0,9}", password in "Zq.{0,20}", host in "[^Z]{0,30}") {
             let shown = without_userinfo(&format!("{before}{scheme}://{user}:{password}@{host}"));
-            prop_assert!(!shown.contains("Zq") || before.contains("Zq"), "{shown}");
+            prop_assert!(!shown.contains("Zq"), "{shown}");
         }
 
         #[test]

@@ -14,9 +14,6 @@ use rlock::lock::token::Token;
 
 use crate::kernel::{self, Event, Kernel, ProcessId};
 
-/// Longest time from SIGKILL to the end of the last process.
-const DYING: Duration = Duration::from_millis(8);
-
 /// Longest time from a guard's deadline, or rlock's death, to the guard's SIGKILL.
 const GUARD_WAKES: Duration = Duration::from_millis(3);
 
@@ -96,22 +93,31 @@ impl Job {
 }
 
 /// The commands of all processes.
-#[derive(Debug, Default)]
-pub struct Commands(BTreeMap<ProcessId, Job>);
+#[derive(Debug)]
+pub struct Commands {
+    jobs: BTreeMap<ProcessId, Job>,
+    /// Longest time from SIGKILL to the end of the last process.
+    dying: Duration,
+}
 
 impl Commands {
+    /// Commands that take up to `dying` to end at SIGKILL.
+    pub fn new(dying: Duration) -> Self {
+        Self { jobs: BTreeMap::new(), dying }
+    }
+
     fn of(&mut self, process: ProcessId) -> &mut Job {
-        self.0.entry(process).or_default()
+        self.jobs.entry(process).or_default()
     }
 
     /// Whether a process of the command of `process` lives.
     pub fn lives(&self, process: ProcessId) -> bool {
-        self.0.get(&process).is_some_and(Job::lives)
+        self.jobs.get(&process).is_some_and(Job::lives)
     }
 
     /// Returns the locks that the guard of `process` has to give back, by their places in the run.
     pub fn takes_back(&mut self, process: ProcessId) -> BTreeMap<usize, Token> {
-        self.0.get_mut(&process).map(|job| std::mem::take(&mut job.gives_back)).unwrap_or_default()
+        self.jobs.get_mut(&process).map(|job| std::mem::take(&mut job.gives_back)).unwrap_or_default()
     }
 }
 
@@ -271,7 +277,8 @@ pub fn happens(kernel: &mut Kernel, process: ProcessId, moment: Moment) -> bool 
                 kernel.tell(|| format!("{process}: its guard kills the command of the dead rlock"));
                 strike(kernel, process);
             }
-            let after = kernel.random.time(DYING, DYING * 3);
+            let dying = kernel.commands.dying;
+            let after = kernel.random.time(dying, dying * 3);
             kernel.after(after, Event::HandBack(process));
             false
         }
@@ -280,7 +287,8 @@ pub fn happens(kernel: &mut Kernel, process: ProcessId, moment: Moment) -> bool 
 
 fn strike(kernel: &mut Kernel, process: ProcessId) {
     kernel.commands.of(process).is_killed = true;
-    let after = kernel.random.time(Duration::ZERO, DYING);
+    let dying = kernel.commands.dying;
+    let after = kernel.random.time(Duration::ZERO, dying);
     kernel.after(after, Event::Command(process, Moment::Killed));
 }
 

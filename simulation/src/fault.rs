@@ -13,6 +13,8 @@ pub enum Target {
     Holder,
     /// The process of the client with this number.
     Client(usize),
+    /// The process of the client with this number, if it waits and has a place in the queue.
+    Waiter(usize),
 }
 
 /// Data that a server forgets while it runs.
@@ -108,6 +110,14 @@ impl Faults {
         let (node, host) = (random.below(self.nodes), random.below(self.hosts));
         let longest = random.weighted(&[(3, self.node_timeout), (3, self.ttl / 2), (2, self.ttl * 2)]);
         let lasts = random.time(Duration::from_millis(1), longest);
+        if self.kind == Kind::Waiters {
+            let target = Target::Waiter(random.below(8));
+            return random.weighted(&[
+                (2, Fault::StopClient { target, lasts: lasts * 2 }),
+                (2, Fault::KillClient { target, with_guard: false }),
+                (1, Fault::Terminate { target }),
+            ]);
+        }
         if self.kind == Kind::Away {
             // Only what neither a server nor the network does: the holder must notice in time.
             let target = if random.chance(0.3) { Target::Holder } else { Target::Client(random.below(8)) };
@@ -152,7 +162,7 @@ impl Faults {
     fn forgetting(&self, node: usize, lasts: Duration, random: &mut Random) -> Fault {
         let down = lasts.min(self.ttl);
         match self.kind {
-            Kind::One | Kind::Calm => Fault::KillServer { node, lasts: down, survives: Survives::All },
+            Kind::One | Kind::Calm | Kind::Waiters => Fault::KillServer { node, lasts: down, survives: Survives::All },
             Kind::Forgetful | Kind::Several | Kind::Keys => {
                 let survives = random.weighted(&[(1, Survives::All), (2, Survives::Saved), (3, Survives::Nothing)]);
                 if survives == Survives::Saved && random.chance(0.5) {

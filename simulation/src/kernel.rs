@@ -92,6 +92,8 @@ pub struct Kernel {
     pub random: Random,
     /// A number that depends on every event so far.
     digest: u64,
+    /// How often the time was asked for since the last event.
+    asked: u64,
 }
 
 #[derive(Debug)]
@@ -125,6 +127,9 @@ thread_local! {
     static KERNEL: RefCell<Option<Kernel>> = const { RefCell::new(None) };
 }
 
+/// More often than this the time is not asked for in one instant.
+const MOST_ASKED: u64 = 200_000;
+
 /// The time at which every world begins: not zero, so that a time before it can be named.
 pub const BEGIN: Instant = Instant::from_nanos(1_000_000_000_000);
 
@@ -150,9 +155,13 @@ pub fn with<T>(call: impl FnOnce(&mut Kernel) -> T) -> T {
     KERNEL.with_borrow_mut(|kernel| call(kernel.as_mut().expect("a kernel on this thread")))
 }
 
-/// Returns the time.
+/// Returns the time. A process that asks for it without end would never let it go on.
 pub fn now() -> Instant {
-    with(|kernel| kernel.now)
+    with(|kernel| {
+        kernel.asked += 1;
+        assert!(kernel.asked < MOST_ASKED, "{} runs without end", kernel.current);
+        kernel.now
+    })
 }
 
 fn wake_at(at: Instant, waker: Waker) {
@@ -164,18 +173,19 @@ fn wake_at(at: Instant, waker: Waker) {
 
 impl Kernel {
     /// A kernel at the begin of its world.
-    pub fn new(random: Random, network: Network, witness: Witness, story: Story) -> Self {
+    pub fn new(random: Random, network: Network, commands: Commands, witness: Witness, story: Story) -> Self {
         Self {
             now: BEGIN,
             events: BinaryHeap::new(),
             made: 0,
             current: ProcessId::default(),
             network,
-            commands: Commands::default(),
+            commands,
             witness,
             story,
             random,
             digest: 0,
+            asked: 0,
         }
     }
 
@@ -196,6 +206,7 @@ impl Kernel {
             return None;
         }
         let Reverse(entry) = self.events.pop()?;
+        self.asked = if self.now == entry.at { self.asked } else { 0 };
         self.now = entry.at;
         let mixed = self.digest ^ entry.at.as_nanos() ^ entry.number;
         self.digest = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);

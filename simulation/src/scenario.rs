@@ -40,13 +40,15 @@ pub enum Kind {
     Away,
     /// One to five nodes, restarts as in `several`, and runs that take up to three locks at once.
     Keys,
+    /// One to five nodes that are well, and clients that stop, die or give up while they wait.
+    Waiters,
     /// One to five nodes whose clocks are wrong and are set.
     Clocks,
 }
 
 impl Kind {
     /// All kinds, with their names on the command line.
-    pub const ALL: [(&'static str, Self); 8] = [
+    pub const ALL: [(&'static str, Self); 9] = [
         ("calm", Self::Calm),
         ("one", Self::One),
         ("forgetful", Self::Forgetful),
@@ -54,6 +56,7 @@ impl Kind {
         ("lossy", Self::Lossy),
         ("away", Self::Away),
         ("keys", Self::Keys),
+        ("waiters", Self::Waiters),
         ("clocks", Self::Clocks),
     ];
 
@@ -70,8 +73,13 @@ pub enum Errand {
     Run(Behaviour, Option<Duration>),
     /// `rlock acquire`, and what follows.
     Acquire(Steps),
-    /// `rlock break --yes`.
-    Break,
+    /// `rlock break`, whose question is answered after this time.
+    Break {
+        /// Time from the question to the answer.
+        answer: Duration,
+        /// `--now`.
+        now: bool,
+    },
     /// Nothing: a round that shrinking has taken out.
     Rest,
 }
@@ -143,12 +151,12 @@ impl Scenario {
             Kind::One | Kind::Forgetful => 1,
             Kind::Several => random.weighted(&[(1, 2), (4, 3), (1, 4), (3, 5)]),
             Kind::Lossy | Kind::Away => random.weighted(&[(2, 3), (1, 5)]),
-            Kind::Calm | Kind::Clocks | Kind::Keys => random.weighted(&[(1, 1), (2, 3), (1, 5)]),
+            Kind::Calm | Kind::Clocks | Kind::Keys | Kind::Waiters => random.weighted(&[(1, 1), (2, 3), (1, 5)]),
         };
         let settings = settings(kind, nodes, &mut random);
         let ttl = settings.schedule.ttl();
         let hosts = 2 + random.below(4);
-        let skew = if kind == Kind::Clocks { 2_000 } else { 0 };
+        let skew = if matches!(kind, Kind::Clocks | Kind::Forgetful) { 2_000 } else { 0 };
         let skews = (0..hosts).map(|_| signed(&mut random, skew)).collect();
         let ahead = match kind {
             Kind::Clocks => 60_000_000,
@@ -158,7 +166,10 @@ impl Scenario {
         let clock = |_| WallClock { ahead: signed(&mut random, ahead), rate: signed(&mut random, 4_000) };
         let clocks = (0..nodes).map(clock).collect();
         let latency = latency(kind, settings.schedule, &mut random);
-        let clients = (0..2 + random.below(6)).map(|_| plan(kind, ttl, hosts, &mut random)).collect();
+        let mut clients: Vec<Plan> = (0..2 + random.below(6)).map(|_| plan(kind, ttl, hosts, &mut random)).collect();
+        if !matches!(kind, Kind::Calm | Kind::Waiters) {
+            clients.push(probes(ttl, hosts, &mut random));
+        }
         let horizon = ms(random.between(5_000, 25_000));
         let faults = if kind == Kind::Calm {
             Vec::new()
@@ -177,7 +188,7 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
     let schedule = Schedule::new(options).expect("a twelfth of the TTL fits");
     let guard = match kind {
         Kind::One | Kind::Calm => RestartGuard::Auto,
-        _ => RestartGuard::For(ttl + ms(random.between(0, 1_000))),
+        _ => RestartGuard::For(ttl + ms(random.weighted(&[(1, 0), (1, 999), (1, 500)]))),
     };
     let order = random.weighted(&[(6, Order::Oldest), (1, Order::Newest), (1, Order::Any)]);
     let names: &[&str] = if kind == Kind::Keys { &["a", "b", "c"] } else { &["job"] };
@@ -187,8 +198,11 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
 
 fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {
     let most = Duration::from_micros(random.weighted(&[(2, 300), (2, 2_000), (1, 15_000)]));
-    let spikes =
-        if matches!(kind, Kind::Calm | Kind::Away) { 0.0 } else { random.weighted(&[(2, 0.0), (2, 0.01), (1, 0.05)]) };
+    let spikes = if matches!(kind, Kind::Calm | Kind::Away | Kind::Waiters) {
+        0.0
+    } else {
+        random.weighted(&[(2, 0.0), (2, 0.01), (1, 0.05)])
+    };
     Latency { least: Duration::from_micros(50), most, spikes, spike: schedule.node_timeout() * 3 }
 }
 
@@ -197,10 +211,20 @@ fn plan(kind: Kind, ttl: Duration, hosts: usize, random: &mut Random) -> Plan {
     Plan { host: random.below(hosts), rounds: (0..rounds).map(|_| round(kind, ttl, random)).collect() }
 }
 
+/// A client that tries again and again, without waiting: it takes the lock as soon as a majority lets it.
+fn probes(ttl: Duration, hosts: usize, random: &mut Random) -> Plan {
+    let behaviour = Behaviour { runs: ms(1), code: 0, at_term: AtTerm::Dies(ms(1)) };
+    let (errand, wait) = (Errand::Run(behaviour, None), Some(Duration::ZERO));
+    let round = |_| Round { after: random.time(Duration::ZERO, ttl / 8), errand, wait, locks: 1 };
+    let rounds = (0..60).map(round).collect();
+    Plan { host: random.below(hosts), rounds }
+}
+
 fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
     let is_calm = kind == Kind::Calm;
     let after = random.weighted(&[(3, ms(1)), (3, ms(50)), (1, ttl)]);
     let wait = match random.below(10) {
+        0 if is_calm => Some(random.time(ms(200), ttl)),
         _ if is_calm => None,
         0 | 1 => Some(Duration::ZERO),
         2 => Some(random.time(ms(10), ttl * 2)),
@@ -208,7 +232,7 @@ fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
     };
     let short = random.time(Duration::from_micros(100), ms(30));
     let errand = match random.below(12) {
-        0 if !is_calm => Errand::Break,
+        0 if !is_calm => Errand::Break { answer: random.time(Duration::ZERO, ttl / 2), now: random.chance(0.3) },
         1 => Errand::Acquire(Steps {
             pause: random.time(ms(1), ttl / 2),
             renewals: u32::try_from(random.below(4)).unwrap_or(0),
@@ -228,7 +252,7 @@ fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
     };
     let several = u8::try_from(random.between(1, 7)).unwrap_or(1);
     let locks = match (kind, errand) {
-        (Kind::Keys, Errand::Break) => 1 << random.below(3),
+        (Kind::Keys, Errand::Break { .. }) => 1 << random.below(3),
         (Kind::Keys, _) => several,
         _ => 1,
     };

@@ -22,7 +22,7 @@ const ENTERING: Duration = Duration::from_millis(200);
 pub struct Waiter {
     /// The lock's number.
     pub lock: usize,
-    /// Since when.
+    /// Since when, or since it was last continued.
     pub since: Instant,
     /// Its ticket, and when it first asked with it.
     pub ticket: Option<(i64, Instant)>,
@@ -49,6 +49,8 @@ pub struct Witness {
     taken_away: BTreeSet<String>,
     /// The clients that want a lock.
     pub waiting: BTreeMap<ProcessId, Waiter>,
+    /// The processes whose commands must be dead by then.
+    doomed: BTreeMap<ProcessId, Instant>,
     /// Whether waiters must be served in the order of their tickets.
     pub keeps_order: bool,
     /// The first violation.
@@ -82,6 +84,18 @@ impl Witness {
         if waiter.ticket.map(|(number, _)| number) != ticket {
             waiter.ticket = ticket.map(|number| (number, now));
         }
+    }
+
+    /// `process` runs again after it was stopped: it could take no lock before.
+    pub fn resumes(&mut self, process: ProcessId, now: Instant) {
+        if let Some(waiter) = self.waiting.get_mut(&process) {
+            waiter.since = now;
+        }
+    }
+
+    /// Whether `process` waits with a ticket.
+    pub fn is_queued(&self, process: ProcessId) -> bool {
+        self.waiting.get(&process).is_some_and(|waiter| waiter.ticket.is_some())
     }
 
     /// Judges that no waiter was passed over: none that was in the queue for a moment, with a smaller ticket than `process` or
@@ -123,13 +137,24 @@ impl Witness {
 
     /// The command of `process` cannot run any more.
     pub fn ended(&mut self, process: ProcessId, now: Instant) {
+        self.doomed.remove(&process);
         self.locks.iter_mut().for_each(|lock| lock.ended(process, now));
     }
 
-    /// The lock of `token`, which no process keeps, is deleted on an operator's order.
-    pub fn takes_away(&mut self, token: Token, now: Instant) {
+    /// The lock of `token` is deleted on an operator's order: it is free, though its command may run until `by`.
+    pub fn takes_away(&mut self, token: Token, by: Instant, now: Instant) {
         self.taken_away.insert(token.to_string());
+        let of_token = self.locks.iter_mut().find_map(|lock| lock.process_of(token));
+        self.doomed.extend(of_token.map(|process| (process, by)));
         self.gave_back(token, now);
+    }
+
+    /// Judges that the commands whose locks were deleted are dead in time.
+    pub fn judge_doomed(&mut self, now: Instant) {
+        if let Some((process, _)) = self.doomed.iter().find(|(_, by)| **by < now) {
+            let why = format!("the command of {process} lives on, whose lock was deleted");
+            self.violated(Violation::Overlap(why));
+        }
     }
 
     /// The lock of `token` is given back.

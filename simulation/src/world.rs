@@ -14,7 +14,7 @@ use rlock::lock::queue::Order;
 use rlock::lock::token::Token;
 
 use crate::client::{Client, acquire, operator, run};
-use crate::command;
+use crate::command::{self, Commands};
 use crate::kernel::{self, BEGIN, Event, Kernel, ProcessId};
 use crate::network::{self, Network, Packet, SocketId};
 use crate::node::Node;
@@ -55,7 +55,10 @@ pub fn play(scenario: &Scenario, story: Story) -> Report {
     let network = Network::new(scenario.seed, scenario.latency, hosts, scenario.settings.nodes);
     let random = Random::of(scenario.seed, "world", 0);
     let keeps_order = scenario.kind == Kind::Calm && scenario.settings.order == Order::Oldest;
-    kernel::boot(Kernel::new(random, network, Witness::new(scenario.settings.keys.len(), keeps_order), story));
+    let witness = Witness::new(scenario.settings.keys.len(), keeps_order);
+    // The time that is kept for SIGKILL, but for what the guard takes.
+    let commands = Commands::new(scenario.settings.schedule.margin().mul_f64(0.8));
+    kernel::boot(Kernel::new(random, network, commands, witness, story));
     let mut world = World::new(scenario);
     world.begin();
     world.go_on();
@@ -227,7 +230,7 @@ impl<'a> World<'a> {
         match round.errand {
             Errand::Run(behaviour, max_run) => self.start(id, run::run(client, behaviour, max_run)),
             Errand::Acquire(steps) => self.start(id, acquire::acquire(client, steps)),
-            Errand::Break => self.start(id, operator::break_lock(client)),
+            Errand::Break { answer, now } => self.start(id, operator::break_lock(client, answer, now)),
             Errand::Rest => self.next_round(id),
         }
     }

@@ -65,6 +65,18 @@ fn a_holder_whose_majority_forgets_sets_its_key_again_or_ends_in_time() {
 }
 
 #[test]
+fn runs_that_take_several_locks_wait_in_no_circle() {
+    let tally = played(Kind::Keys);
+    assert!(tally.grants > SEEDS * 6 && tally.healed > SEEDS && tally.faults > SEEDS, "{tally:?}");
+}
+
+#[test]
+fn waiters_that_stop_die_or_leave_cost_the_others_seconds_at_most() {
+    let tally = played(Kind::Waiters);
+    assert!(tally.grants > SEEDS * 3 && tally.faults > SEEDS, "{tally:?}");
+}
+
+#[test]
 fn clocks_that_are_set_let_no_second_holder_in() {
     let tally = played(Kind::Clocks);
     assert!(tally.grants > SEEDS * 3 && tally.healed > 0 && tally.faults > SEEDS, "{tally:?}");

@@ -16,8 +16,9 @@ use crate::kernel;
 /// Interval at which `break` asks whether the holder has released the key.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Breaks the lock that a majority of the nodes shows, as `command::break_lock` does.
-pub async fn break_lock(client: Client) -> Outcome {
+/// Breaks the lock that a majority of the nodes shows, as `command::break_lock` does. `answer`: time until the question is
+/// answered; `now`: the key is deleted at once.
+pub async fn break_lock(client: Client, answer: Duration, now: bool) -> Outcome {
     let (nodes, key) = (&client.open()[0], &client.settings.keys[client.locks[0]]);
     let limit = client.settings.schedule.node_timeout();
     let looks = observe(nodes, key, limit, |_| false).await;
@@ -28,13 +29,15 @@ pub async fn break_lock(client: Client) -> Outcome {
     let Some((token, details)) = census.leading().and_then(|(occupant, _)| occupant.holder()) else {
         return Outcome::No;
     };
+    // A question is answered in its own time. By then the lock may be another client's.
+    pause(answer).await;
     kernel::tell_of_current(|| format!("breaks the lock of {token}"));
-    if !details.kept {
+    if now || !details.kept {
         let highest = looks.of_nodes.iter().flatten().filter_map(|observation| observation.fence).max();
         let force = ForceUnlock::Delete(token, highest.map_or(0, Fence::get));
         kernel::with(|kernel| {
             let now = kernel.now;
-            kernel.witness.takes_away(token, now);
+            kernel.witness.takes_away(token, now + client.settings.schedule.ttl(), now);
         });
         let count = outside::force_unlock(nodes, key, limit, |_| Some(force)).await;
         return if count.done > 0 { Outcome::Done } else { Outcome::No };

@@ -110,6 +110,12 @@ impl Lock {
         }
     }
 
+    /// The process whose command runs under the lock of `token`.
+    pub fn process_of(&self, token: Token) -> Option<ProcessId> {
+        let is_meant = |(_, hold): &(&ProcessId, &Hold)| hold.token == token && hold.until.is_none();
+        self.holds.iter().find(is_meant).map(|(process, _)| *process)
+    }
+
     /// The clients that have the lock.
     pub fn holders(&mut self, now: Instant) -> impl Iterator<Item = (ProcessId, &Hold)> {
         self.expire(now);

@@ -129,6 +129,10 @@ impl World<'_> {
     fn target(&self, target: Target) -> Option<ProcessId> {
         let id = match target {
             Target::Holder => kernel::with(|kernel| kernel.witness.any_holder(kernel.now)),
+            Target::Waiter(number) => {
+                let process = self.clients.get(number).and_then(|(_, process)| *process);
+                process.filter(|process| kernel::with(|kernel| kernel.witness.is_queued(*process)))
+            }
             Target::Client(number) => self.clients.get(number).and_then(|(_, process)| *process),
         };
         id.filter(|id| self.processes.get(id).is_some_and(|running| !running.process.is_stopped))
@@ -176,6 +180,7 @@ impl World<'_> {
             }
         });
         if let Some(id) = self.stopped.remove(&number) {
+            kernel::with(|kernel| kernel.witness.resumes(id, kernel.now));
             if let Some(running) = self.processes.get_mut(&id) {
                 running.process.is_stopped = false;
             }

@@ -17,6 +17,12 @@ pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// Longest time for which a free lock may wait for its next holder while no fault is on: a poll far back in the queue.
 const IDLE: Duration = Duration::from_secs(20);
 
+/// The same where no fault is at all.
+const CALM_IDLE: Duration = Duration::from_millis(500);
+
+/// The same where only waiters stop, die or leave, counted during these faults: each may cost its turn, a second.
+const WAITERS_IDLE: Duration = Duration::from_secs(4);
+
 /// Time after which no key but a fence counter is left: a queue lives longest.
 const ALL_BUT_COUNTERS: Duration = Duration::from_secs(660);
 
@@ -49,9 +55,16 @@ impl World<'_> {
         let guard = self.scenario.settings.guard.span(self.nodes.len(), self.scenario.settings.schedule.ttl());
         let grown_up = guard + Duration::from_secs(2);
         let ready = self.nodes.iter().map(|node| node.started() + grown_up).max().unwrap_or(BEGIN);
-        if self.faults > 0 {
+        kernel::with(|kernel| kernel.witness.judge_doomed(now));
+        let only_waiters = self.scenario.kind == Kind::Waiters;
+        if self.faults > 0 && !only_waiters {
             return;
         }
+        let most = match self.scenario.kind {
+            Kind::Calm => CALM_IDLE,
+            Kind::Waiters => WAITERS_IDLE,
+            _ => IDLE + self.scenario.settings.schedule.ttl() + self.set_back,
+        };
         let (stopped, settings) = (&self.stopped, &self.scenario.settings);
         for (lock, key) in settings.keys.iter().enumerate() {
             // A run that waits for another lock keeps this one: it is not free.
@@ -65,10 +78,11 @@ impl World<'_> {
                     (waiter.lock == lock && !stopped.values().any(|other| other == id)).then_some(waiter.since)
                 };
                 let Some(first) = kernel.witness.waiting.iter().filter_map(waits).min() else { return };
-                let begun = free.max(first).max(self.calm_since).max(ready).max(self.last_kept[lock]);
+                let calm_since = if only_waiters { BEGIN } else { self.calm_since };
+                let begun = free.max(first).max(calm_since).max(ready).max(self.last_kept[lock]);
                 let idle = now.since(begun);
                 kernel.witness.counts.idle = kernel.witness.counts.idle.max(idle);
-                if idle > IDLE + settings.schedule.ttl() + self.set_back {
+                if idle > most {
                     kernel.witness.violated(Violation::Idle(format!("no waiter has taken lock {lock} for {idle:?}")));
                 }
             });

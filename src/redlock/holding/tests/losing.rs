@@ -51,6 +51,19 @@ fn a_majority_that_forgot_ends_it_at_once_and_the_place_is_shielded() {
 }
 
 #[test]
+fn a_majority_that_forgot_is_a_loss_though_one_of_it_was_healed_before_the_other_was_heard() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        held.forget(0);
+        held.forget(2);
+        held.fake(2).mood = Mood::Slow(Duration::from_millis(50));
+        let changes = held.changes_until(10.5).await;
+        assert_eq!(held.fake(0).healed, 1);
+        assert_eq!(lost(&changes), Some(Loss::Absent), "{changes:?}");
+    });
+}
+
+#[test]
 fn a_majority_that_is_anothers_ends_it_at_once_and_nothing_more_is_asked() {
     virtual_time::run(async {
         let mut held = hold(5, |_| ()).await;
