@@ -110,7 +110,7 @@ impl World<'_> {
     /// Judges what is left when all clients have ended.
     pub(super) fn judge_the_end(&mut self) {
         let now = kernel::now();
-        let later = now + ALL_BUT_COUNTERS;
+        let later = now + ALL_BUT_COUNTERS + self.set_back;
         for (number, node) in self.nodes.iter().enumerate() {
             let mut keys = node.server().keys(node.wall(later));
             if let Some((name, _)) = keys.find(|(name, _)| !name.starts_with(b"rlock:fence:")) {
