@@ -1,7 +1,9 @@
 //! Two locks on one server, which is simulated below the reply parser: what concerns one must not touch the other.
 
+mod scripts;
+
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};

@@ -1,0 +1,421 @@
+//! The rules of the scripts, each by itself, on a server in memory that executes them.
+
+use std::collections::BTreeMap;
+
+use ::simulation::server::{Peer, Right, Server as Memory, WallMicros};
+use futures_util::FutureExt;
+
+use super::*;
+use crate::clock;
+use crate::lock::details::LARGEST_VALUE;
+use crate::lock::fence::Fence;
+use crate::node::{Heal, Renew};
+
+/// Unix time at which the virtual clock begins, in µs.
+const BEGIN: i64 = 1_800_000_000_000_000;
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// A server in memory, and nodes that share it.
+#[derive(Clone)]
+struct Host {
+    memory: Arc<Mutex<Memory>>,
+    streams: Arc<Mutex<BTreeMap<Peer, mpsc::UnboundedSender<Vec<u8>>>>>,
+}
+
+impl Host {
+    fn new() -> Self {
+        let memory = Memory::new("node", 0, WallMicros(BEGIN - 3_600_000_000));
+        Self { memory: Arc::new(Mutex::new(memory)), streams: Arc::default() }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap()
+    }
+
+    /// A node with connections of its own, as another process has them.
+    fn node(&self) -> RedisNode {
+        let host = self.clone();
+        let dial: Dial = Arc::new(move |_, _| {
+            let host = host.clone();
+            Box::pin(async move {
+                let (ours, theirs) = duplex(1 << 20);
+                tokio::spawn(host.serve(theirs));
+                Ok(Box::new(ours) as Box<dyn Stream>)
+            })
+        });
+        let server = Server { endpoint: Endpoint::Unix("/memory".into()), user: None, password: None, db: 0 };
+        let access = Access { server, password: None, trust: None };
+        RedisServer::over(Connector::over(access, dial), LIMIT, REPLY_LIMIT).node()
+    }
+
+    async fn serve(self, stream: DuplexStream) {
+        let peer = self.memory().connect();
+        let (say, mut said) = mpsc::unbounded_channel();
+        self.streams.lock().unwrap().insert(peer, say);
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            tokio::select! {
+                Some(bytes) = said.recv() => drop(writer.write_all(&bytes).await),
+                read = reader.read(&mut buffer) => match read {
+                    Ok(count @ 1..) => self.receive(peer, &buffer[..count]),
+                    _ => return self.memory().disconnect(peer),
+                },
+            }
+        }
+    }
+
+    fn receive(&self, peer: Peer, bytes: &[u8]) {
+        for (to, reply) in self.memory().receive(peer, bytes, wall()) {
+            let _ = self.streams.lock().unwrap()[&to].send(reply);
+        }
+    }
+
+    /// The value at a key, and the ms that it has left.
+    fn get(&self, key: &str) -> Option<(String, i64)> {
+        let memory = self.memory();
+        let entry = memory.get(key.as_bytes(), wall())?;
+        let ::simulation::server::Value::String(value) = &entry.value else { panic!("{key} is no string") };
+        Some((String::from_utf8(value.clone()).unwrap(), entry.expires? - wall().0 / 1000))
+    }
+
+    fn counter(&self) -> u64 {
+        self.get(&key().derived(Derived::Fence)).map_or(0, |(count, _)| count.parse().unwrap())
+    }
+
+    /// Executes a command by hand.
+    fn by_hand(&self, words: &[&str]) {
+        let mut command = Cmd::new();
+        command.arg(words);
+        let mut memory = self.memory();
+        let peer = memory.connect();
+        memory.receive(peer, &command.get_packed_command(), wall());
+        memory.disconnect(peer);
+    }
+
+    fn queue(&self) -> Vec<String> {
+        let memory = self.memory();
+        let Some(entry) = memory.get(key().derived(Derived::Queue).as_bytes(), wall()) else { return vec![] };
+        assert!(entry.expires.is_some(), "a queue without an expiry");
+        let ::simulation::server::Value::SortedSet(set) = &entry.value else { panic!("no queue") };
+        set.members().iter().map(|(_, member)| String::from_utf8(member.clone()).unwrap()).collect()
+    }
+}
+
+fn wall() -> WallMicros {
+    let passed = clock::now().since(crate::lock::instant::Instant::from_nanos(1_000_000_000_000));
+    WallMicros(BEGIN + i64::try_from(passed.as_micros()).unwrap())
+}
+
+fn key() -> Key {
+    Key::new("", "job").unwrap()
+}
+
+fn term() -> Term {
+    let options = ScheduleOptions { ttl: TTL, drift: 0.01, node_timeout: Some(LIMIT), kill_after: None };
+    Schedule::new(options).unwrap().term()
+}
+
+/// Tokens that differ in their last digit.
+fn token(digit: u8) -> Token {
+    format!("00000000-0000-4000-8000-00000000000{digit}").parse().unwrap()
+}
+
+fn claim_of(digit: u8) -> Claim {
+    let details = Details { ttl: 30_000, n: 3, ..Details::default() };
+    let (key, token, term) = (key(), token(digit), term());
+    Claim { key, token, details, fence_hint: 7, term, min_uptime: None, ticket: None }
+}
+
+/// The claim of the waiter of this number, which came in this order, from a host of its own.
+fn waits(number: u8) -> Claim {
+    let id = Uuid::from_u128(u128::from(number));
+    let waiter = Waiter { id, host: format!("host{number}"), pid: 1, since: 1 };
+    Claim { ticket: Some(Ticket { waiter, number: i64::from(number) }), ..claim_of(number) }
+}
+
+fn renew_of(digit: u8, fence: u64) -> Renew {
+    Renew { key: key(), token: token(digit), fence: Fence::new(fence).unwrap(), term: term() }
+}
+
+fn heal_of(digit: u8, fence: u64, told: Option<u64>) -> Heal {
+    Heal { renew: renew_of(digit, fence), details: claim_of(digit).details, told, waiter: None }
+}
+
+async fn grant(node: &RedisNode, claim: &Claim) -> u64 {
+    match node.acquire(claim).await.vote {
+        Vote::Granted { fence, .. } => fence.get(),
+        vote => panic!("{vote:?}"),
+    }
+}
+
+/// The number of the waiter whose turn it is.
+async fn refused_for(node: &RedisNode, claim: &Claim) -> u128 {
+    match node.acquire(claim).await.vote {
+        Vote::Reserved(reservation) => reservation.waiter.unwrap().id.as_u128(),
+        vote => panic!("{vote:?}"),
+    }
+}
+
+async fn pass(span: Duration) {
+    tokio::time::sleep(span).await;
+}
+
+fn release_of(claim: &Claim) -> Release {
+    claim.release(claim.ticket.clone().map_or(QueueAction::None, |ticket| QueueAction::Leave(ticket.waiter)))
+}
+
+#[test]
+fn a_token_that_is_not_the_holders_changes_nothing() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let fence = grant(&node, &claim_of(1)).await;
+        pass(TTL / 2).await;
+        let before = (host.get("job"), host.counter());
+        assert!(matches!(node.renew(&renew_of(2, fence)).await, Renewal::Lost(Revoked::TakenOver, _)));
+        assert!(matches!(node.heal(&heal_of(2, fence, None)).await, Renewal::Lost(Revoked::TakenOver, _)));
+        assert!(matches!(node.release(&release_of(&claim_of(2))).await, ReleaseReply::NotOurs(Revoked::TakenOver)));
+        let tombstone = claim_of(2).details.tombstone(token(2), "me".to_owned());
+        for how in [ForceUnlock::Tombstone(token(2), &tombstone), ForceUnlock::Delete(token(2), 0)] {
+            assert_eq!(node.force_unlock(&key(), how).await.unwrap(), Some(Revoked::TakenOver), "{how:?}");
+        }
+        assert!(matches!(node.acquire(&claim_of(2)).await.vote, Vote::Held(_)));
+        assert_eq!((host.get("job"), host.counter()), before);
+    });
+}
+
+#[test]
+fn the_holder_extends_its_key_and_carries_its_fence_and_deletes_it() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let fence = grant(&node, &claim_of(1)).await;
+        assert_eq!((host.counter(), host.get("job").unwrap().1), (fence, 30_000));
+        pass(TTL / 2).await;
+        assert!(matches!(node.renew(&renew_of(1, fence + 5)).await, Renewal::Renewed(_, Some(_))));
+        assert_eq!((host.counter(), host.get("job").unwrap().1), (fence + 5, 30_000));
+        node.renew(&renew_of(1, fence)).await;
+        assert_eq!(host.counter(), fence + 5, "no renewal lowers the counter");
+        assert!(matches!(node.release(&release_of(&claim_of(1))).await, ReleaseReply::Released));
+        assert_eq!(host.get("job"), None);
+    });
+}
+
+#[test]
+fn a_healing_sets_the_key_again_only_over_the_counter_that_was_told() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let fence = grant(&node, &claim_of(1)).await;
+        host.by_hand(&["DEL", "job"]);
+        let higher = fence + 3;
+        host.by_hand(&["SET", &key().derived(Derived::Fence), &higher.to_string(), "PX", "100000"]);
+        for told in [None, Some(fence), Some(higher + 1)] {
+            let healing = node.heal(&heal_of(1, fence, told)).await;
+            assert!(matches!(healing, Renewal::Lost(Revoked::Missing, Some(count)) if count == higher), "{healing:?}");
+            assert_eq!(host.get("job"), None);
+        }
+        let healing = node.heal(&heal_of(1, fence, Some(higher))).await;
+        assert!(matches!(healing, Renewal::Healed(_, Some(count)) if count == higher), "{healing:?}");
+        assert_eq!((host.counter(), host.get("job").unwrap().1), (higher, 30_000), "the counter is not lowered");
+    });
+}
+
+#[test]
+fn a_healing_raises_a_counter_that_was_lost() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        assert!(matches!(node.heal(&heal_of(1, 1000, None)).await, Renewal::Healed(_, Some(0))));
+        assert_eq!((host.counter(), host.get("job").unwrap().1), (1000, 30_000));
+    });
+}
+
+#[test]
+fn a_tombstone_keeps_the_place_until_its_holder_deletes_it() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let fence = grant(&node, &claim_of(1)).await;
+        pass(TTL / 2).await;
+        let tombstone = claim_of(1).details.tombstone(token(1), "me".to_owned());
+        let broken = node.force_unlock(&key(), ForceUnlock::Tombstone(token(1), &tombstone)).await;
+        assert_eq!(broken.unwrap(), None);
+        let (value, left) = host.get("job").unwrap();
+        assert!(value.starts_with("broken ") && left == 15_000, "{value} for {left} ms");
+        assert!(matches!(node.renew(&renew_of(1, fence)).await, Renewal::Broken(None, _)));
+        assert!(matches!(node.acquire(&claim_of(2)).await.vote, Vote::Held(_)));
+        assert!(matches!(node.heal(&heal_of(1, fence, None)).await, Renewal::Broken(Some(_), _)));
+        assert_eq!(host.get("job").unwrap().1, 30_000);
+        assert!(matches!(node.release(&release_of(&claim_of(1))).await, ReleaseReply::Released));
+        assert_eq!(host.get("job"), None);
+    });
+}
+
+#[test]
+fn a_forced_deletion_keeps_a_healing_that_is_under_way_out() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let fence = grant(&node, &claim_of(1)).await;
+        assert_eq!(node.force_unlock(&key(), ForceUnlock::Delete(token(1), fence + 9)).await.unwrap(), None);
+        assert_eq!((host.get("job"), host.counter()), (None, fence + 10));
+        assert!(matches!(node.heal(&heal_of(1, fence, None)).await, Renewal::Lost(Revoked::Missing, _)));
+    });
+}
+
+#[test]
+fn fences_rise_by_the_counter_and_by_a_hint_near_the_servers_clock() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let now = u64::try_from(wall().0).unwrap();
+        let next = async |hint: u64, nodes: usize| {
+            let claim = Claim { fence_hint: hint, details: Details { n: nodes, ..Details::default() }, ..claim_of(1) };
+            let fence = grant(&node, &claim).await;
+            node.release(&release_of(&claim)).await;
+            fence
+        };
+        let low = next(7, 3).await;
+        assert_eq!(low, now - 5_000_000, "a hint far behind");
+        assert_eq!(next(7, 3).await, low + 1, "a counter ahead of the hint");
+        assert_eq!(next(now, 3).await, now, "a hint");
+        let high = next(now + 3_600_000_000, 3).await;
+        assert_eq!(high, now + 5_000_000, "a hint far ahead");
+        host.by_hand(&["DEL", &key().derived(Derived::Fence)]);
+        assert_eq!(next(7, 1).await, now + 5_000_000, "a lone node that lost its counter");
+    });
+}
+
+#[test]
+fn a_node_that_restarted_or_is_a_replica_grants_nothing() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let guarded = |uptime| Claim { min_uptime: Some(uptime), ..claim_of(1) };
+        let old = Duration::from_secs(3598);
+        assert!(matches!(node.acquire(&guarded(old * 2)).await.vote, Vote::Restarted));
+        assert_eq!((host.get("job"), host.counter()), (None, 0));
+        grant(&node, &guarded(old)).await;
+        node.release(&release_of(&claim_of(1))).await;
+        host.memory().set_replica(true);
+        for claim in [guarded(old), waits(1)] {
+            let vote = host.node().acquire(&claim).await.vote;
+            assert!(matches!(vote, Vote::Failed(_)), "{vote:?}");
+        }
+    });
+}
+
+#[test]
+fn waiters_are_served_in_order_and_newcomers_after_them() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let [holder, first, second] = [host.node(), host.node(), host.node()];
+        grant(&holder, &claim_of(9)).await;
+        for (node, number) in [(&second, 2), (&first, 1)] {
+            assert!(matches!(node.acquire(&waits(number)).await.vote, Vote::Held(_)));
+        }
+        assert_eq!(host.queue().len(), 2);
+        holder.release(&release_of(&claim_of(9))).await;
+        pass(Duration::from_millis(1)).await;
+        assert_eq!(
+            (first.wake().now_or_never(), second.wake().now_or_never()),
+            (Some(Wake::YourTurn), Some(Wake::StandBy))
+        );
+        assert_eq!(refused_for(&holder, &claim_of(8)).await, 1);
+        assert_eq!(refused_for(&second, &waits(2)).await, 1);
+        grant(&first, &waits(1)).await;
+        assert_eq!((host.queue().len(), host.get(&key().derived(Derived::Offer))), (1, None));
+    });
+}
+
+#[test]
+fn a_failed_attempt_keeps_its_place_and_one_that_leaves_passes_its_turn_on() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let [first, second] = [host.node(), host.node()];
+        grant(&first, &waits(1)).await;
+        assert!(matches!(second.acquire(&waits(2)).await.vote, Vote::Held(_)));
+        let keeps = waits(1).release(QueueAction::Keep(waits(1).ticket.unwrap()));
+        first.release(&keeps).await;
+        assert_eq!(refused_for(&second, &waits(2)).await, 1, "the first has its place again");
+        assert_eq!(second.wake().now_or_never(), Some(Wake::StandBy));
+        let left = waits(1).ticket.unwrap().waiter;
+        first.leave(&key(), &left).await;
+        pass(Duration::from_millis(1)).await;
+        assert_eq!((second.wake().now_or_never(), host.queue().len()), (Some(Wake::YourTurn), 1));
+        grant(&second, &waits(2)).await;
+    });
+}
+
+#[test]
+fn a_head_that_does_not_take_its_turn_within_a_second_is_passed_over() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let [holder, head, next] = [host.node(), host.node(), host.node()];
+        grant(&holder, &claim_of(9)).await;
+        for (node, number) in [(&head, 1), (&next, 2)] {
+            assert!(matches!(node.acquire(&waits(number)).await.vote, Vote::Held(_)));
+        }
+        holder.release(&release_of(&claim_of(9))).await;
+        pass(Duration::from_millis(900)).await;
+        assert_eq!(refused_for(&next, &waits(2)).await, 1);
+        pass(Duration::from_millis(200)).await;
+        grant(&next, &waits(2)).await;
+        next.release(&release_of(&waits(2))).await;
+        // An offer from the future counts as old: the clock was set back.
+        assert!(matches!(head.acquire(&waits(1)).await.vote, Vote::Granted { .. }));
+        assert!(matches!(next.acquire(&waits(2)).await.vote, Vote::Held(_)));
+        assert!(matches!(holder.acquire(&waits(3)).await.vote, Vote::Held(_)));
+        head.release(&release_of(&waits(1))).await;
+        let ahead = wall().0 / 1000 + 60_000;
+        let offer = format!("{} {ahead}", Uuid::from_u128(2));
+        host.by_hand(&["SET", &key().derived(Derived::Offer), &offer, "PX", "60000"]);
+        grant(&holder, &waits(3)).await;
+    });
+}
+
+#[test]
+fn waiters_that_listen_no_more_are_removed() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let [holder, gone, also_gone, next] = [host.node(), host.node(), host.node(), host.node()];
+        grant(&holder, &claim_of(9)).await;
+        for (node, number) in [(&gone, 1), (&also_gone, 2), (&next, 4)] {
+            assert!(matches!(node.acquire(&waits(number)).await.vote, Vote::Held(_)));
+        }
+        drop(gone);
+        pass(Duration::from_millis(1)).await;
+        assert!(matches!(next.acquire(&waits(4)).await.vote, Vote::Held(_)));
+        assert_eq!(host.queue().len(), 2, "while the lock is held");
+        holder.release(&release_of(&claim_of(9))).await;
+        drop(also_gone);
+        pass(Duration::from_millis(1)).await;
+        grant(&next, &waits(4)).await;
+        assert!(host.queue().is_empty(), "where it is free");
+    });
+}
+
+#[test]
+fn a_user_that_may_not_publish_gets_no_place() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let [holder, mute] = [host.node(), host.node()];
+        grant(&holder, &claim_of(9)).await;
+        host.memory().deny(Right::Command("publish".to_owned()));
+        let answer = mute.acquire(&waits(1)).await;
+        assert!(answer.place.unwrap().refused.is_some() && host.queue().is_empty());
+    });
+}
+
+#[test]
+fn a_large_foreign_value_is_described_and_not_fetched() {
+    virtual_time::run(async {
+        let host = Host::new();
+        host.by_hand(&["SET", "job", &"x".repeat(1 << 20)]);
+        let seen = host.node().observe(&key(), 0).await.unwrap().foreign.unwrap();
+        assert_eq!((seen.length, seen.head.len()), (1 << 20, LARGEST_VALUE));
+    });
+}
