@@ -144,3 +144,25 @@ fn a_node_that_missed_the_vote_gets_the_key_later() {
         }
     });
 }
+
+#[test]
+fn after_the_lease_no_key_is_set_over_a_counter_above_the_fence() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        held.changes_until(9.0).await;
+        for node in 0..3 {
+            held.fake(node).mood = Mood::Away;
+        }
+        held.changes_until(29.9).await;
+        assert!(held.left().is_zero());
+        {
+            let mut fake = held.fake(0);
+            (fake.mood, fake.key, fake.counter) = (Mood::Well, None, 1 << 40);
+        }
+        let before = held.fake(0).asked.len();
+        held.changes_until(40.0).await;
+        let fake = held.fake(0);
+        assert!(fake.asked.len() > before + 1, "it is asked to heal");
+        assert_eq!(fake.healed, 0);
+    });
+}
