@@ -39,6 +39,23 @@ fn a_renewal_after_the_first_signal_does_not_take_it_back() {
 }
 
 #[test]
+fn a_lease_that_became_shorter_shortens_the_commands_time() {
+    let mut p = policy(OnLost::Kill);
+    let sooner = deadline().before(Duration::from_secs(5));
+    p.on(Event::Extended(sooner), at(1000));
+    assert_eq!((p.wake_at(), p.guard_kills_at()), (schedule().signal_at(sooner), schedule().kill_at(sooner)));
+}
+
+#[test]
+fn a_shield_that_ends_before_the_grace_bounds_the_kill() {
+    let mut p = policy(OnLost::Kill);
+    p.on(Event::Lost(Loss::Absent), at(1000));
+    let ends = at(1000) + schedule().grace() / 2;
+    p.on(Event::Shielded(ends), at(1001));
+    assert_eq!((p.wake_at(), p.guard_kills_at()), (schedule().kill_at(ends), schedule().kill_at(ends)));
+}
+
+#[test]
 fn a_lock_that_was_taken_over_leaves_no_grace() {
     assert_eq!(policy(OnLost::Kill).on(Event::Lost(Loss::TakenOver), at(1)), [KILL, Action::SayLost(Reaction::Killed)]);
 }

@@ -64,6 +64,39 @@ fn a_majority_that_forgot_is_a_loss_though_one_of_it_was_healed_before_the_other
 }
 
 #[test]
+fn a_shield_that_a_majority_lost_is_told() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        held.forget(0);
+        held.forget(2);
+        assert_eq!(lost(&held.changes_until(10.5).await), Some(Loss::Absent));
+        for node in 0..2 {
+            held.fake(node).key = Some((Token::fresh(), Instant::NEVER));
+        }
+        let changes = held.changes_until(30.0).await;
+        assert!(changes.iter().any(|change| matches!(change, Change::Unshielded)), "{changes:?}");
+    });
+}
+
+#[test]
+fn a_reply_from_before_the_loss_is_no_part_of_the_shield() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        held.forget(0);
+        held.forget(2);
+        for (node, delay) in [(0, 30), (1, 60), (2, 30)] {
+            held.fake(node).mood = Mood::Slow(Duration::from_millis(delay));
+        }
+        // All are asked at 10 s. Node 1 has renewed, and is heard after the loss.
+        held.changes_until(10.01).await;
+        (held.fake(1).mood, held.fake(2).mood) = (Mood::Silent, Mood::Away);
+        let changes = held.changes_until(10.5).await;
+        assert_eq!((lost(&changes), held.fake(0).healed), (Some(Loss::Absent), 1), "{changes:?}");
+        assert!(!changes.iter().any(|change| matches!(change, Change::Shielded(_))), "{changes:?}");
+    });
+}
+
+#[test]
 fn a_majority_that_is_anothers_ends_it_at_once_and_nothing_more_is_asked() {
     virtual_time::run(async {
         let mut held = hold(5, |_| ()).await;
