@@ -78,7 +78,10 @@ async fn serve(simulated: Simulated, stream: DuplexStream, mut said: mpsc::Unbou
             Some(words) = said.recv() => words,
             request = request(&mut reader) => match request {
                 None => return,
-                Some(_) if simulated.hangs.load(Ordering::Relaxed) => continue,
+                Some(words) if simulated.hangs.load(Ordering::Relaxed) => {
+                    simulated.note(&words);
+                    continue;
+                }
                 Some(words) => simulated.reply(&words).into_bytes(),
             },
         };
@@ -89,13 +92,18 @@ async fn serve(simulated: Simulated, stream: DuplexStream, mut said: mpsc::Unbou
 }
 
 impl Simulated {
+    fn note(&self, words: &[String]) {
+        if words[0] == "EVAL" {
+            let kind = if words[1] == RELEASE { "release" } else { "acquire" };
+            self.asked.lock().unwrap().push(format!("{kind} {}", words[3..].join(" ")));
+        }
+    }
+
     fn reply(&self, words: &[String]) -> String {
+        self.note(words);
         match words[0].as_str() {
             "EVAL" => {
-                let is_release = words[1] == RELEASE;
-                let kind = if is_release { "release" } else { "acquire" };
-                self.asked.lock().unwrap().push(format!("{kind} {}", words[3..].join(" ")));
-                if is_release {
+                if words[1] == RELEASE {
                     return "*1\r\n$8\r\nreleased\r\n".to_owned();
                 }
                 "*3\r\n*2\r\n$7\r\ngranted\r\n$1\r\n7\r\n*0\r\n*3\r\n:-1\r\n$1\r\n9\r\n$0\r\n\r\n".to_owned()
@@ -211,6 +219,28 @@ fn a_connection_whose_oldest_request_has_no_reply_in_time_is_not_asked_again() {
         drop(a.observe(&claim("a", false).key, 0));
         tokio::time::sleep(LIMIT / 4).await;
         assert_eq!(simulated.connections(), 2);
+    });
+}
+
+#[test]
+fn a_release_goes_behind_its_set_though_other_requests_take_another_connection_by_now() {
+    virtual_time::run(async {
+        let simulated = Simulated::default();
+        simulated.lets_in.notify_one();
+        let node = simulated.server().node();
+        assert!(matches!(node.acquire(&claim("a", false)).await.vote, Vote::Granted { .. }));
+        simulated.hangs.store(true, Ordering::Relaxed);
+        let again = claim("a", false);
+        drop(node.acquire(&again));
+        tokio::time::sleep(LIMIT).await;
+        drop(node.observe(&again.key, 0));
+        tokio::time::sleep(LIMIT / 4).await;
+        assert_eq!(simulated.connections(), 2);
+        drop(node.release(&again.release(QueueAction::None)));
+        tokio::time::sleep(LIMIT / 4).await;
+        let asked = simulated.asked.lock().unwrap();
+        let releases = asked.iter().filter(|asked| asked.starts_with("release")).count();
+        assert_eq!(releases, 2, "one behind the SET, one on the connection that is used now: {asked:?}");
     });
 }
 
