@@ -45,12 +45,12 @@ pub struct Counts {
 #[derive(Debug, Default)]
 pub struct Witness {
     locks: Vec<Lock>,
-    /// The tokens whose locks `rlock break` took away, which an `acquire` may still print.
+    /// The tokens whose locks `rlock break` took away, which a client may still take for its own.
     taken_away: BTreeSet<String>,
     /// The clients that want a lock.
     pub waiting: BTreeMap<ProcessId, Waiter>,
     /// The processes whose commands must be dead by then.
-    doomed: BTreeMap<ProcessId, Instant>,
+    doomed: BTreeMap<ProcessId, (Token, Instant)>,
     /// Whether waiters must be served in the order of their tickets.
     pub keeps_order: bool,
     /// The first violation.
@@ -121,7 +121,7 @@ impl Witness {
             self.judge_order(process, lock, hold.since);
         }
         self.waiting.remove(&process);
-        if hold.until.is_some() && self.taken_away.contains(&hold.token.to_string()) {
+        if self.taken_away.contains(&hold.token.to_string()) {
             return;
         }
         self.counts.grants += 1;
@@ -145,13 +145,19 @@ impl Witness {
     pub fn takes_away(&mut self, token: Token, by: Instant, now: Instant) {
         self.taken_away.insert(token.to_string());
         let of_token = self.locks.iter_mut().find_map(|lock| lock.process_of(token));
-        self.doomed.extend(of_token.map(|process| (process, by)));
+        self.doomed.extend(of_token.map(|process| (process, (token, by))));
         self.gave_back(token, now);
+    }
+
+    /// No majority deleted the lock of `token`: its command may live on.
+    pub fn spares(&mut self, token: Token) {
+        self.taken_away.remove(&token.to_string());
+        self.doomed.retain(|_, (doomed, _)| *doomed != token);
     }
 
     /// Judges that the commands whose locks were deleted are dead in time.
     pub fn judge_doomed(&mut self, now: Instant) {
-        if let Some((process, _)) = self.doomed.iter().find(|(_, by)| **by < now) {
+        if let Some((process, _)) = self.doomed.iter().find(|(_, (_, by))| *by < now) {
             let why = format!("the command of {process} lives on, whose lock was deleted");
             self.violated(Violation::Overlap(why));
         }
