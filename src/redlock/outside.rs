@@ -90,3 +90,19 @@ pub async fn force_unlock<'a>(
     let faults = faults.await;
     Count { done, faults }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::fault::Fault;
+
+    #[test]
+    fn nodes_without_an_answer_decide_nothing_where_they_could() {
+        let count = |done, silent| {
+            let mut faults = Faults::default();
+            (0..silent).for_each(|node| faults.push(node, "node", Fault::timeout(Duration::from_secs(1))));
+            Count { done, faults }.is_majority(Quorum::of(3))
+        };
+        assert_eq!((count(2, 1), count(1, 1), count(0, 2), count(1, 0)), (Some(true), None, None, Some(false)));
+    }
+}

@@ -111,6 +111,16 @@ fn a_node_that_grants_during_the_confirm_round_does_not_join_it() {
 }
 
 #[test]
+fn a_grant_above_the_fence_that_is_confirmed_is_no_part_of_the_lease() {
+    for (number, joins) in [(9, true), (10, false)] {
+        let mut ballot = ballot(3, &[(0, 7), (1, 9)]);
+        ballot.confirm(fence(9));
+        granted_at(&mut ballot, 2, number);
+        assert_eq!(!ballot.lease().wants_healing(2), joins, "{number}");
+    }
+}
+
+#[test]
 fn a_node_that_lost_the_key_before_the_confirm_round_is_no_part_of_the_lease() {
     let mut ballot = ballot(3, &[(0, 7), (1, 9), (2, 8)]);
     ballot.confirm(fence(9));

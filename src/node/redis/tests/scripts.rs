@@ -299,11 +299,15 @@ fn a_node_that_restarted_or_is_a_replica_grants_nothing() {
         assert!(matches!(node.acquire(&guarded(old * 2)).await.vote, Vote::Restarted));
         assert_eq!((host.get("job"), host.counter()), (None, 0));
         grant(&node, &guarded(old)).await;
-        node.release(&release_of(&claim_of(1))).await;
-        host.memory().set_replica(true);
-        for claim in [guarded(old), waits(1)] {
-            let vote = host.node().acquire(&claim).await.vote;
-            assert!(matches!(vote, Vote::Failed(_)), "{vote:?}");
+        // A holder's key on a replica is no answer: no release there would wake the waiter.
+        for is_held in [true, false] {
+            host.memory().set_replica(true);
+            for claim in [Claim { token: token(2), ..guarded(old) }, waits(2)] {
+                let vote = host.node().acquire(&claim).await.vote;
+                assert!(matches!(vote, Vote::Failed(_)), "{vote:?}, held: {is_held}");
+            }
+            host.memory().set_replica(false);
+            host.by_hand(&["DEL", "job"]);
         }
     });
 }
