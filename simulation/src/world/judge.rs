@@ -33,7 +33,7 @@ const SOCKETS: usize = 6;
 const TASKS: usize = 120;
 
 /// Most requests that a client may cost a node where no fault is.
-const REQUESTS: u64 = 12;
+const REQUESTS: u64 = 24;
 
 impl World<'_> {
     /// Looks at keys and at the time without a holder.
