@@ -75,11 +75,9 @@ fn config(message: impl Into<String>) -> Failure {
 impl RunSettings {
     /// Checks what was typed.
     pub fn new(args: RunArgs, sources: &Sources) -> Result<Self, Failure> {
-        let keys = keys(&args.lock.nodes, &args.lock.keys)?;
-        let environment = environment(&args.lock, &keys, sources);
-        let named = hand_back::named(&args.lock, &keys);
-        let lock = LockSettings::new(args.lock, args.kill_after, &args.output, sources)?;
-        let hand_back = named.and_then(|named| hand_back::reached(named, &lock));
+        let lock = LockSettings::new(&args.lock, args.kill_after, &args.output, sources)?;
+        let environment = environment(&args.lock, &lock.keys, sources);
+        let hand_back = hand_back::of(&args.lock, &lock);
         let words = match args.shell {
             Some(string) => vec!["sh".into(), "-c".into(), string],
             None => args.argv,
@@ -101,7 +99,7 @@ impl RunSettings {
 impl LockSettings {
     /// Checks what was typed.
     pub fn new(
-        args: LockArgs,
+        args: &LockArgs,
         kill_after: Option<Duration>,
         output: &OutputArgs,
         sources: &Sources,
@@ -113,9 +111,9 @@ impl LockSettings {
             node_timeout: args.nodes.node_timeout,
             kill_after,
         })?;
-        let wait = wait(&args, sources)?;
+        let wait = wait(args, sources)?;
         let report = reporter(&keys, output);
-        let note = args.note.map(|note| note.to_string_lossy().into_owned());
+        let note = args.note.as_ref().map(|note| note.to_string_lossy().into_owned());
         Ok(Self {
             keys,
             place: StoreConfig::new(&args.nodes)?,

@@ -20,9 +20,9 @@ use crate::report::Problem;
 use crate::settings::LockSettings;
 use crate::text::duration::millis;
 
-pub fn acquire(args: AcquireArgs, sources: &Sources, inherited: &Inherited) -> anyhow::Result<Outcome> {
+pub fn acquire(args: &AcquireArgs, sources: &Sources, inherited: &Inherited) -> anyhow::Result<Outcome> {
     let format = args.format;
-    let settings = LockSettings::new(args.lock, None, &args.output, sources)?;
+    let settings = LockSettings::new(&args.lock, None, &args.output, sources)?;
     settings.place.needs_server("acquire")?;
     if format == Format::Env
         && let Some(key) = settings.keys.iter().find(|key| !is_plain(key.typed()))

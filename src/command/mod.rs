@@ -32,7 +32,7 @@ use crate::job::inherited::Inherited;
 pub fn dispatch(parsed: Parsed, inherited: &Inherited) -> anyhow::Result<Outcome> {
     match parsed.cli.command {
         Command::Run(args) => run::run(*args.0, &parsed.sources, inherited),
-        Command::Acquire(args) => acquire::acquire(*args.0, &parsed.sources, inherited),
+        Command::Acquire(args) => acquire::acquire(&args.0, &parsed.sources, inherited),
         Command::Renew(args) => renew::renew(&args, &parsed.sources),
         Command::Release(args) => release::release(&args, &parsed.sources),
         Command::Check(args) => check::check(&args, &parsed.sources),

@@ -3,36 +3,26 @@
 use super::LockSettings;
 use crate::cli::LockArgs;
 use crate::job::handback::HandBack;
-use crate::lock::keys::Keys;
 use crate::text::duration;
 
-/// Returns the locks and the nodes as typed, with the passwords of their addresses.
-pub(super) fn named(args: &LockArgs, keys: &Keys) -> Option<HandBack> {
-    let named = HandBack::of(keys.len())
-        .with("RLOCK_KEY", keys.typed().as_ref())?
-        .with("RLOCK_PREFIX", args.nodes.prefix.as_ref())?
-        .with("RLOCK_NODE", args.nodes.node.join(",").as_ref())?;
-    match &args.nodes.ca {
-        Some(file) => named.with("RLOCK_CA", std::path::absolute(file).ok()?.as_ref()),
-        None => Some(named),
-    }
-}
-
-/// Adds how to reach the nodes. A password from elsewhere than an address is handed over as read: its file may be gone by
-/// then. `None` for a lock on this machine alone, which the guard holds by a descriptor.
-pub(super) fn reached(named: HandBack, lock: &LockSettings) -> Option<HandBack> {
+/// Returns the locks and the nodes as typed, with the passwords of their addresses, and how to reach the nodes. A password
+/// from elsewhere than an address is handed over as read: its file may be gone by then. `None` for a lock on this machine
+/// alone, which the guard holds by a descriptor.
+pub(super) fn of(args: &LockArgs, lock: &LockSettings) -> Option<HandBack> {
     if lock.place.local().is_some() {
         return None;
     }
     let limit = duration::show(lock.schedule.node_timeout());
-    let whole = named.with("RLOCK_NODE_TIMEOUT", limit.as_ref())?;
-    match lock
-        .place
-        .servers()
-        .iter()
-        .find(|access| access.server.password.is_none())
-        .and_then(|access| access.password.as_ref())
-    {
+    let mut whole = HandBack::of(lock.keys.len())
+        .with("RLOCK_KEY", lock.keys.typed().as_ref())?
+        .with("RLOCK_PREFIX", args.nodes.prefix.as_ref())?
+        .with("RLOCK_NODE", args.nodes.node.join(",").as_ref())?;
+    if let Some(file) = &args.nodes.ca {
+        whole = whole.with("RLOCK_CA", std::path::absolute(file).ok()?.as_ref())?;
+    }
+    whole = whole.with("RLOCK_NODE_TIMEOUT", limit.as_ref())?;
+    let without = lock.place.servers().iter().find(|access| access.server.password.is_none());
+    match without.and_then(|access| access.password.as_ref()) {
         Some(password) => whole.with("RLOCK_PASSWORD", password.reveal().as_ref()),
         None => Some(whole),
     }
