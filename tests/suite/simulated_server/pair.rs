@@ -1,6 +1,7 @@
 //! A real server and a simulated one that are asked the same.
 
 use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -78,6 +79,14 @@ impl Connection {
             }
             frames.push(frame);
         }
+    }
+}
+
+impl Drop for Connection {
+    /// Ends the connection even while a child of a parallel test, forked but not yet executed, has the descriptor too.
+    /// Without that the server may keep a subscription for the next case.
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
@@ -244,4 +253,16 @@ impl<'a> Pair<'a> {
         let out = self.simulated.receive(self.peers[0], &packed(&words(text)), now);
         out.iter().flat_map(|(_, bytes)| Frame::all(bytes)).collect()
     }
+}
+
+#[test]
+fn a_case_ends_its_subscriptions_while_a_fork_has_their_descriptors() {
+    let mut real = Real::start();
+    let mut pair = Pair::new(&mut real, 1, "2");
+    pair.asked(0, &words("SUBSCRIBE d"));
+    let forked = pair.connections[0].stream.try_clone().expect("a descriptor");
+    drop(pair);
+    let mut next = Pair::new(&mut real, 1, "2");
+    assert_eq!(next.ask_real("PUBLISH d x"), [Frame::Line(':', "0".to_owned())]);
+    drop(forked);
 }
