@@ -1,10 +1,13 @@
-//! Strips the Lua scripts, and links libgcc's unwinder into rlock.
+//! Shortens the Lua scripts, and links libgcc's unwinder into rlock.
 //!
 //! A script is sent whole with each request and hashed by the server; a server that hangs reads 16 KiB of what it is sent
-//! (node/redis/pool.rs). So comments, empty lines and indentation are left out of the program.
+//! (node/redis/pool.rs). So `build/minify.rs` leaves out what only people read.
 //!
 //! As a shared library libgcc takes about a tenth of an uncontended run to be found, mapped, relocated and initialised, and
 //! rlock needs it after a panic only. glibc stays shared: name look-ups load plugins.
+
+#[path = "build/minify.rs"]
+mod minify;
 
 use std::path::Path;
 use std::{env, fs, io};
@@ -16,7 +19,7 @@ const SHARED_LIBGCC: &str = "RLOCK_SHARED_LIBGCC";
 
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
-    strip_scripts(env::var_os("OUT_DIR").unwrap_or_default().as_ref())?;
+    shorten_scripts(env::var_os("OUT_DIR").unwrap_or_default().as_ref())?;
     println!("cargo::rerun-if-env-changed={SHARED_LIBGCC}");
     let target = |what: &str| env::var(format!("CARGO_CFG_TARGET_{what}")).unwrap_or_default();
     if target("OS") == "linux" && target("ENV") == "gnu" && env::var_os(SHARED_LIBGCC).is_none() {
@@ -26,15 +29,18 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// A line that begins with `--` is a comment, so no script may have a string of several lines in which one does.
-fn strip_scripts(to: &Path) -> io::Result<()> {
+fn shorten_scripts(to: &Path) -> io::Result<()> {
     println!("cargo::rerun-if-changed={SCRIPTS}");
+    let mut scripts = Vec::new();
     for script in fs::read_dir(SCRIPTS)? {
         let script = script?;
-        let text = fs::read_to_string(script.path())?;
-        let code = text.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("--"));
-        let code: Vec<&str> = code.flat_map(|line| [line, "\n"]).collect();
-        fs::write(to.join(script.file_name()), code.concat())?;
+        scripts.push((script.file_name(), fs::read_to_string(script.path())?));
+    }
+    // One map for all files: each is a part of several scripts.
+    let names = minify::Names::of(scripts.iter().map(|(_, text)| text.as_str())).map_err(io::Error::other)?;
+    for (name, text) in &scripts {
+        let code = minify::minified(text, &names);
+        fs::write(to.join(name), code.map_err(|why| io::Error::other(format!("{}: {why}", name.display())))?)?;
     }
     Ok(())
 }

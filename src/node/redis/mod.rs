@@ -327,4 +327,6 @@ fn renewal(term: Term, reply: PendingReply, keeps: bool) -> Pending<Renewal> {
 }
 
 #[cfg(test)]
+mod shortened;
+#[cfg(test)]
 mod tests;
