@@ -103,7 +103,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__acquire)
-            opts="-k -n -w -E -q -v -h --key --no-wait --wait --busy-code --note --ttl --order --drift --restart-guard --node --prefix --node-timeout --ca --password-file --format --quiet --verbose --log --help"
+            opts="-k -s -x -n -w -E -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --order --drift --restart-guard --node --prefix --node-timeout --ca --password-file --format --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -114,6 +114,10 @@ _rlock() {
                     return 0
                     ;;
                 -k)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --slots)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -189,7 +193,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__break)
-            opts="-k -y -q -v -h --key --yes --now --foreign --node --prefix --node-timeout --ca --password-file --quiet --verbose --log --help"
+            opts="-k -y -q -v -h --key --token --slot --yes --now --foreign --node --prefix --node-timeout --ca --password-file --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -200,6 +204,14 @@ _rlock() {
                     return 0
                     ;;
                 -k)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --slot)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -701,7 +713,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__run)
-            opts="-k -n -w -E -c -q -v -h --key --no-wait --wait --busy-code --note --ttl --order --drift --restart-guard --node --prefix --node-timeout --ca --password-file --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --help"
+            opts="-k -s -x -n -w -E -c -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --order --drift --restart-guard --node --prefix --node-timeout --ca --password-file --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -712,6 +724,10 @@ _rlock() {
                     return 0
                     ;;
                 -k)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --slots)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

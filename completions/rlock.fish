@@ -38,6 +38,7 @@ complete -c rlock -n "__fish_rlock_needs_command" -f -a "completions" -d 'Print 
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "man" -d 'Print a man page: rlock\'s, or a subcommand\'s'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s k -l key -d 'The lock\'s name; repeated, all of these locks are held together' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l slots -d 'Let K runs hold the lock at a time, 1 to 1000; RLOCK_SLOT tells each its number' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s w -l wait -d 'Give up waiting after this; without it, wait for ever, as flock does' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s E -l busy-code -d 'Exit code when the lock is busy, 0 to 255' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l note -d 'Text for those who ask which client holds the lock (a CI job\'s URL)' -r
@@ -60,12 +61,15 @@ warn\t'Let the command go on and say so'"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l signal -d 'First signal to the command when the lock is being lost or --max-run is over' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
+complete -c rlock -n "__fish_rlock_using_subcommand run" -s s -l shared -d 'Share the lock with other runs that give -s: no other kind of holder beside them'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -s x -l exclusive -d 'Be the only holder, whatever RLOCK_SHARED and RLOCK_SLOTS say [default]'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s n -l no-wait -d 'Do not wait: the same as --wait 0'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l contain -d 'End every process that the command started, setsid or not, before the lock is released'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s k -l key -d 'The lock\'s name; repeated, all of these locks are held together' -r
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l slots -d 'Let K runs hold the lock at a time, 1 to 1000; RLOCK_SLOT tells each its number' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Give up waiting after this; without it, wait for ever, as flock does' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s E -l busy-code -d 'Exit code when the lock is busy, 0 to 255' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l note -d 'Text for those who ask which client holds the lock (a CI job\'s URL)' -r
@@ -80,11 +84,13 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l prefix -d 'Text 
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l format -d 'Output: token, json or env' -r -f -a "env\t'`RLOCK_KEY=…`, `RLOCK_TOKEN=…` and `RLOCK_FENCE=…`, one a line; of several locks, each is a list'
-json\t'An object: key, token, fence, `ttl_ms` (how long the lock is certainly held); of several locks, an array of them'
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l format -d 'Output: token, json or env' -r -f -a "env\t'`RLOCK_KEY=…`, `RLOCK_TOKEN=…`, `RLOCK_FENCE=…` and with slots `RLOCK_SLOT=…`, one a line; of several locks, each is a list'
+json\t'An object: key, token, fence, slot, `ttl_ms` (how long the lock is certainly held); of several locks, an array of them'
 token\t'The token alone; of several locks, a list'"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s s -l shared -d 'Share the lock with other runs that give -s: no other kind of holder beside them'
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s x -l exclusive -d 'Be the only holder, whatever RLOCK_SHARED and RLOCK_SLOTS say [default]'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s n -l no-wait -d 'Do not wait: the same as --wait 0'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s v -l verbose -d 'Print each step on stderr'
@@ -143,6 +149,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s q -l quiet -d 'P
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s k -l key -d 'The name of the lock to break, even if it looks like an option' -r
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l token -d 'Break the lock of this token alone' -r
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l slot -d 'Break the lock of the holder of this slot alone' -r
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l prefix -d 'Text put before every key' -r
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r

@@ -20,6 +20,7 @@ use crate::job::handback::HandBack;
 use crate::job::policy;
 use crate::lock::key::Key;
 use crate::lock::keys::Keys;
+use crate::lock::mode::Mode;
 use crate::lock::outer::{self, OuterLocks};
 use crate::lock::queue::Order;
 use crate::lock::restart::RestartGuard;
@@ -49,6 +50,8 @@ pub struct LockSettings {
     /// `--restart-guard`.
     pub restart_guard: RestartGuard,
     pub schedule: Schedule,
+    /// The kind of the lock.
+    pub mode: Mode,
     /// `--wait`; `None`: without end.
     pub wait: Option<Duration>,
     /// `--order`.
@@ -112,13 +115,19 @@ impl LockSettings {
             kill_after,
         })?;
         let wait = wait(args, sources)?;
+        let mode = mode(args, sources)?;
+        let place = StoreConfig::new(&args.nodes)?;
+        if mode.has_members() {
+            place.needs_server(if mode == Mode::Shared { "--shared" } else { "--slots" })?;
+        }
         let report = reporter(&keys, output);
         let note = args.note.as_ref().map(|note| note.to_string_lossy().into_owned());
         Ok(Self {
             keys,
-            place: StoreConfig::new(&args.nodes)?,
+            place,
             restart_guard: args.restart_guard,
             schedule,
+            mode,
             wait,
             order: args.order,
             busy_code: args.busy_code,
@@ -150,6 +159,22 @@ pub fn reporter(keys: impl Into<Keys>, output: &OutputArgs) -> Reporter {
 fn outer_locks() -> OuterLocks {
     let variable = |name| std::env::var(name).unwrap_or_default();
     OuterLocks::read(&variable(outer::VARIABLE), &variable("RLOCK_TOKEN"))
+}
+
+/// Returns the kind of the lock. Kinds contradict each other only if they were typed, or if none was and the variables name two.
+fn mode(args: &LockArgs, sources: &Sources) -> Result<Mode, Failure> {
+    let kinds = [
+        ("shared", args.shared.then_some(Mode::Shared)),
+        ("exclusive", args.exclusive.then_some(Mode::Exclusive)),
+        ("slots", args.slots),
+    ];
+    let is_typed = kinds.iter().any(|(id, mode)| mode.is_some() && sources.typed(id));
+    let given = kinds.iter().filter(|(id, _)| !is_typed || sources.typed(id)).filter_map(|(_, mode)| *mode);
+    match given.collect::<Vec<_>>()[..] {
+        [] => Ok(Mode::Exclusive),
+        [mode] => Ok(mode),
+        _ => Err(usage("--shared, --exclusive and --slots contradict each other: give one of them")),
+    }
 }
 
 /// `--wait` and `--no-wait` contradict each other only if both were typed; else the typed one beats the variable.

@@ -24,7 +24,7 @@ pub enum Lost {
     Key,
     /// Its fence counter.
     Counter,
-    /// Its queue, and the offer.
+    /// Its queue, and the turns.
     Queue,
     /// Everything.
     All,
@@ -163,7 +163,7 @@ impl Faults {
         let down = lasts.min(self.ttl);
         match self.kind {
             Kind::One | Kind::Calm | Kind::Waiters => Fault::KillServer { node, lasts: down, survives: Survives::All },
-            Kind::Forgetful | Kind::Several | Kind::Keys => {
+            Kind::Forgetful | Kind::Several | Kind::Keys | Kind::Kinds => {
                 let survives = random.weighted(&[(1, Survives::All), (2, Survives::Saved), (3, Survives::Nothing)]);
                 if survives == Survives::Saved && random.chance(0.5) {
                     Fault::Save { node }

@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use rlock::lock::key::Key;
+use rlock::lock::mode::Mode;
 use rlock::lock::queue::Order;
 use rlock::lock::restart::RestartGuard;
 use rlock::lock::schedule::{Schedule, ScheduleOptions};
@@ -42,13 +43,15 @@ pub enum Kind {
     Keys,
     /// One to five nodes that are well, and clients that stop, die or give up while they wait.
     Waiters,
+    /// One to five nodes, restarts as in `several`, and holders of every kind: exclusive, shared and with slots.
+    Kinds,
     /// One to five nodes whose clocks are wrong and are set.
     Clocks,
 }
 
 impl Kind {
     /// All kinds, with their names on the command line.
-    pub const ALL: [(&'static str, Self); 9] = [
+    pub const ALL: [(&'static str, Self); 10] = [
         ("calm", Self::Calm),
         ("one", Self::One),
         ("forgetful", Self::Forgetful),
@@ -57,6 +60,7 @@ impl Kind {
         ("away", Self::Away),
         ("keys", Self::Keys),
         ("waiters", Self::Waiters),
+        ("kinds", Self::Kinds),
         ("clocks", Self::Clocks),
     ];
 
@@ -95,6 +99,8 @@ pub struct Round {
     pub wait: Option<Duration>,
     /// The locks that it takes: bit n stands for lock n.
     pub locks: u8,
+    /// The kind of lock that it wants.
+    pub mode: Mode,
 }
 
 impl Round {
@@ -151,7 +157,9 @@ impl Scenario {
             Kind::One | Kind::Forgetful => 1,
             Kind::Several => random.weighted(&[(1, 2), (4, 3), (1, 4), (3, 5)]),
             Kind::Lossy | Kind::Away => random.weighted(&[(2, 3), (1, 5)]),
-            Kind::Calm | Kind::Clocks | Kind::Keys | Kind::Waiters => random.weighted(&[(1, 1), (2, 3), (1, 5)]),
+            Kind::Calm | Kind::Clocks | Kind::Keys | Kind::Waiters | Kind::Kinds => {
+                random.weighted(&[(1, 1), (2, 3), (1, 5)])
+            }
         };
         let settings = settings(kind, nodes, &mut random);
         let ttl = settings.schedule.ttl();
@@ -169,6 +177,9 @@ impl Scenario {
         let mut clients: Vec<Plan> = (0..2 + random.below(6)).map(|_| plan(kind, ttl, hosts, &mut random)).collect();
         if !matches!(kind, Kind::Calm | Kind::Waiters) {
             clients.push(probes(ttl, hosts, &mut random));
+        }
+        if kind == Kind::Kinds {
+            mix(&mut clients, &mut random);
         }
         let horizon = ms(random.between(5_000, 25_000));
         let faults = if kind == Kind::Calm {
@@ -215,7 +226,8 @@ fn plan(kind: Kind, ttl: Duration, hosts: usize, random: &mut Random) -> Plan {
 fn probes(ttl: Duration, hosts: usize, random: &mut Random) -> Plan {
     let behaviour = Behaviour { runs: ms(1), code: 0, at_term: AtTerm::Dies(ms(1)) };
     let (errand, wait) = (Errand::Run(behaviour, None), Some(Duration::ZERO));
-    let round = |_| Round { after: random.time(Duration::ZERO, ttl / 8), errand, wait, locks: 1 };
+    let round =
+        |_| Round { after: random.time(Duration::ZERO, ttl / 8), errand, wait, locks: 1, mode: Mode::Exclusive };
     let rounds = (0..60).map(round).collect();
     Plan { host: random.below(hosts), rounds }
 }
@@ -256,7 +268,22 @@ fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
         (Kind::Keys, _) => several,
         _ => 1,
     };
-    Round { after: random.time(Duration::ZERO, after), errand, wait, locks }
+    Round { after: random.time(Duration::ZERO, after), errand, wait, locks, mode: Mode::Exclusive }
+}
+
+/// Lets each round be of one of the world's kinds of lock.
+fn mix(clients: &mut [Plan], random: &mut Random) {
+    const OF_TWO: Mode = Mode::Slots(2);
+    let modes: &[Mode] = random.weighted(&[
+        (2, &[Mode::Exclusive, Mode::Shared, OF_TWO, Mode::Slots(3)][..]),
+        (2, &[Mode::Exclusive, Mode::Shared, Mode::Shared]),
+        (2, &[Mode::Exclusive, OF_TWO, OF_TWO, OF_TWO]),
+        (1, &[Mode::Shared, OF_TWO]),
+        (1, &[OF_TWO]),
+    ]);
+    for round in clients.iter_mut().flat_map(|plan| &mut plan.rounds) {
+        round.mode = modes[random.below(modes.len())];
+    }
 }
 
 /// A number from -`most` to `most`.

@@ -223,6 +223,7 @@ impl<'a> World<'a> {
             skew_ms: self.scenario.skews[plan.host],
             wait: round.wait,
             locks: round.locks(),
+            mode: round.mode,
         };
         kernel::with(|kernel| {
             kernel.tell(|| format!("{id} of host {}: {round:?}", plan.host));
@@ -293,6 +294,7 @@ impl<'a> World<'a> {
             skew_ms: 0,
             wait: None,
             locks: tokens.keys().map(|place| all[*place]).collect(),
+            mode: plan.rounds[dead.round].mode,
         };
         let tokens: Vec<Token> = tokens.into_values().collect();
         let id = ProcessId { is_guards: true, ..dead };

@@ -9,9 +9,10 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use nix::sys::signal::Signal;
 
-use super::values::{rate, restart_guard, signal, yes_or_no};
+use super::values::{rate, restart_guard, signal, slots, yes_or_no};
 use crate::exit;
 use crate::job::facts::OnLost;
+use crate::lock::mode::Mode;
 use crate::lock::queue::Order;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule;
@@ -63,6 +64,23 @@ pub struct LockArgs {
     /// each other.
     #[arg(short, long = "key", value_name = "NAME", required = true)]
     pub keys: Vec<String>,
+
+    /// Share the lock with other runs that give -s: no other kind of holder beside them
+    ///
+    /// A run that waits for the lock in another way keeps later ones out, so that it gets its turn.
+    #[arg(short, long, env = "RLOCK_SHARED", value_parser = yes_or_no, action = ArgAction::SetTrue)]
+    pub shared: bool,
+
+    /// Be the only holder, whatever RLOCK_SHARED and RLOCK_SLOTS say [default]
+    #[arg(short = 'x', long, env = "RLOCK_EXCLUSIVE", value_parser = yes_or_no, action = ArgAction::SetTrue)]
+    #[arg(hide_short_help = true)]
+    pub exclusive: bool,
+
+    /// Let K runs hold the lock at a time, 1 to 1000; RLOCK_SLOT tells each its number
+    ///
+    /// All runs must give the same K: another one waits until all of these have ended. --slots 1 is an exclusive lock.
+    #[arg(long, value_name = "K", env = "RLOCK_SLOTS", value_parser = slots, allow_negative_numbers = true)]
+    pub slots: Option<Mode>,
 
     /// Do not wait: the same as --wait 0
     #[arg(short, long, env = "RLOCK_NO_WAIT", value_parser = yes_or_no, action = ArgAction::SetTrue)]

@@ -15,6 +15,10 @@ pub const VARIABLES: &[(&str, &str)] = &[
         "RLOCK_FENCE",
         "set for the command: a number that strictly increases from holder to holder; of several, such a list",
     ),
+    (
+        "RLOCK_SLOT",
+        "set for the command with --slots: the number of its slot, from 1 on; of several, a list in the order of RLOCK_KEY",
+    ),
     ("RLOCK_HELD", "set for the command: TOKEN:FENCE of each lock that it runs under, outermost first, with commas"),
 ];
 

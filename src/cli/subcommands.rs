@@ -13,9 +13,10 @@ use crate::text::duration;
 /// `--format` of `acquire`.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 pub enum Format {
-    /// `RLOCK_KEY=…`, `RLOCK_TOKEN=…` and `RLOCK_FENCE=…`, one a line; of several locks, each is a list
+    /// `RLOCK_KEY=…`, `RLOCK_TOKEN=…`, `RLOCK_FENCE=…` and with slots `RLOCK_SLOT=…`, one a line; of several locks, each is a
+    /// list
     Env,
-    /// An object: key, token, fence, `ttl_ms` (how long the lock is certainly held); of several locks, an array of them
+    /// An object: key, token, fence, slot, `ttl_ms` (how long the lock is certainly held); of several locks, an array of them
     Json,
     /// The token alone; of several locks, a list
     Token,
@@ -29,9 +30,10 @@ pub struct AcquireArgs {
 
     /// Output: token, json or env
     ///
-    /// token is the token alone. json is key, token, fence and the ttl_ms that are certainly left. env are lines
-    /// RLOCK_KEY=…, RLOCK_TOKEN=… and RLOCK_FENCE=… for a shell's eval and for $GITHUB_ENV. Of several locks, token and env
-    /// print lists separated by commas, in the order of the locks' names, and json prints an array.
+    /// token is the token alone. json is key, token, fence, slot and the ttl_ms that are certainly left. env are lines
+    /// RLOCK_KEY=…, RLOCK_TOKEN=…, RLOCK_FENCE=… and with slots RLOCK_SLOT=… for a shell's eval and for $GITHUB_ENV. Of
+    /// several locks, token and env print lists separated by commas, in the order of the locks' names, and json prints an
+    /// array.
     #[arg(long, value_name = "FORMAT", env = "RLOCK_FORMAT", default_value = "token", hide_possible_values = true)]
     #[arg(help_heading = "Output")]
     pub format: Format,
@@ -171,6 +173,14 @@ pub struct BreakArgs {
     /// The name of the lock to break
     #[arg(value_name = "KEY", id = "name", required_unless_present = "key", value_parser = lock_name)]
     pub name: Option<String>,
+
+    /// Break the lock of this token alone
+    #[arg(long, value_name = "TOKEN", help_heading = "Lock")]
+    pub token: Option<Token>,
+
+    /// Break the lock of the holder of this slot alone
+    #[arg(long, value_name = "I", help_heading = "Lock", allow_negative_numbers = true)]
+    pub slot: Option<u16>,
 
     /// Do not ask
     #[arg(short, long, action = ArgAction::SetTrue, help_heading = "Lock")]

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use nix::sys::signal::Signal;
 
 use crate::lock::keys::SEPARATOR;
+use crate::lock::mode::{MOST_SLOTS, Mode};
 use crate::lock::restart::RestartGuard;
 use crate::node::address;
 use crate::text::duration;
@@ -34,6 +35,12 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
         Ok(rate) if (0.0..=0.5).contains(&rate) => Ok(rate),
         _ => Err("write a fraction from 0 to 0.5, like 0.01".to_owned()),
     }
+}
+
+/// Reads the number of slots.
+pub(super) fn slots(text: &str) -> Result<Mode, String> {
+    let mode = text.parse().ok().and_then(Mode::slots);
+    mode.ok_or_else(|| format!("write a number from 1 to {MOST_SLOTS}"))
 }
 
 /// Reads a signal's name, with or without SIG, or its number.

@@ -61,15 +61,18 @@ fn shown(format: Format, keys: &Keys, holdings: &Holdings) -> String {
         Format::Token => format!("{tokens}\n"),
         Format::Env => {
             let fences = list(holdings.grants().map(|(_, fence)| fence));
-            format!("RLOCK_KEY={}\nRLOCK_TOKEN={tokens}\nRLOCK_FENCE={fences}\n", keys.typed())
+            let slots = list(holdings.slots().flatten());
+            let slots = if slots.is_empty() { slots } else { format!("RLOCK_SLOT={slots}\n") };
+            format!("RLOCK_KEY={}\nRLOCK_TOKEN={tokens}\nRLOCK_FENCE={fences}\n{slots}", keys.typed())
         }
         Format::Json => {
             let now = clock::now();
-            let held = keys.iter().zip(holdings.grants()).zip(holdings.deadlines());
+            let held = keys.iter().zip(holdings.grants()).zip(holdings.slots()).zip(holdings.deadlines());
             let mut objects: Vec<Value> = held
-                .map(|((key, (token, fence)), deadline)| {
+                .map(|(((key, (token, fence)), slot), deadline)| {
+                    let (key, token, fence) = (key.typed(), token.to_string(), fence.get());
                     let left = millis(deadline.since(now));
-                    json!({ "key": key.typed(), "token": token.to_string(), "fence": fence.get(), "ttl_ms": left })
+                    json!({ "key": key, "token": token, "fence": fence, "slot": slot, "ttl_ms": left })
                 })
                 .collect();
             // One lock is an object, several are an array.

@@ -13,7 +13,7 @@ use crate::job::facts::CaughtSignal;
 use crate::job::nested::outer::OuterRun;
 use crate::job::nested::outers::OuterRuns;
 use crate::job::signals::Signals;
-use crate::lock::details::{Details, Mode};
+use crate::lock::details::Details;
 use crate::lock::fence;
 use crate::lock::instant::Instant;
 use crate::lock::occupant::Occupant;
@@ -37,8 +37,8 @@ const REDRAW: Duration = Duration::from_secs(1);
 pub(super) enum Acquired {
     /// The locks are held.
     Won(Holdings),
-    /// Outer rlocks hold them, and let the command run under them. With their names, for people.
-    Nested(OuterRuns, Vec<String>),
+    /// Outer rlocks hold them, and let the command run under them. With the holders.
+    Nested(OuterRuns, Vec<Occupant>),
     /// The locks are not held, and everything has been said.
     Over(Outcome),
 }
@@ -61,7 +61,7 @@ pub(super) async fn take(
         for_command: matches!(purpose, Purpose::Command(..)),
     };
     // Before the status line, which is due a whole second later and shows whole seconds.
-    let first = waiter();
+    let first = waiter(lock.mode);
     let since = first.since;
     let waiting = Waiting::new(options, first, clock::now());
     let status = StatusLine::new(lock.report.allows_status_line(), REDRAW);
@@ -76,7 +76,8 @@ pub(super) async fn take(
                 Acquired::Won(holdings)
             }
             Waited::Joined(joined) => {
-                let (outers, holders): (Vec<OuterRun>, Vec<Box<Occupant>>) = joined.into_iter().unzip();
+                let (outers, holders): (Vec<OuterRun>, Vec<Occupant>) =
+                    joined.into_iter().map(|(outer, holder)| (outer, *holder)).unzip();
                 let mut outers = OuterRuns::new(outers);
                 // One may have lost its lock while another was asked.
                 if outers.has_ended() {
@@ -85,7 +86,7 @@ pub(super) async fn take(
                 for (key, occupant) in lock.keys.iter().zip(&holders) {
                     lock.report.of(key).say(&Event::Nested { occupant });
                 }
-                Acquired::Nested(outers, holders.iter().map(|holder| holder.named()).collect())
+                Acquired::Nested(outers, holders)
             }
             Waited::Cancelled(caught) => Acquired::Over(ended_by(caught)),
             Waited::GaveUp(_, Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..))) if lock.report.quiet => {
@@ -158,6 +159,9 @@ impl Claimant for Client<'_> {
             term: self.lock.schedule.term(),
             min_uptime,
             ticket,
+            index: self.lock.mode.number().map_or(0, |slots| fastrand::u16(1..=slots)),
+            is_exact: false,
+            outer: self.lock.outer.tokens(),
         }
     }
 
@@ -168,7 +172,7 @@ impl Claimant for Client<'_> {
     }
 
     fn waiter(&mut self) -> Waiter {
-        Waiter { since: self.since, ..waiter() }
+        Waiter { since: self.since, ..waiter(self.lock.mode) }
     }
 
     async fn join(
@@ -177,7 +181,7 @@ impl Claimant for Client<'_> {
         token: Token,
         holder: &Occupant,
     ) -> anyhow::Result<Result<Self::Outer, Unjoined>> {
-        Ok(joining::join(&self.lock.keys[lock], self.purpose, holder, token).await?)
+        Ok(joining::join(&self.lock.keys[lock], self.lock.mode, self.purpose, holder, token).await?)
     }
 
     fn say(&mut self, lock: usize, notice: &Notice) {
@@ -220,7 +224,7 @@ impl Client<'_> {
             Purpose::Steps => ("acquire".to_owned(), false),
         };
         Details {
-            mode: Mode::Exclusive,
+            mode: self.lock.mode,
             host: host(),
             pid: kept.then(std::process::id),
             user: user(),

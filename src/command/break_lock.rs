@@ -12,7 +12,9 @@ use crate::cli::Sources;
 use crate::cli::subcommands::BreakArgs;
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
+use crate::lock::census::Census;
 use crate::lock::key::Key;
+use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
 use crate::lock::quorum::Quorum;
 use crate::lock::request::ForceUnlock;
@@ -36,6 +38,10 @@ struct BreakRequest {
     yes: bool,
     now: bool,
     foreign: bool,
+    /// The one holder that is meant.
+    token: Option<Token>,
+    /// The one slot that is meant.
+    slot: Option<u16>,
     report: Reporter,
 }
 
@@ -47,7 +53,8 @@ pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome
     let key = settings::key(&args.nodes, name)?;
     let report = settings::reporter(&key, &args.output);
     warn_of_default_node(&reach.place, reach.node_is_default, &args.output, Some(&report.keys));
-    let order = BreakRequest { key, reach, yes: args.yes, now: args.now, foreign: args.foreign, report };
+    let BreakArgs { yes, now, foreign, token, slot, .. } = *args;
+    let order = BreakRequest { key, reach, yes, now, foreign, token, slot, report };
     block_on(order.carry_out())
 }
 
@@ -59,48 +66,93 @@ impl BreakRequest {
         if !census.is_answered() {
             return Err(unanswered(&self.key, &nodes, &looks.faults, self.reach.node_is_default).into());
         }
-        let Some((holder, _)) = census.leading() else {
+        let targets = self.targets(&census);
+        let Some(first) = targets.first() else {
             return Err(Problem::NothingToBreak.about(&self.key).into());
         };
         if !self.foreign {
             same_list(&self.key, &nodes, &looks, true)?;
         }
-        self.confirm(holder)?;
+        self.confirm(&targets)?;
         warn_of_refusals(&self.report, &looks.faults);
-        // With --foreign: the number of nodes that the holder uses, if it differs from ours.
-        let theirs = holder.nodes().filter(|theirs| *theirs != nodes.len());
-        let Some((token, details)) = holder.holder() else {
+        if first.holder().is_none() {
             return self.clear(&nodes, &looks).await;
-        };
-        if self.now || !details.kept {
-            let highest = looks.of_nodes.iter().flatten().filter_map(|observation| observation.fence).max();
-            let force = ForceUnlock::Delete(token, highest.map_or(0, crate::lock::fence::Fence::get));
-            let done = self.force(&nodes, |_| Some(force)).await?;
-            return self.removed(&nodes, &done, theirs);
         }
-        let tombstone = details.tombstone(token, format!("{}@{}", user(), host()));
-        let done = self.force(&nodes, |_| Some(ForceUnlock::Tombstone(token, &tombstone))).await?;
-        self.report.say(&Event::Tombstoned);
-        if let Some(theirs) = theirs {
-            // One tombstone is enough for the holder to stop its command.
-            self.report.say(&Event::TombstonedAt { broken: done.done, of: theirs });
+        // With --foreign: the number of nodes that the holders use, if it differs from ours.
+        let theirs = first.nodes().filter(|theirs| *theirs != nodes.len());
+        let highest = looks.of_nodes.iter().flatten().filter_map(|observation| observation.fence).max();
+        let highest = highest.map_or(0, crate::lock::fence::Fence::get);
+        let by = format!("{}@{}", user(), host());
+        let holders = targets.iter().filter_map(|target| target.holder());
+        let (at_once, stopped): (Vec<_>, Vec<_>) = holders.partition(|(_, details)| self.now || !details.kept);
+        let mut changed = None;
+        let mut deleted = None;
+        for (token, _) in &at_once {
+            match self.force(&nodes, |_| Some(ForceUnlock::Delete(*token, highest))).await {
+                Ok(count) => deleted = Some(count),
+                Err(failure) => changed = Some(failure),
+            }
         }
-        self.wait(&nodes, token, &looks).await
+        let mut tokens = Vec::new();
+        for (token, details) in stopped {
+            let tombstone = details.tombstone(token, by.clone());
+            match self.force(&nodes, |_| Some(ForceUnlock::Tombstone(token, &tombstone))).await {
+                Ok(count) => {
+                    tokens.push(token);
+                    self.report.say(&Event::Tombstoned);
+                    if let Some(theirs) = theirs {
+                        // One tombstone is enough for the holder to stop its command.
+                        self.report.say(&Event::TombstonedAt { broken: count.done, of: theirs });
+                    }
+                }
+                Err(failure) => changed = Some(failure),
+            }
+        }
+        match (changed, deleted) {
+            // Of several holders, one may have ended by itself meanwhile.
+            (Some(failure), _) if failure.outcome != Outcome::No || targets.len() == 1 => return Err(failure.into()),
+            (Some(failure), None) if tokens.is_empty() => return Err(failure.into()),
+            (_, Some(count)) => drop(self.removed(&nodes, &count, theirs)?),
+            _ => {}
+        }
+        if tokens.is_empty() { Ok(Outcome::Done) } else { self.wait(&nodes, &tokens, &looks).await }
     }
 
-    /// Shows the holder and asks the user, before anything is changed.
-    fn confirm(&self, holder: &Occupant) -> Result<(), Failure> {
-        if holder.holder().is_none() && !self.foreign {
-            return Err(Problem::Foreign { holder }.about(&self.key));
+    /// Returns the holders that are meant: all members, or the one that was chosen. Of an exclusive lock, the occupant at most
+    /// nodes.
+    fn targets<'a>(&self, census: &Census<'a>) -> Vec<&'a Occupant> {
+        let Some((leading, _)) = census.leading() else { return Vec::new() };
+        let has_members = leading.holder().is_some() && leading.mode().is_some_and(Mode::has_members);
+        let held = census.holders().into_iter().map(|(occupant, _)| occupant);
+        let all: Vec<&Occupant> = if has_members { held.collect() } else { vec![leading] };
+        // What is left over of members holds nothing, and can be broken as what is left over of an exclusive lock.
+        let all = if all.is_empty() { vec![leading] } else { all };
+        let is_meant = |occupant: &&Occupant| {
+            let token = occupant.holder().map(|(token, _)| token);
+            self.token.is_none_or(|meant| token == Some(meant))
+                && self.slot.is_none_or(|slot| slot > 0 && occupant.seat.index == slot)
+        };
+        all.into_iter().filter(is_meant).collect()
+    }
+
+    /// Shows the holders and asks the user, before anything is changed.
+    fn confirm(&self, holders: &[&Occupant]) -> Result<(), Failure> {
+        let Some(first) = holders.first() else { return Ok(()) };
+        if first.holder().is_none() && !self.foreign {
+            return Err(Problem::Foreign { holder: first }.about(&self.key));
         }
         if self.yes {
-            self.report.say(&Event::Holder { occupant: holder });
+            for holder in holders {
+                self.report.say(&Event::Holder { occupant: holder });
+            }
             return Ok(());
         }
-        match ask(format_args!("{}: {holder}", self.key), "Break it?") {
+        let shown: Vec<String> = holders.iter().map(|holder| format!("{}: {holder}", self.key)).collect();
+        let question = if holders.len() == 1 { "Break it?" } else { "Break all of these?" };
+        match ask(format_args!("{}", shown.join("\n")), question) {
             Some(true) => Ok(()),
             Some(false) => Err(Problem::Declined.about(&self.key)),
-            None => Err(Problem::NoTerminal { holder }.about(&self.key)),
+            None => Err(Problem::NoTerminal { holder: first }.about(&self.key)),
         }
     }
 
@@ -142,14 +194,16 @@ impl BreakRequest {
         Ok(Outcome::Done)
     }
 
-    /// Waits until the holder has released the tombstone, or it has expired.
-    async fn wait(&self, nodes: &Nodes, token: Token, looks: &Observations) -> anyhow::Result<Outcome> {
-        let left = looks.census().ttl().unwrap_or_default();
+    /// Waits until the holders have released their tombstones, or these have expired.
+    async fn wait(&self, nodes: &Nodes, tokens: &[Token], looks: &Observations) -> anyhow::Result<Outcome> {
+        let census = looks.census();
+        let lefts = census.holders().into_iter().map(|(occupant, _)| census.ttl_of(occupant));
+        let left = lefts.chain([census.ttl()]).flatten().max().unwrap_or_default();
         let (begun, mut alarm) = (clock::now(), Alarm::new()?);
         let progress = StatusLine::new(!self.report.quiet, PAUSE);
         loop {
             let looks = observe(nodes, &self.key, self.reach.limit, |_| false).await;
-            let kept = looks.of_nodes.iter().flatten().any(|observation| observation.is_kept_for(token));
+            let kept = tokens.iter().any(|token| looks.census().is_anywhere(*token));
             let waited = clock::now().since(begun);
             if looks.census().is_answered() && !kept {
                 drop(progress);

@@ -15,7 +15,7 @@ use crate::lock::fence::Fence;
 use crate::lock::schedule::DRIFT;
 use crate::lock::token::Token;
 use crate::redlock::Nodes;
-use crate::redlock::observe::observe;
+use crate::redlock::observe::observe_token;
 use crate::report::{Event, Problem};
 use crate::settings::token::{HeldLock, HeldSettings, NodeSettings};
 
@@ -51,7 +51,7 @@ async fn ask(lock: &HeldLock, reach: &NodeSettings, question: &Question, nodes: 
     let HeldLock { key, token, report, .. } = lock;
     let is_not_held = |census: &Census| census.is_held_by(*token) == Some(false) && census.tells_whose(*token);
     let certain = |census: &Census| question.is_answered_by(census) || is_not_held(census);
-    let looks = observe(nodes, key, reach.limit, certain).await;
+    let looks = observe_token(nodes, key, *token, reach.limit, certain).await;
     same_list(key, nodes, &looks, false)?;
     let census = looks.census();
     if question.is_answered_by(&census) {

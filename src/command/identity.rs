@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use uuid::Uuid;
 
 use crate::clock;
+use crate::lock::mode::Mode;
 use crate::lock::queue::Waiter;
 
 /// Returns this machine's name.
@@ -21,7 +22,8 @@ pub(super) fn user() -> String {
         .unwrap_or_else(|| format!("uid {}", nix::unistd::Uid::effective()))
 }
 
-/// Returns an entry for the queue that no other client has.
-pub(super) fn waiter() -> Waiter {
-    Waiter { id: Uuid::new_v4(), host: host(), pid: std::process::id(), since: clock::unix_millis(SystemTime::now()) }
+/// Returns an entry for the queue of a lock of this kind that no other client has.
+pub(super) fn waiter(mode: Mode) -> Waiter {
+    let since = clock::unix_millis(SystemTime::now());
+    Waiter { id: Uuid::new_v4(), host: host(), pid: std::process::id(), since, mode }
 }

@@ -2,8 +2,9 @@
 
 use super::failure::not_the_holder;
 use crate::exit::Failure;
+use crate::lock::occupant::Occupant;
 use crate::redlock::Nodes;
-use crate::redlock::observe::observe;
+use crate::redlock::observe::observe_token;
 use crate::report::Problem;
 use crate::settings::token::{HeldLock, NodeSettings};
 
@@ -17,12 +18,12 @@ pub(super) async fn refuse_inside(lock: &HeldLock, reach: &NodeSettings, nodes: 
     if !lock.is_kept {
         return Ok(());
     }
-    let looks = observe(nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
+    let looks = observe_token(nodes, key, *token, reach.limit, |census| census.tells_whose(*token)).await;
     let census = looks.census();
     if census.is_held_by(*token) != Some(true) {
         return Err(not_the_holder(key, nodes, &looks, *token, reach.node_is_default));
     }
-    match census.leading().and_then(|(occupant, _)| occupant.holder()) {
+    match census.entry(*token).and_then(Occupant::holder) {
         Some((_, details)) if !details.kept => Ok(()),
         holder => {
             let pid = holder.and_then(|(_, details)| details.pid);

@@ -20,9 +20,9 @@ use crate::exit::{Failure, Outcome};
 use crate::lock::census::State;
 use crate::lock::fault::Faults;
 use crate::lock::key::Key;
-use crate::node::Store;
+use crate::node::{Look, Store};
 use crate::redlock::Nodes;
-use crate::redlock::observe::{Observations, Room, observe_with_waiters};
+use crate::redlock::observe::{Observations, Room, look};
 use crate::redlock::scan::scan;
 use crate::report::{Problem, ScanStatus, StatusLine};
 use crate::settings;
@@ -114,8 +114,7 @@ impl View {
         let mut rest = keys.into_iter();
         // The first lock alone: a node that hangs then costs one node timeout, not one for every lock.
         if let Some(key) = rest.next() {
-            let seen =
-                observe_with_waiters(&nodes, &key, reach.limit, MAX_WAITERS, &Faults::default(), |_| false).await;
+            let seen = look(&nodes, &key, reach.limit, wanted(MAX_WAITERS), &Faults::default(), |_| false).await;
             locks.push((key, seen));
         }
         let away = locks.first().map(|(_, observations)| observations.away()).unwrap_or_default();
@@ -125,16 +124,16 @@ impl View {
             selection.names(key) || census.holder().is_some() || !census.is_answered()
         };
         let room = RefCell::new(Room::new(&nodes, away));
-        let look = async |key: &Key, max_waiters: usize| {
+        let look_at = async |key: &Key, max_waiters: usize| {
             let away = room.borrow().away().clone();
-            let seen = observe_with_waiters(&nodes, key, reach.limit, max_waiters, &away, |_| false).await;
+            let seen = look(&nodes, key, reach.limit, wanted(max_waiters), &away, |_| false).await;
             if is_shown(key, &seen) {
                 room.borrow_mut().count(&nodes, &seen);
             }
             seen
         };
         let mut others =
-            stream::iter(rest.map(async |key| (look(&key, MAX_WAITERS_AT_ONCE).await, key))).buffered(AT_ONCE);
+            stream::iter(rest.map(async |key| (look_at(&key, MAX_WAITERS_AT_ONCE).await, key))).buffered(AT_ONCE);
         while let Some((observations, key)) = others.next().await {
             if is_shown(&key, &observations) {
                 locks.push((key, observations));
@@ -145,7 +144,7 @@ impl View {
         for (key, observations) in
             locks.iter_mut().skip(1).filter(|(_, observations)| observations.census().has_more_waiters())
         {
-            *observations = look(key, MAX_WAITERS).await;
+            *observations = look_at(key, MAX_WAITERS).await;
         }
         locks.retain(|(key, observations)| is_shown(key, observations));
         let away = room.into_inner();
@@ -171,6 +170,10 @@ impl View {
         let free = self.locks.first().is_some_and(|(_, observations)| observations.census().state() == State::Free);
         Ok(if selection.is_one() && free { Outcome::No } else { Outcome::Done })
     }
+}
+
+fn wanted(max_waiters: usize) -> Look {
+    Look { max_waiters, token: None }
 }
 
 fn without_majority(what: &str, nodes: &Nodes, faults: &Faults, reach: &NodeSettings) -> Failure {

@@ -11,7 +11,7 @@ use crate::cli::Sources;
 use crate::cli::subcommands::ReleaseArgs;
 use crate::exit::{Failure, Outcome};
 use crate::redlock::Nodes;
-use crate::redlock::observe::observe;
+use crate::redlock::observe::observe_token;
 use crate::redlock::outside;
 use crate::report::Event;
 use crate::settings::token::{HeldLock, HeldSettings, NodeSettings};
@@ -30,7 +30,7 @@ async fn give_back(lock: &HeldLock, reach: &NodeSettings, nodes: &Nodes) -> Resu
     let HeldLock { key, token, report, .. } = lock;
     refuse_inside(lock, reach, nodes).await?;
     // Observed first: with another list of nodes, only some of the lock's keys would be deleted.
-    let looks = observe(nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
+    let looks = observe_token(nodes, key, *token, reach.limit, |census| census.tells_whose(*token)).await;
     same_list(key, nodes, &looks, false)?;
     if looks.census().is_held_by(*token).is_none() {
         // A node that hangs executes it when it resumes. Another node timeout is not spent on its reply.
@@ -47,6 +47,6 @@ async fn give_back(lock: &HeldLock, reach: &NodeSettings, nodes: &Nodes) -> Resu
         None => return Err(unanswered(key, nodes, &count.faults, reach.node_is_default)),
         Some(false) => {}
     }
-    let looks = observe(nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
+    let looks = observe_token(nodes, key, *token, reach.limit, |census| census.tells_whose(*token)).await;
     Err(not_the_holder(key, nodes, &looks, *token, reach.node_is_default))
 }

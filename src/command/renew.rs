@@ -13,13 +13,13 @@ use crate::clock;
 use crate::exit::{Failure, Outcome};
 use crate::lock::census::Census;
 use crate::lock::fence::Fence;
-use crate::lock::key::Key;
 use crate::lock::keys::Keys;
+use crate::lock::occupant::Occupant;
 use crate::lock::request::Renew;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::lock::token::Token;
 use crate::redlock::Nodes;
-use crate::redlock::observe::{Observations, observe};
+use crate::redlock::observe::{Observations, observe_token};
 use crate::redlock::outside;
 use crate::report::{Event, Problem};
 use crate::settings::schedule;
@@ -52,14 +52,15 @@ impl RenewOptions {
 async fn extend(lock: &HeldLock, reach: &NodeSettings, options: &RenewOptions, nodes: &Nodes) -> Result<(), Failure> {
     let HeldLock { key, token, report, .. } = lock;
     refuse_inside(lock, reach, nodes).await?;
-    let looks = observe(nodes, key, reach.limit, |census| census.tells_whose(*token)).await;
+    let looks = observe_token(nodes, key, *token, reach.limit, |census| census.tells_whose(*token)).await;
     same_list(key, nodes, &looks, false)?;
     if looks.census().is_held_by(*token) != Some(true) {
         return Err(not_the_holder(key, nodes, &looks, *token, reach.node_is_default));
     }
-    let schedule = options.schedule(key, ttl(key, &looks, options.ttl)?)?;
+    let schedule = options.schedule(key, ttl(lock, &looks, options.ttl)?)?;
     let fence = known_fence(lock, &looks)?;
-    let request = Renew { key: key.clone(), token: *token, fence, term: schedule.term() };
+    let index = looks.census().entry(*token).map(|entry| entry.seat.index);
+    let request = Renew { key: key.clone(), token: *token, fence, term: schedule.term(), index };
     let (count, end) = outside::renew(nodes, &request, schedule.node_timeout()).await;
     if let Some(end) = end {
         warn_of_refusals(report, &count.faults);
@@ -70,7 +71,7 @@ async fn extend(lock: &HeldLock, reach: &NodeSettings, options: &RenewOptions, n
         return Err(unanswered(key, nodes, &count.faults, reach.node_is_default));
     }
     // It was the caller's a moment ago.
-    let looks = observe(nodes, key, reach.limit, |_| false).await;
+    let looks = observe_token(nodes, key, *token, reach.limit, |_| false).await;
     Err(not_the_holder(key, nodes, &looks, *token, reach.node_is_default))
 }
 
@@ -78,14 +79,14 @@ async fn extend(lock: &HeldLock, reach: &NodeSettings, options: &RenewOptions, n
 ///
 /// The restart guard of other clients relies on the one in the lock's value (docs/design.md §6). So with several nodes no
 /// renewal may make it longer.
-fn ttl(key: &Key, looks: &Observations, asked: Option<Duration>) -> Result<Duration, Failure> {
-    let taken = looks.census().leading().and_then(|(occupant, _)| occupant.lease_length());
+fn ttl(lock: &HeldLock, looks: &Observations, asked: Option<Duration>) -> Result<Duration, Failure> {
+    let taken = looks.census().entry(lock.token).and_then(Occupant::lease_length);
     match (asked, taken) {
         (Some(asked), Some(taken)) if looks.of_nodes.len() > 1 && asked > taken => {
-            Err(Problem::TtlTooLong { taken }.about(key))
+            Err(Problem::TtlTooLong { taken }.about(&lock.key))
         }
         (Some(ttl), _) | (None, Some(ttl)) => Ok(ttl),
-        (None, None) => Err(Problem::TtlUnknown.about(key)),
+        (None, None) => Err(Problem::TtlUnknown.about(&lock.key)),
     }
 }
 

@@ -126,10 +126,15 @@ impl Image {
 
     /// Sets the environment variable `name`.
     pub fn set(&mut self, name: &str, value: &OsStr) -> io::Result<()> {
+        self.unset(name);
+        self.environment.push(c_string(&[OsStr::new(name), value].join(OsStr::new("=")))?);
+        Ok(())
+    }
+
+    /// Removes the environment variable `name`.
+    pub fn unset(&mut self, name: &str) {
         let name = [name, "="].concat();
         self.environment.retain(|entry| !entry.as_bytes().starts_with(name.as_bytes()));
-        self.environment.push(c_string(&[OsStr::new(&name), value].join(OsStr::new("")))?);
-        Ok(())
     }
 
     /// Runs `prepare` in a new process and execs there. If either fails, runs `fail` there. Returns after the exec, or with

@@ -156,7 +156,7 @@ mod tests {
     fn no_waiter_polls_behind_a_holder_that_will_wake_it() {
         let holder = |ttl| {
             let who = OccupantKind::Holder(Token::fresh(), Details::default());
-            Blocker::Occupant(Occupant { who, ttl: Some(ttl) })
+            Blocker::Occupant(Occupant::new(who, Some(ttl)))
         };
         assert_eq!(recheck(&holder(seconds(7)), Some(0), true, 0.5), Duration::from_millis(7001));
         assert_eq!(recheck(&holder(seconds(7)), Some(3), true, 0.5), Duration::from_millis(7601));
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn only_the_first_waiter_polls_behind_a_foreign_holder() {
-        let foreign = Blocker::Occupant(Occupant { who: OccupantKind::Foreign("x".to_owned()), ttl: None });
+        let foreign = Blocker::Occupant(Occupant::new(OccupantKind::Foreign("x".to_owned()), None));
         assert!(recheck(&foreign, Some(0), true, 0.99) <= Duration::from_millis(250));
         assert_eq!(recheck(&foreign, Some(1), true, 0.5), seconds(10));
     }

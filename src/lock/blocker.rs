@@ -29,7 +29,7 @@ impl Blocker {
     /// Whether both are one party.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Occupant(own), Self::Occupant(other)) => own.who.is_same(&other.who),
+            (Self::Occupant(own), Self::Occupant(other)) => own.is_same(other),
             (Self::Reserved(own), Self::Reserved(other)) => own.waiter == other.waiter,
             _ => false,
         }

@@ -1,12 +1,12 @@
 //! The observations of all nodes, counted: the holder of the lock, if there is one. *Unknown is not no.*
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use super::fence::Fence;
 use super::instant::Instant;
 use super::observation::Observation;
-use super::occupant::{Occupant, OccupantKind};
+use super::occupant::Occupant;
 use super::queue::Ticket;
 use super::quorum::Quorum;
 use super::token::Token;
@@ -44,23 +44,46 @@ impl<'a> Census<'a> {
         self.of_nodes.iter().flatten()
     }
 
-    fn silent(&self) -> usize {
-        self.of_nodes.iter().filter(|observation| observation.is_none()).count()
-    }
-
     /// Whether a majority answered at all.
     pub fn is_answered(&self) -> bool {
         self.answers().count() >= self.quorum.needed()
     }
 
+    fn silent(&self) -> usize {
+        self.of_nodes.iter().filter(|observation| observation.is_none()).count()
+    }
+
+    fn occupants(&self) -> impl Iterator<Item = &'a Occupant> {
+        self.answers().flat_map(|observation| &observation.holders)
+    }
+
+    /// Returns the occupants and the number of nodes that each has, those with the most nodes last. Of an occupant's entries,
+    /// the one with the longest TTL is returned.
+    fn parties(&self) -> Vec<(&'a Occupant, usize)> {
+        let mut parties: Vec<(&Occupant, usize)> = Vec::new();
+        let mut met: HashMap<(Token, u16), usize> = HashMap::new();
+        for occupant in self.occupants() {
+            let at = match occupant.holder() {
+                Some((token, _)) => *met.entry((token, occupant.seat.index)).or_insert(parties.len()),
+                None => parties.iter().position(|(other, _)| other.is_same(occupant)).unwrap_or(parties.len()),
+            };
+            match parties.get_mut(at) {
+                None => parties.push((occupant, 1)),
+                Some((longest, votes)) => {
+                    *votes += 1;
+                    if length(occupant) > length(longest) {
+                        *longest = occupant;
+                    }
+                }
+            }
+        }
+        parties.sort_by_key(|(occupant, votes)| (*votes, length(occupant)));
+        parties
+    }
+
     /// Returns the occupant at most nodes, and their number. Of its entries, the one with the longest TTL is returned.
     pub fn leading(&self) -> Option<(&'a Occupant, usize)> {
-        let occupants = || self.answers().filter_map(|observation| observation.occupant());
-        let votes = |who: &OccupantKind| occupants().filter(|other| other.who.is_same(who)).count();
-        occupants().map(|occupant| (occupant, votes(&occupant.who))).max_by_key(|(occupant, votes)| {
-            let ttl = occupant.ttl.map_or(u128::MAX, |ttl| ttl.as_millis());
-            (*votes, ttl)
-        })
+        self.parties().pop()
     }
 
     /// Returns the occupant that holds the lock, or may. `None` if the lock is free, whatever an attempt or a lost lock has left
@@ -69,21 +92,46 @@ impl<'a> Census<'a> {
         self.leading().filter(|_| self.state() != State::Free).map(|(occupant, _)| occupant)
     }
 
-    /// Whether node `node` has the leading occupant's key; `None` if it gave no answer or has no key.
-    pub fn agrees_with_leading(&self, node: usize) -> Option<bool> {
-        let there = self.of_nodes[node].as_ref()?.occupant()?;
-        self.leading().map(|(leading, _)| there.who.is_same(&leading.who))
+    /// Returns all that hold the lock, or if none is known to, all that may: by slot, then by the time since which they hold.
+    /// With the number of nodes that each has.
+    pub fn holders(&self) -> Vec<(&'a Occupant, usize)> {
+        let (parties, needed) = (self.parties(), self.quorum.needed());
+        let is_held = parties.iter().any(|(_, votes)| *votes >= needed);
+        let silent = if is_held { 0 } else { self.silent() };
+        let mut holders: Vec<_> = parties.into_iter().filter(|(_, votes)| votes + silent >= needed).collect();
+        holders.sort_by_key(|(occupant, _)| (occupant.seat.index, occupant.holder().map(|(_, details)| details.since)));
+        holders
     }
 
-    /// Returns the time for which the leading occupant has the key at a majority, or at as many nodes as it has. `None` if it
-    /// has no end.
-    pub fn ttl(&self) -> Option<Duration> {
-        let (leading, votes) = self.leading()?;
-        let own =
-            self.answers().filter_map(|observation| observation.occupant()).filter(|o| o.who.is_same(&leading.who));
-        let mut ttls: Vec<Duration> = own.map(|occupant| occupant.ttl.unwrap_or(Duration::MAX)).collect();
+    /// Returns the number of members that a node has told, where more than were listed.
+    pub fn unlisted(&self) -> u64 {
+        let more = |observation: &Observation| observation.members.saturating_sub(observation.holders.len() as u64);
+        self.answers().map(more).max().unwrap_or_default()
+    }
+
+    /// Whether node `node` has the leading occupant's key; `None` if it gave no answer or has no key.
+    pub fn agrees_with_leading(&self, node: usize) -> Option<bool> {
+        let there = self.of_nodes[node].as_ref().filter(|there| !there.holders.is_empty())?;
+        self.leading().map(|(leading, _)| there.holders.iter().any(|other| other.is_same(leading)))
+    }
+
+    /// Returns the number of nodes that `occupant` has.
+    pub fn votes_of(&self, occupant: &Occupant) -> usize {
+        self.occupants().filter(|other| other.is_same(occupant)).count()
+    }
+
+    /// Returns the time for which `occupant` has the key at a majority, or at as many nodes as it has. `None` if it has no end.
+    pub fn ttl_of(&self, occupant: &Occupant) -> Option<Duration> {
+        let own = self.occupants().filter(|other| other.is_same(occupant));
+        let mut ttls: Vec<Duration> = own.map(|other| other.ttl.unwrap_or(Duration::MAX)).collect();
         ttls.sort_unstable_by(|a, b| b.cmp(a));
-        ttls.get(self.quorum.needed().min(votes) - 1).copied().filter(|ttl| *ttl != Duration::MAX)
+        let last = self.quorum.needed().min(ttls.len()).checked_sub(1)?;
+        ttls.get(last).copied().filter(|ttl| *ttl != Duration::MAX)
+    }
+
+    /// Returns the same of the leading occupant.
+    pub fn ttl(&self) -> Option<Duration> {
+        self.ttl_of(self.leading()?.0)
     }
 
     /// Whether the lock is held.
@@ -98,13 +146,27 @@ impl<'a> Census<'a> {
         }
     }
 
-    fn of_token(&self, token: Token) -> impl Iterator<Item = &'a Observation> {
-        self.answers().filter(move |observation| observation.is(token))
+    /// Returns the entries of `token`, whose lock was not broken, with their nodes. A member has its slot where it is at the
+    /// index at which most nodes have it.
+    fn of_token(&self, token: Token) -> Vec<(&'a Observation, &'a Occupant)> {
+        let is_broken = |occupant: &Occupant| occupant.holder().is_some_and(|(_, details)| details.broken.is_some());
+        let there = |observation: &'a Observation| {
+            observation.of(token).filter(|occupant| !is_broken(occupant)).map(|occupant| (observation, occupant))
+        };
+        let all: Vec<_> = self.answers().filter_map(there).collect();
+        let votes = |index: u16| all.iter().filter(|(_, other)| other.seat.index == index).count();
+        let index = all.iter().map(|(_, occupant)| occupant.seat.index).max_by_key(|index| votes(*index));
+        all.into_iter().filter(|(_, occupant)| Some(occupant.seat.index) == index).collect()
+    }
+
+    /// Returns `token`'s entry at one of the nodes where it holds.
+    pub fn entry(&self, token: Token) -> Option<&'a Occupant> {
+        self.of_token(token).first().map(|(_, occupant)| *occupant)
     }
 
     /// Whether `token` has a majority; `None` if it cannot be told.
     pub fn is_held_by(&self, token: Token) -> Option<bool> {
-        let votes = self.of_token(token).count();
+        let votes = self.of_token(token).len();
         if votes >= self.quorum.needed() {
             Some(true)
         } else if votes + self.silent() < self.quorum.needed() {
@@ -112,6 +174,11 @@ impl<'a> Census<'a> {
         } else {
             None
         }
+    }
+
+    /// Whether `token` has the key at a node that answered, broken or not.
+    pub fn is_anywhere(&self, token: Token) -> bool {
+        self.answers().any(|observation| observation.of(token).is_some())
     }
 
     /// Whether more answers would change nothing about `token`: it has a majority, or the holder is known, or there is none.
@@ -132,7 +199,8 @@ impl<'a> Census<'a> {
 
     /// Returns the time until which `token` has a majority without another renewal: the q-th largest end.
     pub fn valid_until(&self, token: Token, drift: f64) -> Option<Instant> {
-        self.quorum.reached_by(self.of_token(token).map(|observation| observation.valid_until(drift)))
+        let own = self.of_token(token);
+        self.quorum.reached_by(own.into_iter().map(|(observation, occupant)| observation.valid_until(occupant, drift)))
     }
 
     /// The fence of `token`'s lock: what the holder says where it set the key again, else the largest that a majority knows
@@ -141,18 +209,21 @@ impl<'a> Census<'a> {
     /// A node that granted late or was healed may have a larger counter (docs/design.md §6); a majority of those that granted knows
     /// the right one.
     pub fn fence(&self, token: Token) -> Option<Fence> {
-        self.told_fence(token).or_else(|| self.known_fence(token))
+        self.told_fence(token).or_else(|| self.quorum.reached_by(self.known_fences(token)))
     }
 
     fn told_fence(&self, token: Token) -> Option<Fence> {
-        let details = |observation: &'a Observation| {
-            observation.occupant().and_then(Occupant::holder).map(|(_, details)| details)
-        };
-        self.of_token(token).find_map(|observation| details(observation)?.fence.and_then(Fence::new))
+        let details = |occupant: &'a Occupant| occupant.holder().map(|(_, details)| details);
+        self.of_token(token).into_iter().find_map(|(_, occupant)| details(occupant)?.fence.and_then(Fence::new))
     }
 
-    fn known_fence(&self, token: Token) -> Option<Fence> {
-        self.quorum.reached_by(self.of_token(token).filter_map(|observation| observation.fence))
+    /// Returns the fences that nodes know of `token`'s lock: a member's own, else the counter.
+    fn known_fences(&self, token: Token) -> Vec<Fence> {
+        let known = |(observation, occupant): (&Observation, &Occupant)| match occupant.mode() {
+            Some(mode) if mode.has_members() => occupant.seat.fence,
+            _ => observation.fence,
+        };
+        self.of_token(token).into_iter().filter_map(known).collect()
     }
 
     /// Returns the waiters at any node, the next one first. A ticket is the same at all nodes.
@@ -177,23 +248,27 @@ impl<'a> Census<'a> {
         if let Some(told) = self.told_fence(token) {
             return told == fence;
         }
-        let known = self.of_token(token).filter(|observation| observation.fence >= Some(fence)).count();
-        known >= self.quorum.needed() && self.of_token(token).any(|observation| observation.fence == Some(fence))
+        let known = self.known_fences(token);
+        known.iter().filter(|known| **known >= fence).count() >= self.quorum.needed() && known.contains(&fence)
     }
+}
+
+fn length(occupant: &Occupant) -> Duration {
+    occupant.ttl.unwrap_or(Duration::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::lock::details::Details;
+    use crate::lock::mode::Mode;
+    use crate::lock::occupant::OccupantKind;
     use crate::lock::queue::Waiter;
 
     #[expect(clippy::unnecessary_wraps, reason = "what a census counts is optional")]
     fn observation(token: Option<Token>, ttl: u64, fence: u64) -> Option<Observation> {
-        let occupant = token.map(|token| Occupant {
-            who: OccupantKind::Holder(token, Details::default()),
-            ttl: Some(Duration::from_secs(ttl)),
-        });
+        let holder = |token| OccupantKind::Holder(token, Details::default());
+        let occupant = token.map(|token| Occupant::new(holder(token), Some(Duration::from_secs(ttl))));
         Some(Observation {
             holders: occupant.into_iter().collect(),
             fence: Fence::new(fence),
@@ -241,7 +316,7 @@ mod tests {
     fn a_holder_of_another_list_is_met_at_any_node() {
         let of = |n| {
             let details = Details { n, ..Details::default() };
-            let occupant = Some(Occupant { who: OccupantKind::Holder(Token::fresh(), details), ttl: None });
+            let occupant = Some(Occupant::new(OccupantKind::Holder(Token::fresh(), details), None));
             Some(Observation {
                 holders: occupant.into_iter().collect(),
                 ..Observation::of_nothing(Instant::from_nanos(0))
@@ -258,7 +333,13 @@ mod tests {
     #[test]
     fn who_waits_is_who_waits_anywhere_in_the_order_of_the_tickets() {
         let ticket = |host: &str, number| Ticket {
-            waiter: Waiter { id: Token::fresh().as_uuid(), host: host.to_owned(), pid: 1, since: 1 },
+            waiter: Waiter {
+                id: Token::fresh().as_uuid(),
+                host: host.to_owned(),
+                pid: 1,
+                since: 1,
+                mode: Mode::Exclusive,
+            },
             number,
         };
         let [a, b, c] = [ticket("a", 3), ticket("b", -1), ticket("c", 2)];

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::mode::Mode;
 use super::token::Token;
+use crate::text::escape;
 
 /// The format written here.
 const FORMAT: u32 = 1;
@@ -50,15 +52,6 @@ pub struct Details {
     pub n: usize,
     /// Format of this value.
     pub v: u32,
-}
-
-/// A kind of lock. A value of a kind that is unknown here is foreign: it is respected and never touched.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
-pub enum Mode {
-    /// One holder.
-    #[default]
-    #[serde(rename = "x")]
-    Exclusive,
 }
 
 /// The meaning of fields that a value lacks.
@@ -117,6 +110,17 @@ impl Details {
     pub fn tombstone(&self, token: Token, by: String) -> String {
         let details = Self { broken: Some(by), ..self.clone() };
         format!("{BROKEN}{}", details.fitted().value(token))
+    }
+
+    /// Returns the holder for people: `deploy@web1, pid 4711, running backup.sh (note)`.
+    pub fn person(&self) -> String {
+        let [user, host, cmd] = [&self.user, &self.host, &self.cmd].map(|text| escape::text(text));
+        let by = match self.pid.filter(|_| self.kept) {
+            Some(pid) => format!("{user}@{host}, pid {pid}, running {cmd}"),
+            None if self.kept => format!("{user}@{host}, running {cmd}"),
+            None => format!("{user}@{host}, taken with acquire"),
+        };
+        self.note.as_ref().map_or_else(|| by.clone(), |note| format!("{by} ({})", escape::text(note)))
     }
 
     /// Returns compact JSON.
@@ -189,7 +193,7 @@ mod tests {
         let read = |text: &str| serde_json::from_str::<Details>(text).ok();
         assert_eq!(read("{}"), Some(Details::default()));
         assert!(Details::default().kept);
-        assert_eq!(read(r#"{"mode":"s"}"#), None, "another kind of lock is no exclusive one");
+        assert_eq!(read(r#"{"mode":"q"}"#), None, "a kind that is unknown is no exclusive one");
     }
 
     proptest! {
@@ -202,7 +206,7 @@ mod tests {
 
         #[test]
         fn a_value_never_exceeds_its_limit(host in ".{0,300}", user in ".{0,300}", cmd in ".{0,300}", note in ".{0,600}", by in ".{0,200}") {
-            let details = Details { mode: Mode::Exclusive, host, user, cmd, note: Some(note), pid: Some(u32::MAX), kept: false, since: u64::MAX, fence: Some(u64::MAX), ttl: u64::MAX, n: 99, broken: None, v: 0 };
+            let details = Details { mode: Mode::Slots(1000), host, user, cmd, note: Some(note), pid: Some(u32::MAX), kept: false, since: u64::MAX, fence: Some(u64::MAX), ttl: u64::MAX, n: 99, broken: None, v: 0 };
             prop_assert!(details.tombstone(Token::fresh(), by).len() <= LARGEST_VALUE);
             prop_assert!(details.fitted().value(Token::fresh()).len() <= LARGEST_VALUE);
         }

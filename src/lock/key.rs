@@ -14,9 +14,13 @@ pub enum Derived {
     Fence,
     /// The waiters, in their order.
     Queue,
-    /// The waiter whose turn it is.
-    Offer,
-    /// The waiters that check whether it takes its turn.
+    /// The leases of its members: the holders of a shared lock or of slots.
+    Leases,
+    /// The members themselves.
+    Holders,
+    /// The waiters that were told that they may take it.
+    Turns,
+    /// The waiters that check whether the first of them takes its turn.
     Standby,
     /// `doctor` tries rights on this one; no lock has it.
     Doctor,
@@ -24,14 +28,16 @@ pub enum Derived {
 
 impl Derived {
     /// Those that a lock has.
-    pub const OF_LOCK: [Self; 4] = [Self::Fence, Self::Queue, Self::Offer, Self::Standby];
+    pub const OF_LOCK: [Self; 6] = [Self::Fence, Self::Leases, Self::Holders, Self::Queue, Self::Turns, Self::Standby];
 
     /// Its name in the stored key.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fence => "fence",
             Self::Queue => "queue",
-            Self::Offer => "offer",
+            Self::Leases => "leases",
+            Self::Holders => "holders",
+            Self::Turns => "turns",
             Self::Standby => "standby",
             Self::Doctor => "doctor",
         }

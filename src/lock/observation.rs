@@ -1,5 +1,7 @@
 //! The keys of a lock at one node, as they were observed.
 
+use std::time::Duration;
+
 use super::fence::Fence;
 use super::instant::Instant;
 use super::occupant::{Occupant, OccupantKind, RawValue};
@@ -12,7 +14,9 @@ use super::token::Token;
 pub struct Observation {
     /// The occupants of the key; none if it is free. An exclusive lock has at most one.
     pub holders: Vec<Occupant>,
-    /// The value itself, if it is none of rlock's.
+    /// Number of members, if it has members: there may be more than were told.
+    pub members: u64,
+    /// The value itself, if it is none of rlock's, or if it is a marker without members.
     pub foreign: Option<RawValue>,
     /// The fence counter; `None` if there is none.
     pub fence: Option<Fence>,
@@ -27,7 +31,7 @@ pub struct Observation {
 impl Observation {
     /// A node that has nothing, asked then.
     pub fn of_nothing(asked: Instant) -> Self {
-        Self { holders: Vec::new(), foreign: None, fence: None, queue: Vec::new(), more: false, asked }
+        Self { holders: Vec::new(), members: 0, foreign: None, fence: None, queue: Vec::new(), more: false, asked }
     }
 
     /// Returns the occupant of the key; the first, of several.
@@ -40,6 +44,7 @@ impl Observation {
         let text = |occupant: &Occupant| match &occupant.who {
             OccupantKind::Holder(_, details) => details.size(),
             OccupantKind::Foreign(text) => text.len(),
+            OccupantKind::Group(group) => group.shown.as_ref().map_or(0, |(_, details)| details.size()),
             OccupantKind::Unnamed => 0,
         };
         let holders = self.holders.iter().map(|occupant| size_of::<Occupant>() + text(occupant)).sum::<usize>();
@@ -48,24 +53,15 @@ impl Observation {
         size_of::<Self>() + holders + foreign + waiters
     }
 
-    /// Whether `token` has the key here, and its lock was not broken.
-    pub fn is(&self, token: Token) -> bool {
-        let holder = self.occupant().and_then(Occupant::holder);
-        holder.is_some_and(|(holder, details)| holder == token && details.broken.is_none())
+    /// Returns the holder `token`, if it is one here, broken or not.
+    pub fn of(&self, token: Token) -> Option<&Occupant> {
+        self.holders.iter().find(|there| there.holder().is_some_and(|(holder, _)| holder == token))
     }
 
-    /// Whether the key is still `token`'s here, broken or not.
-    pub fn is_kept_for(&self, token: Token) -> bool {
-        self.occupant().and_then(Occupant::holder).is_some_and(|(holder, _)| holder == token)
-    }
-
-    /// Returns the time until which the key certainly keeps its owner, with clocks whose rates differ by `drift`. Never, if the
-    /// key has no end.
-    pub fn valid_until(&self, drift: f64) -> Instant {
-        match self.occupant().map(|occupant| occupant.ttl) {
-            None => self.asked,
-            Some(None) => Instant::NEVER,
-            Some(Some(ttl)) => self.asked + ttl.saturating_sub(schedule::drift(ttl, drift)),
-        }
+    /// Returns the time until which `occupant` certainly stays here, with clocks whose rates differ by `drift`. Never, if it has
+    /// no end.
+    pub fn valid_until(&self, occupant: &Occupant, drift: f64) -> Instant {
+        let end = |ttl: Duration| self.asked + ttl.saturating_sub(schedule::drift(ttl, drift));
+        occupant.ttl.map_or(Instant::NEVER, end)
     }
 }

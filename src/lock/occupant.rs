@@ -4,6 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::details::{BROKEN, Details};
+use super::fence::Fence;
+use super::group::{Group, Marker, Seat};
+use super::mode::Mode;
 use super::schedule::LONGEST_TTL;
 use super::token::Token;
 use crate::text::duration;
@@ -27,8 +30,10 @@ pub struct RawValue {
 pub struct Occupant {
     /// Its kind.
     pub who: OccupantKind,
-    /// Time until the key expires; `None` if it never does.
+    /// Time until the key expires, or until the member is over; `None` if it never does.
     pub ttl: Option<Duration>,
+    /// Of a member, its place.
+    pub seat: Seat,
 }
 
 /// A holder that speaks our format, or anything else.
@@ -36,6 +41,8 @@ pub struct Occupant {
 pub enum OccupantKind {
     /// An rlock.
     Holder(Token, Details),
+    /// Several rlocks, or one beside which others may come.
+    Group(Box<Group>),
     /// Another client's value, described for people. It is respected and never touched.
     Foreign(String),
     /// A process of this machine that has not said who it is.
@@ -48,12 +55,18 @@ impl OccupantKind {
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Holder(own, _), Self::Holder(other, _)) => own == other,
+            (Self::Group(own), Self::Group(other)) => own.is_same(other),
             _ => self == other,
         }
     }
 }
 
 impl Occupant {
+    /// An occupant of the key itself.
+    pub fn new(who: OccupantKind, ttl: Option<Duration>) -> Self {
+        Self { who, ttl, seat: Seat::default() }
+    }
+
     /// The holder's token and what it says of itself, if it is an rlock.
     pub fn holder(&self) -> Option<(Token, &Details)> {
         if let OccupantKind::Holder(token, details) = &self.who { Some((*token, details)) } else { None }
@@ -61,14 +74,36 @@ impl Occupant {
 
     /// Its TTL, if it says so: how long a node keeps its key without a renewal.
     pub fn lease_length(&self) -> Option<Duration> {
-        let OccupantKind::Holder(_, details) = &self.who else { return None };
-        (details.ttl > 0).then(|| Duration::from_millis(details.ttl).min(LONGEST_TTL))
+        match &self.who {
+            OccupantKind::Holder(_, details) => {
+                (details.ttl > 0).then(|| Duration::from_millis(details.ttl).min(LONGEST_TTL))
+            }
+            OccupantKind::Group(group) => Some(group.marker.ttl),
+            OccupantKind::Foreign(_) | OccupantKind::Unnamed => None,
+        }
+    }
+
+    /// Returns the kind of its lock, if it is an rlock.
+    pub fn mode(&self) -> Option<Mode> {
+        match &self.who {
+            OccupantKind::Holder(_, details) => Some(details.mode),
+            OccupantKind::Group(group) => Some(group.marker.mode),
+            OccupantKind::Foreign(_) | OccupantKind::Unnamed => None,
+        }
+    }
+
+    /// Whether both are one party, and at the same place. A member that a node has at another index has no vote there.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.who.is_same(&other.who) && self.seat.index == other.seat.index
     }
 
     /// How many nodes it uses, if it says so.
     pub fn nodes(&self) -> Option<usize> {
-        let OccupantKind::Holder(_, details) = &self.who else { return None };
-        (details.n > 0).then_some(details.n)
+        match &self.who {
+            OccupantKind::Holder(_, details) => (details.n > 0).then_some(details.n),
+            OccupantKind::Group(group) => Some(group.marker.nodes),
+            OccupantKind::Foreign(_) | OccupantKind::Unnamed => None,
+        }
     }
 
     /// Why a list of `ours` nodes cannot judge this lock: its holder uses another number of nodes.
@@ -84,7 +119,18 @@ impl Occupant {
 impl From<RawValue> for Occupant {
     fn from(seen: RawValue) -> Self {
         let who = understand(&seen).unwrap_or_else(|| OccupantKind::Foreign(describe(&seen)));
-        Self { who, ttl: seen.ttl }
+        Self::new(who, seen.ttl)
+    }
+}
+
+impl Occupant {
+    /// A member, as a node tells it. `ttl`: time until it is over. `entry`: `INDEX FENCE VALUE`.
+    pub fn member(entry: &[u8], ttl: Option<Duration>) -> Option<Self> {
+        let (index, rest) = std::str::from_utf8(entry).ok()?.split_once(' ')?;
+        let (fence, value) = rest.split_once(' ')?;
+        let (kind, length, head) = ("string".to_owned(), value.len() as u64, value.as_bytes().to_vec());
+        let who = understand(&RawValue { kind, length, head, ttl })?;
+        Some(Self { who, ttl, seat: Seat { index: index.parse().ok()?, fence: Fence::new(fence.parse().ok()?) } })
     }
 }
 
@@ -93,6 +139,9 @@ fn understand(seen: &RawValue) -> Option<OccupantKind> {
         return None;
     }
     let text = std::str::from_utf8(&seen.head).ok()?;
+    if let Some(marker) = Marker::read(text) {
+        return Some(OccupantKind::Group(Box::new(Group { marker, members: 0, shown: None })));
+    }
     let lock = text.strip_prefix(BROKEN);
     let (token, details) = lock.unwrap_or(text).split_once(' ')?;
     let told: Details = serde_json::from_str(details).ok()?;
@@ -129,18 +178,17 @@ impl Occupant {
     /// Returns the occupant for people: `held by deploy@web1, pid 4711, running backup.sh (note)`.
     pub fn named(&self) -> String {
         match &self.who {
-            OccupantKind::Holder(_, d) => {
-                let [user, host, cmd] = [&d.user, &d.host, &d.cmd].map(|text| escape::text(text));
-                let by = match d.pid.filter(|_| d.kept) {
-                    Some(pid) => format!("held by {user}@{host}, pid {pid}, running {cmd}"),
-                    None if d.kept => format!("held by {user}@{host}, running {cmd}"),
-                    None => format!("held by {user}@{host}, taken with acquire"),
+            OccupantKind::Holder(_, details) => {
+                let how = match details.mode {
+                    Mode::Exclusive => "held by".to_owned(),
+                    Mode::Shared => "held shared by".to_owned(),
+                    Mode::Slots(number) => format!("slot {} of {number} is held by", self.seat.index),
                 };
-                let note = d.note.as_ref().map_or_else(String::new, |note| format!(" ({})", escape::text(note)));
-                let broken =
-                    d.broken.as_ref().map(|by| format!(", and being stopped: {} broke the lock", escape::text(by)));
-                by + &note + &broken.unwrap_or_default()
+                let broken = details.broken.as_ref();
+                let broken = broken.map(|by| format!(", and being stopped: {} broke the lock", escape::text(by)));
+                format!("{how} {}{}", details.person(), broken.unwrap_or_default())
             }
+            OccupantKind::Group(group) => group.to_string(),
             OccupantKind::Unnamed => "held by a process that has not said who it is".to_owned(),
             OccupantKind::Foreign(what) => format!("held by a client that is not rlock: {what}"),
         }

@@ -48,6 +48,11 @@ impl OuterLocks {
         self.held.is_empty() && self.named.is_empty()
     }
 
+    /// Returns the tokens of all locks that the environment claims.
+    pub fn tokens(&self) -> Vec<Token> {
+        self.held.iter().map(|(token, _)| *token).chain(self.named.iter().copied()).collect()
+    }
+
     /// Returns the locks of a command that runs under the lock of `token` too.
     #[must_use]
     pub fn with(mut self, token: Token, fence: Fence) -> Self {

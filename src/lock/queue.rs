@@ -8,6 +8,8 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
+use super::mode::Mode;
+
 /// `--order`.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum, Debug)]
 pub enum Order {
@@ -43,14 +45,17 @@ pub struct Waiter {
     pub pid: u32,
     /// Begin of the wait, unix time in ms.
     pub since: u64,
+    /// Kind of lock that it waits for.
+    pub mode: Mode,
 }
 
-/// `ID HOST PID SINCE`: the queue's member.
+/// `ID HOST PID SINCE`, and the kind behind that unless it is exclusive: the queue's member.
 impl fmt::Display for Waiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host: String =
             self.host.chars().map(|c| if c.is_whitespace() || c.is_control() { '_' } else { c }).take(128).collect();
-        write!(f, "{} {host} {} {}", self.id, self.pid, self.since)
+        write!(f, "{} {host} {} {}", self.id, self.pid, self.since)?;
+        if self.mode == Mode::Exclusive { Ok(()) } else { write!(f, " {}", self.mode) }
     }
 }
 
@@ -60,9 +65,14 @@ impl FromStr for Waiter {
     fn from_str(text: &str) -> Result<Self, String> {
         let words: Vec<&str> = text.split(' ').collect();
         let read = || {
-            let [id, host, pid, since] = words[..] else { return None };
+            let ([id, host, pid, since], kind) = words.split_first_chunk::<4>().map(|(all, kind)| (*all, kind))?;
+            let mode = match kind {
+                [] => Mode::Exclusive,
+                [kind] => kind.parse().ok()?,
+                _ => return None,
+            };
             let id = Uuid::try_parse(id).ok()?;
-            Some(Self { id, host: host.to_owned(), pid: pid.parse().ok()?, since: since.parse().ok()? })
+            Some(Self { id, host: host.to_owned(), pid: pid.parse().ok()?, since: since.parse().ok()?, mode })
         };
         read().ok_or_else(|| "not a waiter of rlock".to_owned())
     }
@@ -114,9 +124,11 @@ mod tests {
     proptest! {
         #[test]
         fn a_waiter_is_read_back_as_it_was_written(host in "\\PC{0,40}", pid: u32, since: u64) {
-            let waiter = Waiter { id: Uuid::new_v4(), host, pid, since };
-            let read: Waiter = waiter.to_string().parse().unwrap();
-            prop_assert_eq!((read.id, read.pid, read.since), (waiter.id, pid, since));
+            for mode in [Mode::Exclusive, Mode::Shared, Mode::Slots(7)] {
+                let waiter = Waiter { id: Uuid::new_v4(), host: host.clone(), pid, since, mode };
+                let read: Waiter = waiter.to_string().parse().unwrap();
+                prop_assert_eq!((read.id, read.pid, read.since, read.mode), (waiter.id, pid, since, mode));
+            }
         }
 
         #[test]

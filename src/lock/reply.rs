@@ -46,6 +46,8 @@ pub enum Vote {
         until: Instant,
         /// The node's fence for this grant.
         fence: Fence,
+        /// The index of the slot; 0 without slots.
+        index: u16,
     },
     /// The key is another client's.
     Held(Box<Occupant>),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::details::Details;
 use super::fence::Fence;
 use super::key::Key;
+use super::mode::Mode;
 use super::occupant::RawValue;
 use super::queue::{Ticket, Waiter};
 use super::reply::Counter;
@@ -28,12 +29,19 @@ pub struct Claim {
     pub min_uptime: Option<Duration>,
     /// The waiter's place in the queue; `None` if it has not waited.
     pub ticket: Option<Ticket>,
+    /// Index from which a node looks for a free slot; of a lock that was won, the index of the slot. 0 without slots.
+    pub index: u16,
+    /// Whether no other index will do.
+    pub is_exact: bool,
+    /// The tokens of outer rlocks. A node names one that is a member before any other member.
+    pub outer: Vec<Token>,
 }
 
 impl Claim {
     /// Returns the renewal of the lock that this request has won with `fence`.
     pub fn renewal(&self, fence: Fence) -> Renew {
-        Renew { key: self.key.clone(), token: self.token, fence, term: self.term }
+        let index = Some(self.index);
+        Renew { key: self.key.clone(), token: self.token, fence, term: self.term, index }
     }
 
     /// Returns the healing of the lock that this request has won with `fence`.
@@ -45,7 +53,7 @@ impl Claim {
 
     /// Returns the release of the key that the request may have set; `queue`: the fate of the waiter's place in the queue.
     pub fn release(&self, queue: QueueAction) -> Release {
-        Release { key: self.key.clone(), token: self.token, queue }
+        Release { key: self.key.clone(), token: self.token, queue, mode: Some(self.details.mode) }
     }
 }
 
@@ -60,6 +68,8 @@ pub struct Renew {
     pub fence: Fence,
     /// Expiry that the node is told, and how much of it counts.
     pub term: Term,
+    /// The index of the member's place, 0 without slots; `None`: any.
+    pub index: Option<u16>,
 }
 
 /// A request to set the key again if there is none, and to extend it if it is still the token's.
@@ -85,6 +95,8 @@ pub struct Release {
     pub token: Token,
     /// The fate of the waiter's place in the queue.
     pub queue: QueueAction,
+    /// The kind of the lock; `None` if the caller does not know it.
+    pub mode: Option<Mode>,
 }
 
 /// The fate of a waiter's place when its lock is released or an attempt given up.
@@ -96,6 +108,15 @@ pub enum QueueAction {
     Leave(Waiter),
     /// It goes on waiting.
     Keep(Ticket),
+}
+
+/// The parts of a lock that an observation is about, besides its holders.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Look {
+    /// Number of waiters wanted.
+    pub max_waiters: usize,
+    /// A holder that is wanted first: of many, not all are told.
+    pub token: Option<Token>,
 }
 
 /// A way to take a key from its holder, and from no later one.

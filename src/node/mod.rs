@@ -24,7 +24,7 @@ use crate::lock::observation::Observation;
 use crate::lock::queue::Waiter;
 pub use crate::lock::queue::Wake;
 pub use crate::lock::reply::{Answer, Counter, ReleaseReply, Renewal, ServerInfo, Vote};
-pub use crate::lock::request::{Claim, ForceUnlock, Heal, QueueAction, Release, Renew};
+pub use crate::lock::request::{Claim, ForceUnlock, Heal, Look, QueueAction, Release, Renew};
 
 /// A reply that may come.
 pub type Pending<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -73,8 +73,8 @@ pub trait Node {
     /// Sets the key again, with the same token, if there is none; extends it if it is still the token's.
     fn heal(&self, heal: &Heal) -> Pending<Renewal>;
 
-    /// Returns the key's value and the first `max_waiters` waiters. Changes nothing.
-    fn observe(&self, key: &Key, max_waiters: usize) -> Pending<Result<Observation, Fault>>;
+    /// Returns the lock's holders and its first waiters. Changes nothing.
+    fn observe(&self, key: &Key, look: Look) -> Pending<Result<Observation, Fault>>;
 
     /// Takes the key from its holder. `None` if it was done, or how the key was not that holder's.
     fn force_unlock(&self, key: &Key, how: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>>;

@@ -39,7 +39,7 @@ pub struct Attempt {
 }
 
 enum Reply {
-    Answer(Box<Answer>),
+    Answer(Instant, Box<Answer>),
     Confirmed(Instant, Renewal),
 }
 
@@ -60,7 +60,7 @@ impl Attempt {
         let begun = clock::now();
         let ask = |index: usize| -> Pending<(usize, Reply)> {
             let answer = nodes[index].acquire(&claim);
-            Box::pin(async move { (index, Reply::Answer(Box::new(answer.await))) })
+            Box::pin(async move { (index, Reply::Answer(begun, Box::new(answer.await))) })
         };
         let min_uptime = claim.min_uptime.unwrap_or_default();
         let terms = ballot::Rules { token: claim.token, schedule, guard, min_uptime };
@@ -117,7 +117,7 @@ impl Attempt {
             (Verdict::Failed, Phase::Voting | Phase::Settling(_)) if self.replies.is_empty() || ballot.is_decided() => {
                 None
             }
-            (Verdict::Won(_) | Verdict::Unconfirmed(_) | Verdict::Failed, Phase::Voting) => {
+            (Verdict::Won(_) | Verdict::Misaligned | Verdict::Unconfirmed(_) | Verdict::Failed, Phase::Voting) => {
                 let until = self.ends.min(clock::now() + SETTLING);
                 self.phase = Phase::Settling(until);
                 self.waits_until()
@@ -125,16 +125,21 @@ impl Attempt {
             // Every node has answered: a healthy set is not waited for.
             (Verdict::Won(_), Phase::Settling(_)) if self.replies.is_empty() => None,
             (_, Phase::Settling(until)) => Some(until),
-            (Verdict::Won(_) | Verdict::Failed, Phase::Confirming) => None,
+            (Verdict::Won(_) | Verdict::Misaligned | Verdict::Failed, Phase::Confirming) => None,
         }
     }
 
     /// Begins the next phase, if there is one. The time of this one is over, or every node has answered.
     fn go_on(&mut self) -> bool {
         let Phase::Settling(_) = self.phase else { return false };
-        let Verdict::Unconfirmed(fence) = self.ballot.verdict() else { return false };
+        let (fence, now) = match self.ballot.verdict() {
+            Verdict::Misaligned => return self.align(),
+            Verdict::Unconfirmed(fence) => (fence, clock::now()),
+            _ => return false,
+        };
         self.phase = Phase::Confirming;
-        self.ends = clock::now() + self.schedule.node_timeout();
+        self.ends = now + self.schedule.node_timeout();
+        self.claim.index = self.ballot.index();
         for node in self.ballot.confirm(fence) {
             let asked = clock::now();
             let renewal = self.nodes[node].renew(&self.claim.renewal(fence));
@@ -143,10 +148,25 @@ impl Attempt {
         true
     }
 
+    /// Asks nodes that gave another slot for the one with the most votes. Returns whether there are slots at all.
+    fn align(&mut self) -> bool {
+        let Some(slots) = self.claim.details.mode.number() else { return false };
+        let (index, nodes) = self.ballot.align(self.claim.index, slots);
+        (self.claim.index, self.claim.is_exact) = (index, true);
+        self.phase = Phase::Voting;
+        let asked = clock::now();
+        self.ends = asked + self.schedule.node_timeout();
+        for node in nodes {
+            let answer = self.nodes[node].acquire(&self.claim);
+            self.replies.push(Box::pin(async move { (node, Reply::Answer(asked, Box::new(answer.await))) }));
+        }
+        true
+    }
+
     fn heard(&mut self, node: usize, reply: Reply) {
         let now = clock::now();
         match reply {
-            Reply::Answer(answer) => self.ballot.answered(node, self.begun, *answer, now),
+            Reply::Answer(asked, answer) => self.ballot.answered(node, asked, *answer, now),
             Reply::Confirmed(asked, Renewal::Renewed(until, _)) => self.ballot.confirmed(node, asked, until),
             Reply::Confirmed(_, Renewal::Lost(how, _)) => self.ballot.discount(node, Discount::Lost(how), now),
             Reply::Confirmed(_, Renewal::Broken(..)) => {
@@ -163,20 +183,21 @@ impl Attempt {
     }
 
     /// Takes the lock that the tally found won. Nodes that have not answered yet may still grant it.
-    pub fn hold(self, fence: Fence) -> Holding {
+    pub fn hold(mut self, fence: Fence) -> Holding {
+        let index = self.ballot.index();
+        self.claim.index = index;
         let asked = |node| if self.ballot.has_answered(node) { Asked::Answered } else { Asked::Open(self.begun) };
         let asked: Vec<Asked> = (0..self.nodes.len()).map(asked).collect();
-        let late = self.replies.into_iter().map(|reply| -> Pending<_> {
+        let replies = self.replies.into_iter().map(|reply| -> Pending<_> {
             Box::pin(async move {
                 match reply.await {
-                    (node, Reply::Answer(answer)) => (node, self.begun, answer.vote.into()),
+                    (node, Reply::Answer(asked, answer)) => (node, asked, late(answer.vote, index)),
                     (node, Reply::Confirmed(asked, renewal)) => (node, asked, renewal),
                 }
             })
         });
-        let late = late.collect();
-        let grant = Grant { claim: self.claim, schedule: self.schedule, fence, lease: self.ballot.into_lease() };
-        Holding::new(self.nodes, grant, self.alarm, &asked, late)
+        let grant = Grant { claim: self.claim, schedule: self.schedule, fence, lease: self.ballot.lease() };
+        Holding::new(self.nodes, grant, self.alarm, &asked, replies.collect())
     }
 
     /// Returns the result of the attempt, which has come to `tally`. `is_complete`: it was not cut short.
@@ -211,15 +232,17 @@ impl Attempt {
     }
 }
 
-/// A vote that comes when the lock is held already. A late grant is as good as a renewal that found the counter it raised.
-impl From<Vote> for Renewal {
-    fn from(vote: Vote) -> Self {
-        match vote {
-            Vote::Granted { until, fence } => Self::Renewed(until, Some(fence.get())),
-            Vote::Held(_) => Self::Lost(Revoked::TakenOver, None),
-            Vote::Reserved(_) => Self::Lost(Revoked::Missing, None),
-            Vote::Restarted => Self::Failed(Fault::new(FaultKind::Unavailable, "it restarted a short while ago")),
-            Vote::Failed(fault) => Self::Failed(fault),
+/// Returns what a vote means that comes when the lock is held already, in slot `index`. A late grant is as good as a renewal
+/// that found the counter it raised; one of another slot is to be moved.
+fn late(vote: Vote, index: u16) -> Renewal {
+    match vote {
+        Vote::Granted { fence, index: other, .. } if other != index => {
+            Renewal::Lost(Revoked::Missing, Some(fence.get()))
         }
+        Vote::Granted { until, fence, .. } => Renewal::Renewed(until, Some(fence.get())),
+        Vote::Held(_) => Renewal::Lost(Revoked::TakenOver, None),
+        Vote::Reserved(_) => Renewal::Lost(Revoked::Missing, None),
+        Vote::Restarted => Renewal::Failed(Fault::new(FaultKind::Unavailable, "it restarted a short while ago")),
+        Vote::Failed(fault) => Renewal::Failed(fault),
     }
 }

@@ -55,6 +55,11 @@ impl Holdings {
         self.held.iter().map(|holding| (holding.token(), holding.fence()))
     }
 
+    /// Returns the number of the slot of each lock that has slots.
+    pub fn slots(&self) -> impl Iterator<Item = Option<u16>> {
+        self.held.iter().map(Holding::slot)
+    }
+
     /// Returns D of each lock.
     pub fn deadlines(&self) -> impl Iterator<Item = Instant> {
         self.held.iter().map(Holding::deadline)

@@ -7,7 +7,8 @@ use crate::lock::census::Census;
 use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::key::Key;
 use crate::lock::observation::Observation;
-use crate::node::Node;
+use crate::lock::token::Token;
+use crate::node::{Look, Node};
 
 /// The nodes' answers.
 pub struct Observations {
@@ -72,20 +73,32 @@ impl Room {
 
 /// Asks all nodes who has the lock, until `enough` says that more would change nothing, at most for `limit`.
 pub async fn observe(nodes: &Nodes, key: &Key, limit: Duration, enough: impl Fn(&Census) -> bool) -> Observations {
-    observe_with_waiters(nodes, key, limit, 0, &Faults::default(), enough).await
+    look(nodes, key, limit, Look::default(), &Faults::default(), enough).await
 }
 
-/// Like [`observe`], and asks for the first `max_waiters` waiters; but not the nodes `away`, which have just failed.
-pub async fn observe_with_waiters(
+/// The same, and asks for `token` first: of many members, not all are told.
+pub async fn observe_token(
+    nodes: &Nodes,
+    key: &Key,
+    token: Token,
+    limit: Duration,
+    enough: impl Fn(&Census) -> bool,
+) -> Observations {
+    let wanted = Look { token: Some(token), max_waiters: 0 };
+    look(nodes, key, limit, wanted, &Faults::default(), enough).await
+}
+
+/// Like [`observe`], for `wanted`; but does not ask the nodes `away`, which have just failed.
+pub async fn look(
     nodes: &Nodes,
     key: &Key,
     limit: Duration,
-    max_waiters: usize,
+    wanted: Look,
     away: &Faults,
     enough: impl Fn(&Census) -> bool,
 ) -> Observations {
     let mut seen = Observations { of_nodes: vec![None; nodes.len()], faults: away.clone() };
-    let request = |node: usize, there: &dyn Node| away.of(node).is_none().then(|| there.observe(key, max_waiters));
+    let request = |node: usize, there: &dyn Node| away.of(node).is_none().then(|| there.observe(key, wanted));
     let faults = nodes.ask(limit, request, |node, observation| {
         seen.of_nodes[node] = Some(observation?);
         Ok(enough(&seen.census()))

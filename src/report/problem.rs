@@ -15,6 +15,7 @@ use crate::lock::census::{Census, State};
 use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::keys::Keys;
+use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
 use crate::lock::quorum::Quorum;
 use crate::lock::waiting::Blocked;
@@ -58,6 +59,8 @@ pub enum Problem<'a> {
     KeptByNoRun,
     /// `acquire` inside a live run.
     WouldWaitForItself { holder: &'a Occupant },
+    /// `run` inside a live run whose lock does not cover it.
+    OtherKindInside { holder: &'a Occupant, inner: Mode },
     /// The outer rlock cannot be reached.
     OuterUnreachable { holder: &'a Occupant },
     /// No outer rlock holds the lock, while this one holds another lock of the run.
@@ -146,6 +149,7 @@ impl Problem<'_> {
             | Self::KeptByRun { .. }
             | Self::KeptByNoRun
             | Self::WouldWaitForItself { .. }
+            | Self::OtherKindInside { .. }
             | Self::OuterUnreachable { .. }
             | Self::PartlyCovered { .. }
             | Self::NoKey
@@ -169,6 +173,7 @@ impl Problem<'_> {
             Self::OtherList { node, why, .. } => at_node(node, why),
             Self::NotTheHolder { census } => census.holder().map(holder).unwrap_or_default(),
             Self::WouldWaitForItself { holder: occupant }
+            | Self::OtherKindInside { holder: occupant, .. }
             | Self::OuterUnreachable { holder: occupant }
             | Self::PartlyCovered { holder: occupant }
             | Self::Foreign { holder: occupant }
@@ -227,6 +232,10 @@ impl fmt::Display for Problem<'_> {
                 "{}, and this is part of its command, so acquire would wait for itself; ask rlock check",
                 holder.named()
             ),
+            Self::OtherKindInside { holder, inner } => {
+                let (outer, inner) = (holder.named(), inner.name());
+                write!(f, "{outer}, which runs us; {inner} inside would wait for itself: take it outside")
+            }
             Self::OuterUnreachable { holder } => write!(
                 f,
                 "{}: this is part of its command, but that rlock cannot be reached from here (another host, container or user); run the command without rlock run, and ask rlock check first",
@@ -293,7 +302,10 @@ fn whose(census: &Census) -> String {
     let votes = |number: usize| format!("{number} of {} nodes", census.quorum().total());
     match (census.state(), census.leading()) {
         (_, None) => "the lock is free".to_owned(),
-        (State::Held, Some((occupant, _))) => occupant.to_string(),
+        (State::Held, Some((occupant, _))) => match census.holders().len() as u64 + census.unlisted() {
+            0 | 1 => occupant.to_string(),
+            all => format!("{occupant}, and {} more", all - 1),
+        },
         (State::Free, Some((occupant, number))) => {
             format!("the lock is free; at {} it is {occupant}", votes(number))
         }

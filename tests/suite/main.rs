@@ -25,6 +25,7 @@ mod inspect;
 mod interop;
 mod keys;
 mod killed;
+mod kinds;
 mod local;
 mod lost;
 mod mutants;

@@ -83,6 +83,12 @@ fn clocks_that_are_set_let_no_second_holder_in() {
 }
 
 #[test]
+fn holders_of_every_kind_keep_out_what_they_exclude() {
+    let tally = played(Kind::Kinds);
+    assert!(tally.grants > SEEDS * 3 && tally.healed > SEEDS && tally.lost > 0 && tally.faults > SEEDS, "{tally:?}");
+}
+
+#[test]
 fn a_seed_gives_the_same_story_again() {
     for seed in 0..5 {
         let told = || {

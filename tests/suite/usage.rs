@@ -35,7 +35,7 @@ fn bad_input_is_64_or_78_with_one_line_and_no_connection() {
         (64, "--drift", &["-k", "job", "--drift", "nan", "true"]),
         (64, "--signal", &["-k", "job", "--signal", "FOO", "true"]),
         (64, "--on-lost", &["-k", "job", "--on-lost", "cry", "true"]),
-        (64, "--shared", &["-k", "job", "--shared", "true"]),
+        (64, "--shared", &["-k", "job", "--shared", "--slots", "2", "true"]),
         (64, "--node", &["-k", "job", "--node", "redis://a,local", "true"]),
         (64, "--node", &["-k", "job", "--node", &ten, "true"]),
         (64, "--restart-guard", &["-k", "job", "--restart-guard", "30", "true"]),

@@ -11,8 +11,8 @@ use rlock::redlock::outside;
 use rlock::redlock::wait::{Waited, wait};
 
 use super::claimant::Waiter;
-use super::{Client, gave_up, pause};
-use crate::witness::{Hold, Share};
+use super::{Client, gave_up, pause, share};
+use crate::witness::Hold;
 use crate::{command, kernel};
 
 /// Use of a lock of `acquire`.
@@ -42,12 +42,14 @@ pub async fn acquire(client: Client, steps: Steps) -> Outcome {
     holdings.leave_queues().await;
     let grants: Vec<(usize, Token, Fence)> =
         client.locks.iter().zip(holdings.grants()).map(|(lock, (token, fence))| (*lock, token, fence)).collect();
+    let slots: Vec<Option<u16>> = holdings.slots().collect();
     kernel::with(|kernel| {
         let (process, now) = (kernel.current, kernel.now);
-        for ((lock, token, fence), until) in grants.iter().copied().zip(holdings.deadlines()) {
-            kernel.tell(|| format!("{process}: acquired lock {lock} with fence {fence}, for {:?}", until.since(now)));
+        for (((lock, token, fence), slot), until) in grants.iter().copied().zip(&slots).zip(holdings.deadlines()) {
+            let (share, left) = (share(client.mode, *slot), until.since(now));
+            kernel.tell(|| format!("{process}: acquired lock {lock} ({share:?}) with fence {fence}, for {left:?}"));
             if until > now {
-                let (share, fence) = (Share::Exclusive, fence.get());
+                let fence = fence.get();
                 kernel.witness.granted(process, lock, Hold { share, token, fence, since: now, until: Some(until) });
             }
         }
@@ -56,8 +58,9 @@ pub async fn acquire(client: Client, steps: Steps) -> Outcome {
     let key = |lock: usize| client.settings.keys[lock].clone();
     for _ in 0..steps.renewals {
         pause(steps.pause).await;
-        for ((lock, token, fence), nodes) in grants.iter().copied().zip(client.open()) {
-            let renew = Renew { key: key(lock), token, fence, term: schedule.term() };
+        for (((lock, token, fence), slot), nodes) in grants.iter().copied().zip(&slots).zip(client.open()) {
+            let index = Some(slot.unwrap_or_default());
+            let renew = Renew { key: key(lock), token, fence, term: schedule.term(), index };
             let (count, end) = outside::renew(&nodes, &renew, schedule.node_timeout()).await;
             if let (Some(true), Some(end)) = (count.is_majority(nodes.quorum()), end) {
                 kernel::with(|kernel| kernel.witness.extended(token, end));

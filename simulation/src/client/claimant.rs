@@ -47,6 +47,9 @@ impl Claimant for Waiter<'_> {
             term: client.settings.schedule.term(),
             min_uptime,
             ticket,
+            index: client.mode.number().map_or(0, |slots| fastrand::u16(1..=slots)),
+            is_exact: false,
+            outer: Vec::new(),
         }
     }
 

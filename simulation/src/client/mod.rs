@@ -12,6 +12,7 @@ use rlock::clock;
 use rlock::exit::{BUSY, Outcome};
 use rlock::lock::details::Details;
 use rlock::lock::key::Key;
+use rlock::lock::mode::Mode;
 use rlock::lock::queue::{Order, Waiter};
 use rlock::lock::quorum::Quorum;
 use rlock::lock::restart::RestartGuard;
@@ -28,6 +29,7 @@ use uuid::Uuid;
 
 use crate::kernel::{self, BEGIN};
 use crate::network;
+use crate::witness::Share;
 
 /// Unix time at which every world begins.
 pub const UNIX_BEGIN: Duration = Duration::from_secs(1_800_000_000);
@@ -60,6 +62,8 @@ pub struct Client {
     pub wait: Option<Duration>,
     /// Numbers of the locks that it takes, ascending.
     pub locks: Vec<usize>,
+    /// The kind of lock that it wants.
+    pub mode: Mode,
 }
 
 impl Client {
@@ -101,12 +105,13 @@ impl Client {
     fn waiter(&self) -> Waiter {
         let pid = kernel::with(|kernel| kernel.current.number());
         let since = clock::unix_millis(self.wall());
-        Waiter { id: random_uuid(), host: format!("host{}", self.host), pid: to_u32(pid), since }
+        Waiter { id: random_uuid(), host: format!("host{}", self.host), pid: to_u32(pid), since, mode: self.mode }
     }
 
     fn details(&self, kept: bool) -> Details {
         let pid = kernel::with(|kernel| kernel.current.number());
         Details {
+            mode: self.mode,
             host: format!("host{}", self.host),
             pid: kept.then(|| to_u32(pid)),
             user: "user".to_owned(),
@@ -118,6 +123,15 @@ impl Client {
             ..Details::default()
         }
         .fitted()
+    }
+}
+
+/// Returns the way in which a client has a lock, for the witness. `slot`: the number of its slot.
+fn share(mode: Mode, slot: Option<u16>) -> Share {
+    match (mode, slot) {
+        (Mode::Shared, _) => Share::Shared,
+        (Mode::Slots(of), Some(index)) => Share::Slot { of: of.into(), index: index.into() },
+        _ => Share::Exclusive,
     }
 }
 

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use rlock::clock;
 use rlock::exit::Outcome;
+use rlock::lock::details::Details;
 use rlock::lock::fence::Fence;
+use rlock::lock::mode::Mode;
+use rlock::lock::occupant::Occupant;
 use rlock::lock::token::Token;
 use rlock::node::ForceUnlock;
 use rlock::redlock::observe::observe;
@@ -26,35 +29,44 @@ pub async fn break_lock(client: Client, answer: Duration, now: bool) -> Outcome 
     if !census.is_answered() {
         return Outcome::Unreachable;
     }
-    let Some((token, details)) = census.leading().and_then(|(occupant, _)| occupant.holder()) else {
-        return Outcome::No;
-    };
+    let Some((leading, _)) = census.leading() else { return Outcome::No };
+    let has_members = leading.mode().is_some_and(Mode::has_members);
+    let all: Vec<&Occupant> = census.holders().into_iter().map(|(occupant, _)| occupant).collect();
+    let targets = if has_members && !all.is_empty() { all } else { vec![leading] };
+    let holders: Vec<(Token, &Details)> = targets.into_iter().filter_map(Occupant::holder).collect();
+    let highest = looks.of_nodes.iter().flatten().filter_map(|observation| observation.fence).max();
     // A question is answered in its own time. By then the lock may be another client's.
     pause(answer).await;
-    kernel::tell_of_current(|| format!("breaks the lock of {token}"));
-    if now || !details.kept {
-        let highest = looks.of_nodes.iter().flatten().filter_map(|observation| observation.fence).max();
-        let force = ForceUnlock::Delete(token, highest.map_or(0, Fence::get));
-        kernel::with(|kernel| {
-            let now = kernel.now;
-            kernel.witness.takes_away(token, now + client.settings.schedule.ttl(), now);
-        });
-        let count = outside::force_unlock(nodes, key, limit, |_| Some(force)).await;
-        // At a minority it is not deleted, and the shipped `break` says so.
-        if count.is_majority(nodes.quorum()) != Some(true) {
-            kernel::with(|kernel| kernel.witness.spares(token));
+    let (mut tokens, mut deleted) = (Vec::new(), 0);
+    for (token, details) in holders {
+        kernel::tell_of_current(|| format!("breaks the lock of {token}"));
+        if details.kept && !now {
+            let tombstone = details.tombstone(token, format!("user@host{}", client.host));
+            let how = ForceUnlock::Tombstone(token, &tombstone);
+            if outside::force_unlock(nodes, key, limit, |_| Some(how)).await.done > 0 {
+                tokens.push(token);
+            }
+        } else {
+            kernel::with(|kernel| {
+                let now = kernel.now;
+                kernel.witness.takes_away(token, now + client.settings.schedule.ttl(), now);
+            });
+            let how = ForceUnlock::Delete(token, highest.map_or(0, Fence::get));
+            let count = outside::force_unlock(nodes, key, limit, |_| Some(how)).await;
+            // At a minority it is not deleted, and the shipped `break` says so.
+            if count.is_majority(nodes.quorum()) != Some(true) {
+                kernel::with(|kernel| kernel.witness.spares(token));
+            }
+            deleted += count.done;
         }
-        return if count.done > 0 { Outcome::Done } else { Outcome::No };
     }
-    let tombstone = details.tombstone(token, format!("user@host{}", client.host));
-    let count = outside::force_unlock(nodes, key, limit, |_| Some(ForceUnlock::Tombstone(token, &tombstone))).await;
-    if count.done == 0 {
-        return Outcome::No;
+    if tokens.is_empty() {
+        return if deleted > 0 { Outcome::Done } else { Outcome::No };
     }
     let (begun, left) = (clock::now(), census.ttl().unwrap_or_default());
     while clock::now().since(begun) <= left + Duration::from_secs(1) {
         let looks = observe(nodes, key, limit, |_| false).await;
-        let is_kept = looks.of_nodes.iter().flatten().any(|observation| observation.is_kept_for(token));
+        let is_kept = tokens.iter().any(|token| looks.census().is_anywhere(*token));
         if looks.census().is_answered() && !is_kept {
             return Outcome::Done;
         }

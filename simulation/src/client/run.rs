@@ -15,10 +15,10 @@ use rlock::redlock::holdings::{Changed, Holdings};
 use rlock::redlock::wait::{Waited, wait};
 
 use super::claimant::Waiter;
-use super::{Client, gave_up};
+use super::{Client, gave_up, share};
 use crate::command::{self, Behaviour, Caught};
 use crate::kernel;
-use crate::witness::{Hold, Share};
+use crate::witness::Hold;
 
 /// Waits for the lock, runs the command under it, and returns how that ended.
 pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>) -> Outcome {
@@ -58,9 +58,10 @@ async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptio
     }
     kernel::with(|kernel| {
         let (process, now) = (kernel.current, kernel.now);
-        for (lock, (token, fence)) in client.locks.iter().zip(holdings.grants()) {
-            kernel.tell(|| format!("{process}: has lock {lock} with fence {fence}; its command runs"));
-            let hold = Hold { share: Share::Exclusive, token, fence: fence.get(), since: now, until: None };
+        for ((lock, (token, fence)), slot) in client.locks.iter().zip(holdings.grants()).zip(holdings.slots()) {
+            let share = share(client.mode, slot);
+            kernel.tell(|| format!("{process}: has lock {lock} ({share:?}) with fence {fence}; its command runs"));
+            let hold = Hold { share, token, fence: fence.get(), since: now, until: None };
             kernel.witness.granted(process, *lock, hold);
         }
     });

@@ -220,7 +220,7 @@ impl World<'_> {
             Lost::Key => server.lose(key.stored().as_bytes()),
             Lost::Counter => server.lose(key.derived(Derived::Fence).as_bytes()),
             Lost::Queue => {
-                for kind in [Derived::Queue, Derived::Offer] {
+                for kind in [Derived::Queue, Derived::Turns] {
                     server.lose(key.derived(kind).as_bytes());
                 }
             }

@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::lock::census::{Census, State};
+use crate::lock::fence::Fence;
 use crate::lock::key::Key;
-use crate::lock::occupant::OccupantKind;
+use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::queue::Waiter;
 use crate::redlock::Nodes;
 use crate::redlock::observe::Observations;
@@ -21,8 +22,15 @@ pub(super) fn of(rows: &[(Key, Observations)], nodes: &Nodes) -> String {
 
 fn object(key: &Key, observations: &Observations, nodes: &Nodes) -> Value {
     let census = observations.census();
-    let who = census.holder().map(|occupant| &occupant.who);
-    let fence = if let Some(OccupantKind::Holder(token, _)) = who { census.fence(*token) } else { None };
+    // The oldest of several.
+    let holders = census.holders();
+    let since = |occupant: &Occupant| occupant.holder().map(|(_, details)| details.since);
+    let oldest = holders.iter().map(|(occupant, _)| *occupant).min_by_key(|occupant| since(occupant));
+    let leading = oldest.or_else(|| census.holder());
+    let who = leading.map(|occupant| &occupant.who);
+    let mode = leading.and_then(Occupant::mode).unwrap_or_default();
+    let votes = leading.or_else(|| census.leading().map(|(occupant, _)| occupant));
+    let votes = votes.map_or(0, |occupant| census.votes_of(occupant));
     json!({
         "key": key.typed(),
         "state": match census.state() {
@@ -30,15 +38,17 @@ fn object(key: &Key, observations: &Observations, nodes: &Nodes) -> Value {
             State::Free => "free",
             State::Unknown => "unknown",
         },
-        "mode": "exclusive",
-        "holder": who.and_then(holder),
-        "holders": who.and_then(holder).into_iter().collect::<Vec<_>>(),
+        "mode": mode.name(),
+        "slots": mode.number(),
+        "holder": leading.and_then(|occupant| member(occupant, votes, &census)),
+        "holders": holders.iter().filter_map(|(occupant, votes)| member(occupant, *votes, &census)).collect::<Vec<_>>(),
+        "more_holders": census.unlisted(),
         "foreign": matches!(who, Some(OccupantKind::Foreign(_))),
         "what": if let Some(OccupantKind::Foreign(what)) = who { Some(what) } else { None },
-        "ttl_ms": who.and_then(|_| census.ttl()).map(millis),
-        "fence": fence.map(crate::lock::fence::Fence::get),
+        "ttl_ms": leading.and_then(|occupant| census.ttl_of(occupant)).map(millis),
+        "fence": leading.and_then(|occupant| fence(occupant, &census)),
         "votes": {
-            "held": census.leading().map_or(0, |(_, votes)| votes),
+            "held": votes,
             "needed": census.quorum().needed(),
             "total": census.quorum().total(),
         },
@@ -46,6 +56,21 @@ fn object(key: &Key, observations: &Observations, nodes: &Nodes) -> Value {
         "waiters": census.queue().into_iter().map(|ticket| waiter(&ticket.waiter)).collect::<Vec<_>>(),
         "more_waiters": census.has_more_waiters(),
     })
+}
+
+fn fence(occupant: &Occupant, census: &Census) -> Option<u64> {
+    occupant.holder().and_then(|(token, _)| census.fence(token)).map(Fence::get)
+}
+
+/// Returns one of the holders, with what is its own.
+fn member(occupant: &Occupant, votes: usize, census: &Census) -> Option<Value> {
+    let mut object = holder(&occupant.who)?;
+    let slot = Some(occupant.seat.index).filter(|index| *index > 0);
+    object["slot"] = json!(slot);
+    object["fence"] = json!(fence(occupant, census));
+    object["ttl_ms"] = json!(census.ttl_of(occupant).map(millis));
+    object["votes"] = json!(votes);
+    Some(object)
 }
 
 fn holder(who: &OccupantKind) -> Option<Value> {

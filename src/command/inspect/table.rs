@@ -7,7 +7,8 @@ use crate::lock::census::{Census, State};
 use crate::lock::details::Details;
 use crate::lock::fault::Faults;
 use crate::lock::key::Key;
-use crate::lock::occupant::OccupantKind;
+use crate::lock::mode::Mode;
+use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::queue::{Ticket, Waiter};
 use crate::redlock::Nodes;
 use crate::redlock::observe::Observations;
@@ -34,7 +35,7 @@ const COLUMNS: [Column; 9] = [
 pub(super) fn of(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults, width: Option<usize>) -> String {
     let now = clock::unix_millis(SystemTime::now());
     let rows: Vec<Vec<String>> =
-        locks.iter().map(|(key, observations)| row(key, &observations.census(), now)).collect();
+        locks.iter().flat_map(|(key, observations)| rows(key, &observations.census(), now)).collect();
     let mut lines =
         if rows.is_empty() { vec!["no lock is held".to_owned()] } else { table::fit(&COLUMNS, &rows, width) };
     let remarks = remarks(locks, nodes, unread);
@@ -43,37 +44,63 @@ pub(super) fn of(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults, 
     lines.join("\n") + "\n"
 }
 
-fn row(key: &Key, census: &Census, now: u64) -> Vec<String> {
-    let votes = census.leading().map_or(0, |(_, votes)| votes);
-    let votes = format!("{votes}/{}", census.quorum().total());
-    let left = || census.ttl().map_or_else(|| "for ever".to_owned(), brief);
-    let mut cells = vec![key.to_string()];
-    match census.holder().map(|occupant| &occupant.who) {
-        Some(OccupantKind::Holder(token, details)) => {
+/// Returns the rows of a lock: one, or with members one for all of them and one for each.
+fn rows(key: &Key, census: &Census, now: u64) -> Vec<Vec<String>> {
+    let holders = census.holders();
+    let Some((first, _)) = holders.first().filter(|(first, _)| first.mode().is_some_and(Mode::has_members)) else {
+        return vec![row(key, census, now)];
+    };
+    let number = holders.len() as u64 + census.unlisted();
+    let kind = match first.mode().and_then(Mode::number) {
+        Some(slots) => format!("slots {number}/{slots}"),
+        None => format!("shared {number}"),
+    };
+    let mut rows = vec![[key.to_string()].into_iter().chain(only(&kind, String::new())).collect()];
+    for (occupant, votes) in holders {
+        let slot = match occupant.seat.index {
+            0 => String::new(),
+            index => format!("  slot {index}"),
+        };
+        let votes = format!("{votes}/{}", census.quorum().total());
+        rows.push([slot].into_iter().chain(of_holder(occupant, census, votes, now)).collect());
+    }
+    rows
+}
+
+/// Returns the cells of a holder behind the first.
+fn of_holder(occupant: &Occupant, census: &Census, votes: String, now: u64) -> Vec<String> {
+    let left = census.ttl_of(occupant).map_or_else(|| "for ever".to_owned(), brief);
+    match &occupant.who {
+        OccupantKind::Holder(token, details) => {
             let fence = census.fence(*token).map_or_else(String::new, |fence| fence.to_string());
             let [pid, command] = process(details);
             let remark = details.note.as_deref().map(escape::text).unwrap_or_default();
             let holder = format!("{}@{}", escape::text(&details.user), escape::text(&details.host));
-            cells.extend([holder, pid, command, ago(details.since, now), left(), fence, votes, remark]);
+            vec![holder, pid, command, ago(details.since, now), left, fence, votes, remark]
         }
-        Some(OccupantKind::Foreign(what)) => {
-            let foreign = "(not rlock)".to_owned();
-            cells.extend([
-                foreign,
-                String::new(),
-                String::new(),
-                String::new(),
-                left(),
-                String::new(),
-                votes,
-                what.clone(),
-            ]);
+        OccupantKind::Foreign(what) => {
+            let mut cells = only("(not rlock)", votes);
+            (cells[4], cells[7]) = (left, what.clone());
+            cells.to_vec()
         }
-        Some(OccupantKind::Unnamed) => cells.extend(only("(unnamed)", votes)),
-        None => {
-            let state = if census.state() == State::Free { "(free)" } else { "(unknown)" };
-            cells.extend(only(state, votes));
+        OccupantKind::Group(group) => {
+            let mut cells = only("(members unknown)", votes);
+            (cells[4], cells[7]) = (left, group.to_string());
+            cells.to_vec()
         }
+        OccupantKind::Unnamed => only("(unnamed)", votes).to_vec(),
+    }
+}
+
+fn row(key: &Key, census: &Census, now: u64) -> Vec<String> {
+    let votes = census.leading().map_or(0, |(_, votes)| votes);
+    let votes = format!("{votes}/{}", census.quorum().total());
+    let mut cells = vec![key.to_string()];
+    if let Some(occupant) = census.holder() {
+        cells.extend(of_holder(occupant, census, votes, now));
+    } else {
+        let state = if census.state() == State::Free { "(free)" } else { "(unknown)" };
+        cells.extend(only(state, votes));
     }
     cells
 }
@@ -121,7 +148,7 @@ fn remarks(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults) -> Vec
         if let Some((node, why)) = census.other_list() {
             remarks.push(format!("{key}: {}: {why}", nodes[node].name()));
         }
-        if let Some(by) = census.holder().and_then(|occupant| occupant.holder()?.1.broken.as_deref()) {
+        for by in census.holders().iter().filter_map(|(occupant, _)| occupant.holder()?.1.broken.as_deref()) {
             remarks
                 .push(format!("{key}: {} broke it; its holder must stop its command and release it", escape::text(by)));
         }
@@ -132,7 +159,16 @@ fn remarks(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults) -> Vec
 
 /// Returns what is unusual about a lock at a node that answered.
 fn remark(node: usize, observations: &Observations, census: &Census) -> Option<String> {
-    let there = observations.of_nodes[node].as_ref()?.occupant();
+    let observation = observations.of_nodes[node].as_ref()?;
+    let there = observation.occupant();
+    let holders = census.holders();
+    if holders.iter().any(|(holder, _)| holder.mode().is_some_and(Mode::has_members)) {
+        let lacks = |(holder, _): &&(&Occupant, usize)| !observation.holders.iter().any(|other| other.is_same(holder));
+        let lacking = holders.iter().filter(lacks).count();
+        // Of many members, a node tells a part.
+        return (lacking > 0 && census.unlisted() == 0)
+            .then(|| format!("it lacks {lacking} of the {} holders", holders.len()));
+    }
     if census.holder().is_none() {
         return there.map(|left| format!("left over, at too few nodes to hold the lock: {left}"));
     }

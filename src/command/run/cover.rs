@@ -11,6 +11,8 @@ use crate::job::nested::runs::NestedRuns;
 use crate::job::policy::{Event, Policy, PolicyOptions};
 use crate::lock::fence::Fence;
 use crate::lock::lease::Loss;
+use crate::lock::mode::Mode;
+use crate::lock::occupant::Occupant;
 use crate::lock::token::Token;
 use crate::redlock::ReleaseOutcome;
 use crate::redlock::holding::Change;
@@ -21,8 +23,8 @@ use crate::report::{AtNode, Event as Report, Reporter};
 pub(super) enum Cover {
     /// Our own locks, which we renew and give back.
     Own(Holdings),
-    /// The locks of outer rlocks, which renew them and give them back, and those rlocks' descriptions for messages.
-    Outer(OuterRuns, Vec<String>),
+    /// The locks of outer rlocks, which renew them and give them back, and those rlocks as the nodes described them.
+    Outer(OuterRuns, Vec<Occupant>),
 }
 
 /// A change of the cover.
@@ -45,6 +47,18 @@ impl Cover {
         match self {
             Self::Own(holdings) => holdings.descriptors(),
             Self::Outer(outers, _) => outers.descriptors(),
+        }
+    }
+
+    /// Returns the number of the command's slot of each lock, if they are of a kind with slots. Under an exclusive lock there
+    /// is one.
+    pub(super) fn slots(&self, mode: Mode) -> Vec<u16> {
+        match self {
+            Self::Own(holdings) => holdings.slots().flatten().collect(),
+            Self::Outer(_, holders) if mode.number().is_some() => {
+                holders.iter().map(|holder| holder.seat.index.max(1)).collect()
+            }
+            Self::Outer(..) => Vec::new(),
         }
     }
 
@@ -88,9 +102,9 @@ impl Cover {
                 };
                 (lock, why)
             }
-            Self::Outer(outers, names) => {
+            Self::Outer(outers, holders) => {
                 let lock = outers.weakest();
-                let who = &names[lock];
+                let who = holders[lock].named();
                 let why = if loss.is_some() {
                     format!("the outer rlock ended or lost it ({who})")
                 } else {

@@ -60,7 +60,7 @@ async fn run_async(settings: &RunSettings, inherited: &Inherited, mut guard: Gua
     let (waited, image) = tokio::join!(biased; waited, image(settings));
     let cover = match waited? {
         Acquired::Won(holdings) => Cover::Own(holdings),
-        Acquired::Nested(outers, names) => Cover::Outer(outers, names),
+        Acquired::Nested(outers, holders) => Cover::Outer(outers, holders),
         Acquired::Over(outcome) => return Ok(outcome),
     };
     // A signal between the wait and the command's start still ends the wait.
@@ -129,6 +129,13 @@ fn set_lock_variables(image: &mut Image, settings: &RunSettings, cover: &Cover) 
     image.set("RLOCK_TOKEN", list(grants.iter().map(|(token, _)| token)).as_ref())?;
     image.set("RLOCK_FENCE", list(grants.iter().map(|(_, fence)| fence)).as_ref())?;
     image.set(outer::VARIABLE, held.to_string().as_ref())?;
+    let slots = cover.slots(settings.lock.mode);
+    if slots.is_empty() {
+        // It would be that of another lock.
+        image.unset("RLOCK_SLOT");
+    } else {
+        image.set("RLOCK_SLOT", list(slots).as_ref())?;
+    }
     if let Cover::Outer(outers, _) = cover {
         image.set("RLOCK_TTL", duration::show(outers.ttl()).as_ref())?;
     }

@@ -47,6 +47,8 @@ pub struct Ballot {
     rules: Rules,
     lease: Lease,
     votes: Vec<NodeVote>,
+    /// The index to which the votes were moved, once they were asked to.
+    aligned: Option<u16>,
     /// The fence of the confirm round, once that has begun: no vote joins any more.
     confirming: Option<Fence>,
 }
@@ -67,11 +69,21 @@ struct NodeVote {
 /// An answer, without what only the lease needs.
 #[derive(Clone, Debug)]
 enum NodeReply {
-    /// The node's counter is at least this.
-    Granted(Fence),
-    Blocked(Blocker),
+    Granted(Grant),
+    Blocked(Box<Blocker>),
     Restarted,
     Failed(Fault),
+}
+
+/// A grant.
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    /// The node's number for it is at least this.
+    fence: Fence,
+    /// The index of the slot. Grants of different indexes are votes for different locks.
+    index: u16,
+    /// When the node was asked, and until when it certainly keeps the key.
+    tenure: (Instant, Instant),
 }
 
 /// Why a vote does not count.
@@ -88,10 +100,10 @@ pub enum Discount {
 }
 
 /// The state of a vote.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum VoteState {
     Open,
-    Granted(Fence),
+    Granted(Grant),
     Missing,
 }
 
@@ -100,6 +112,8 @@ enum VoteState {
 pub enum Verdict {
     /// Both outcomes are possible.
     Open,
+    /// A majority granted, but not the same slot: some must move to another.
+    Misaligned,
     /// A majority granted, but too few of them know the largest fence: they must be told it first.
     Unconfirmed(Fence),
     /// A majority granted and knows this fence.
@@ -114,21 +128,18 @@ impl Ballot {
         let open =
             || NodeVote { reply: None, discounted: None, server: ServerInfo::None, place: None, was_offered: false };
         let votes = (0..quorum.total()).map(|_| open()).collect();
-        Self { quorum, rules, lease: Lease::new(quorum), votes, confirming: None }
+        Self { quorum, rules, lease: Lease::new(quorum), votes, aligned: None, confirming: None }
     }
 
     /// Records the answer of node `node`, which was asked at `asked`.
     pub fn answered(&mut self, node: usize, asked: Instant, answer: Answer, now: Instant) {
         let reply = match answer.vote {
-            Vote::Granted { until, fence } => {
-                self.grant(node, asked, until, fence);
-                NodeReply::Granted(fence)
-            }
+            Vote::Granted { until, fence, index } => NodeReply::Granted(Grant { fence, index, tenure: (asked, until) }),
             Vote::Held(occupant) => {
                 self.lease.revoke(node, Revoked::TakenOver, now);
-                NodeReply::Blocked(Blocker::Occupant(*occupant))
+                NodeReply::Blocked(Box::new(Blocker::Occupant(*occupant)))
             }
-            Vote::Reserved(reservation) => NodeReply::Blocked(Blocker::Reserved(*reservation)),
+            Vote::Reserved(reservation) => NodeReply::Blocked(Box::new(Blocker::Reserved(*reservation))),
             Vote::Restarted => NodeReply::Restarted,
             Vote::Failed(fault) => NodeReply::Failed(fault),
         };
@@ -137,43 +148,67 @@ impl Ballot {
         self.discount_restarted();
     }
 
-    /// A grant that comes after the confirm round began is no part of it. With a counter above the confirmed fence it is no
-    /// part of the lease either, until the holder has asked that node again. In between another client may have had a majority
-    /// with it ([`Lease::admit`]).
-    fn grant(&mut self, node: usize, asked: Instant, until: Instant, fence: Fence) {
-        if self.confirming.is_none_or(|confirming| fence <= confirming) {
-            self.lease.extend(node, asked, until);
-        }
-    }
-
     /// Discounts the grants of nodes that restarted too short a time ago. A holder that was met may have a longer lease than
     /// any that the nodes were asked to allow for.
     fn discount_restarted(&mut self) {
         let least = restart::least_uptime(self.guarded_span());
         for node in 0..self.votes.len() {
-            if self.has_granted(node) && self.uptime(node).is_some_and(|uptime| uptime < least) {
+            if matches!(self.state(node), VoteState::Granted(_))
+                && self.uptime(node).is_some_and(|uptime| uptime < least)
+            {
                 self.votes[node].discounted = Some(Discount::Restarted);
             }
         }
     }
 
+    /// Returns the index for which most nodes have voted, or to which the votes were moved.
+    pub fn index(&self) -> u16 {
+        let votes = |index: u16| self.granted().filter(|grant| grant.index == index).count();
+        let leading = || self.granted().map(|grant| grant.index).max_by_key(|index| votes(*index));
+        self.aligned.or_else(leading).unwrap_or_default()
+    }
+
+    /// Begins to move votes of [`Verdict::Misaligned`] to one index, which it returns with the nodes to be asked for it.
+    /// `first`: the index from which the nodes looked for a free one, of `slots`.
+    ///
+    /// A node that gave an index behind another has that other one taken. So of the indexes that enough nodes gave, or may still
+    /// give, it is the one that most nodes gave.
+    pub fn align(&mut self, first: u16, slots: u16) -> (u16, Vec<usize>) {
+        let steps = |index: u16| (index + slots - first) % slots;
+        let count = |is_meant: &dyn Fn(u16) -> bool| self.granted().filter(|grant| is_meant(grant.index)).count();
+        let may_win = |index: &u16| count(&|other| steps(other) <= steps(*index)) >= self.quorum.needed();
+        let indexes = self.granted().map(|grant| grant.index).filter(may_win);
+        let index = indexes.max_by_key(|index| (count(&|other| other == *index), std::cmp::Reverse(steps(*index))));
+        let index = index.unwrap_or(first);
+        self.aligned = Some(index);
+        let is_elsewhere =
+            |node: &usize| matches!(self.state(*node), VoteState::Granted(grant) if grant.index != index);
+        let nodes: Vec<usize> = (0..self.votes.len()).filter(is_elsewhere).collect();
+        for node in &nodes {
+            self.votes[*node].reply = None;
+        }
+        (index, nodes)
+    }
+
     /// Begins the confirm round. Returns the nodes to be told `fence`. A node that has not granted by now does not count.
     pub fn confirm(&mut self, fence: Fence) -> Vec<usize> {
-        self.confirming = Some(fence);
+        let index = self.index();
+        (self.aligned, self.confirming) = (Some(index), Some(fence));
         for node in 0..self.votes.len() {
-            if self.state(node) == VoteState::Open {
+            if matches!(self.state(node), VoteState::Open) {
                 self.votes[node].discounted = Some(Discount::Late);
             }
         }
-        let is_behind = |node: &usize| matches!(self.state(*node), VoteState::Granted(own) if own < fence);
+        let is_behind = |node: &usize| matches!(self.state(*node), VoteState::Granted(own) if own.index == index && own.fence < fence);
         (0..self.votes.len()).filter(is_behind).collect()
     }
 
     /// Records that node `node`, asked at `asked`, still had our key in the confirm round and knows the fence now.
     pub fn confirmed(&mut self, node: usize, asked: Instant, until: Instant) {
-        self.lease.extend(node, asked, until);
-        if let (Some(fence), VoteState::Granted(_)) = (self.confirming, self.state(node)) {
-            self.votes[node].reply = Some(NodeReply::Granted(fence));
+        if let (Some(fence), VoteState::Granted(grant)) = (self.confirming, self.state(node)) {
+            // An earlier end never shortens a tenure.
+            let tenure = (asked, until.max(grant.tenure.1));
+            self.votes[node].reply = Some(NodeReply::Granted(Grant { fence, tenure, ..grant }));
         }
     }
 
@@ -198,18 +233,21 @@ impl Ballot {
 
     /// Returns what the votes come to.
     pub fn verdict(&self) -> Verdict {
-        let states = || (0..self.votes.len()).map(|node| self.state(node));
-        let open = states().filter(|state| *state == VoteState::Open).count();
-        let fences = || states().filter_map(|state| if let VoteState::Granted(f) = state { Some(f) } else { None });
+        let open = (0..self.votes.len()).filter(|node| matches!(self.state(*node), VoteState::Open)).count();
+        let (index, needed) = (self.index(), self.quorum.needed());
+        let fences = || self.granted().filter(|grant| grant.index == index).map(|grant| grant.fence);
         let granted = fences().count();
         let Some(fence) = self.confirming.or_else(|| fences().max()) else {
-            return if open < self.quorum.needed() { Verdict::Failed } else { Verdict::Open };
+            return if open < needed { Verdict::Failed } else { Verdict::Open };
         };
-        if granted + open < self.quorum.needed() {
-            Verdict::Failed
-        } else if granted < self.quorum.needed() {
+        if granted < needed && self.aligned.is_none() && self.granted().count() >= needed {
+            Verdict::Misaligned
+        } else if granted + open < needed {
+            let strays = if self.aligned.is_none() { self.granted().count() } else { 0 };
+            if strays + open < needed { Verdict::Failed } else { Verdict::Open }
+        } else if granted < needed {
             Verdict::Open
-        } else if fences().filter(|known| *known == fence).count() >= self.quorum.needed() {
+        } else if fences().filter(|known| *known == fence).count() >= needed {
             Verdict::Won(fence)
         } else {
             Verdict::Unconfirmed(fence)
@@ -223,24 +261,40 @@ impl Ballot {
         }
         match vote.reply {
             None => VoteState::Open,
-            Some(NodeReply::Granted(fence)) => VoteState::Granted(fence),
+            Some(NodeReply::Granted(grant)) => VoteState::Granted(grant),
             Some(_) => VoteState::Missing,
         }
     }
 
+    /// Returns the grants that count, of whatever index.
+    fn granted(&self) -> impl Iterator<Item = Grant> {
+        (0..self.votes.len())
+            .filter_map(|node| if let VoteState::Granted(grant) = self.state(node) { Some(grant) } else { None })
+    }
+
     /// Whether the grant of node `node` counts.
     pub fn has_granted(&self, node: usize) -> bool {
-        matches!(self.state(node), VoteState::Granted(_))
+        let index = self.index();
+        matches!(self.state(node), VoteState::Granted(grant) if grant.index == index)
     }
 
     /// Returns the lease that the grants make.
-    pub fn lease(&self) -> &Lease {
-        &self.lease
-    }
-
-    /// Returns the lease, to be kept.
-    pub fn into_lease(self) -> Lease {
-        self.lease
+    ///
+    /// A grant that came after the confirm round began, with a counter above the confirmed fence, is no part of it until the
+    /// holder has asked that node again. In between another client may have had a majority with it ([`Lease::admit`]).
+    pub fn lease(&self) -> Lease {
+        let (mut lease, index) = (self.lease.clone(), self.index());
+        for (node, vote) in self.votes.iter().enumerate() {
+            let is_lost = matches!(vote.discounted, Some(Discount::Lost(_)));
+            if let Some(NodeReply::Granted(Grant { fence, index: own, tenure: (asked, until) })) = vote.reply
+                && own == index
+                && !is_lost
+                && self.confirming.is_none_or(|confirming| fence <= confirming)
+            {
+                lease.extend(node, asked, until);
+            }
+        }
+        lease
     }
 
     /// Whether node `node` has answered.

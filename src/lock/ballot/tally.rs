@@ -44,7 +44,7 @@ impl Ballot {
         }
         if let Verdict::Won(fence) = self.verdict() {
             // The lease counts from before the requests were sent. The rest must be enough to stop the command.
-            let is_of_use = self.lease.deadline().is_some_and(|d| now < self.rules.schedule.signal_at(d));
+            let is_of_use = self.lease().deadline().is_some_and(|d| now < self.rules.schedule.signal_at(d));
             return if is_of_use { Tally::Won(fence) } else { Tally::TooLate };
         }
         let needed = self.quorum.needed();
@@ -52,7 +52,11 @@ impl Ballot {
         // A node that was not waited for is not away.
         let unanswered = if self.missed_deadline() { 0 } else { self.unanswered() };
         match self.leading_blocker() {
-            Some((blocker, votes)) if self.may_hold(votes) => Tally::Busy(Box::new(blocker.clone())),
+            // The slots that nodes gave were not the same, and one to which they were to move was taken meanwhile.
+            None if self.verdict() == Verdict::Misaligned => Tally::TooLate,
+            Some((blocker, votes)) if self.aligned.is_none() && self.may_hold(votes) => {
+                Tally::Busy(Box::new(blocker.clone()))
+            }
             Some((blocker, _)) if there + unanswered >= needed => {
                 Tally::Split(Box::new(blocker.clone()), self.faults(name))
             }

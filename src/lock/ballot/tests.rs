@@ -1,3 +1,5 @@
+mod slots;
+
 use super::*;
 use crate::lock::blocker::Reservation;
 use crate::lock::details::Details;
@@ -24,7 +26,7 @@ fn rules(guard: RestartGuard) -> Rules {
 }
 
 fn granted(number: u64) -> Vote {
-    Vote::Granted { until: at(30), fence: fence(number) }
+    Vote::Granted { until: at(30), fence: fence(number), index: 0 }
 }
 
 fn granted_at(ballot: &mut Ballot, node: usize, number: u64) {
@@ -42,7 +44,7 @@ fn ballot(total: usize, granted: &[(usize, u64)]) -> Ballot {
 /// Another client, with a list of so many nodes.
 fn rlock(nodes: usize) -> Occupant {
     let details = Details { host: "web1".to_owned(), n: nodes, ttl: 60_000, ..Details::default() };
-    Occupant { who: OccupantKind::Holder(Token::fresh(), details), ttl: Some(Duration::from_secs(9)) }
+    Occupant::new(OccupantKind::Holder(Token::fresh(), details), Some(Duration::from_secs(9)))
 }
 
 fn held_by(occupant: &Occupant) -> Vote {
@@ -127,7 +129,7 @@ fn a_node_that_lost_the_key_before_the_confirm_round_is_no_part_of_the_lease() {
     ballot.discount(0, Discount::Lost(Revoked::Missing), at(2));
     ballot.confirmed(2, at(1), at(31));
     assert_eq!(ballot.verdict(), Verdict::Won(fence(9)));
-    let mut lease = ballot.into_lease();
+    let mut lease = ballot.lease();
     assert_eq!((lease.deadline(), lease.wants_healing(0)), (Some(at(30)), true));
     lease.revoke(1, Revoked::Missing, at(3));
     assert!(lease.loss(at(9)).is_some());
@@ -270,7 +272,7 @@ fn a_set_that_cannot_hold_the_lock_is_unfit_whatever_the_votes() {
     assert_eq!(unfit(&twice), "b: it is the same server as a: nodes must be independent");
     let mut itself = ballot(2, &[(0, 7)]);
     let own = OccupantKind::Holder(itself.rules.token, Details::default());
-    itself.answered(1, at(0), held_by(&Occupant { who: own, ttl: None }).into(), at(1));
+    itself.answered(1, at(0), held_by(&Occupant::new(own, None)).into(), at(1));
     assert!(unfit(&itself).starts_with("b: it has the token"), "{}", unfit(&itself));
 }
 

@@ -30,7 +30,7 @@ mod tests {
 
     #[test]
     fn a_mixture_is_refused_once_a_majority_has_said_so_of_both() {
-        let outer = || Standing::Outer(Box::new(Occupant { who: OccupantKind::Unnamed, ttl: None }));
+        let outer = || Standing::Outer(Box::new(Occupant::new(OccupantKind::Unnamed, None)));
         let missing = |standings: &[Standing]| partly_covered(standings).map(|(lock, _)| lock);
         assert_eq!(missing(&[outer(), outer()]), None);
         assert_eq!(missing(&[Standing::NotOuter, Standing::NotOuter]), None);

@@ -12,6 +12,7 @@ use crate::lock::blocker::{Blocker, Reservation};
 use crate::lock::details::Details;
 use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::fence::Fence;
+use crate::lock::mode::Mode;
 use crate::lock::occupant::OccupantKind;
 use crate::lock::outer::OuterLocks;
 use crate::lock::queue::{Order, Wake};
@@ -56,7 +57,7 @@ fn options(nodes: usize, wait: Option<Duration>) -> Options {
 }
 
 fn waiter() -> Waiter {
-    Waiter { id: uuid::Uuid::from_u128(1), host: "web1".to_owned(), pid: 1, since: 1 }
+    Waiter { id: uuid::Uuid::from_u128(1), host: "web1".to_owned(), pid: 1, since: 1, mode: Mode::Exclusive }
 }
 
 fn waiting(nodes: usize, wait: Option<Duration>) -> Waiting {
@@ -65,11 +66,11 @@ fn waiting(nodes: usize, wait: Option<Duration>) -> Waiting {
 
 fn holder(token: Token, ttl: Duration) -> Box<Blocker> {
     let details = Details { ttl: 90_000, ..Details::default() };
-    Box::new(Blocker::Occupant(Occupant { who: OccupantKind::Holder(token, details), ttl: Some(ttl) }))
+    Box::new(Blocker::Occupant(Occupant::new(OccupantKind::Holder(token, details), Some(ttl))))
 }
 
 fn foreign() -> Box<Blocker> {
-    Box::new(Blocker::Occupant(Occupant { who: OccupantKind::Foreign("x".to_owned()), ttl: None }))
+    Box::new(Blocker::Occupant(Occupant::new(OccupantKind::Foreign("x".to_owned()), None)))
 }
 
 fn reserved() -> Box<Blocker> {

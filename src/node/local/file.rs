@@ -128,7 +128,7 @@ impl LockFile {
         let occupant = Occupant::from(self.sighting().map_err(|error| self.told(&error))?);
         Ok(Some(match occupant.who {
             // The lock ends with its process, so its holder is on this machine, whatever the file says.
-            OccupantKind::Foreign(_) => unnamed(),
+            OccupantKind::Foreign(_) | OccupantKind::Group(_) => unnamed(),
             OccupantKind::Holder(..) | OccupantKind::Unnamed => occupant,
         }))
     }
@@ -194,7 +194,7 @@ impl AsRawFd for LockFile {
 
 /// A process of this machine that has the lock and has not written its value, or not yet.
 pub(super) fn unnamed() -> Occupant {
-    Occupant { who: OccupantKind::Unnamed, ttl: None }
+    Occupant::new(OccupantKind::Unnamed, None)
 }
 
 /// Returns why no rlock of `user` can have made a file with this metadata, if so.

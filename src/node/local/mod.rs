@@ -23,8 +23,8 @@ use self::directory::Directory;
 use self::file::LockFile;
 use self::watch::Watch;
 use super::{
-    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Node, Pages, Pending, Probe, Release, ReleaseReply, Renew,
-    Renewal, Store, Vote, Wake,
+    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Look, Node, Pages, Pending, Probe, Release, ReleaseReply,
+    Renew, Renewal, Store, Vote, Wake,
 };
 use crate::clock::{self, Alarm};
 use crate::lock::instant::Instant;
@@ -130,7 +130,7 @@ impl LocalNode {
                 fence.and_then(|fence| file.publish(&claim.details.value(claim.token)).map(|()| fence).map_err(unfit));
             let fence = granted.inspect_err(|_| file.delete())?;
             *self.held.borrow_mut() = Some(Held { file, token: claim.token });
-            return Ok(Vote::Granted { until: Instant::NEVER, fence });
+            return Ok(Vote::Granted { until: Instant::NEVER, fence, index: 0 });
         }
         Err(Fault::new(FaultKind::Unavailable, "the lock's file is deleted or replaced all the time"))
     }
@@ -194,7 +194,7 @@ impl Node for LocalNode {
         Box::pin(std::future::ready(Renewal::Lost(Revoked::Missing, None)))
     }
 
-    fn observe(&self, key: &Key, _max_waiters: usize) -> Pending<Result<Observation, Fault>> {
+    fn observe(&self, key: &Key, _look: Look) -> Pending<Result<Observation, Fault>> {
         Box::pin(std::future::ready(self.seen(key)))
     }
 

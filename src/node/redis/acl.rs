@@ -31,6 +31,8 @@ pub const CHANNELS: &str = "&rlock:wake:*";
 
 const IN_LINE: Impact = Impact::Degraded("waiters go in no order, or learn late that the lock is free");
 
+const OF_MEMBERS: Impact = Impact::Degraded("--shared and --slots cannot be used, and such locks not be described");
+
 /// All rights that rlock uses. CONFIG GET is not among them: no ACL limits it to one parameter, and others are passwords.
 pub const RIGHTS: &[Right] = &[
     Right { name: "eval", trial: &["EVAL", "return 1", "1", "KEY"], lacks: Impact::Required },
@@ -64,6 +66,16 @@ pub const RIGHTS: &[Right] = &[
     Right { name: "zrem", trial: &["ZREM", "KEY", ""], lacks: IN_LINE },
     Right { name: "zrange", trial: &["ZRANGE", "KEY", "0", "0"], lacks: IN_LINE },
     Right { name: "zrank", trial: &["ZRANK", "KEY", ""], lacks: IN_LINE },
+    Right { name: "zscore", trial: &["ZSCORE", "KEY", ""], lacks: IN_LINE },
+    Right { name: "zcard", trial: &["ZCARD", "KEY"], lacks: OF_MEMBERS },
+    Right { name: "zrangebyscore", trial: &["ZRANGEBYSCORE", "KEY", "0", "0"], lacks: OF_MEMBERS },
+    Right { name: "zrevrange", trial: &["ZREVRANGE", "KEY", "0", "0"], lacks: OF_MEMBERS },
+    // An odd number of words is refused after the rights were checked, so this sets nothing.
+    Right { name: "hset", trial: &["HSET", "KEY", "", "", ""], lacks: OF_MEMBERS },
+    Right { name: "hget", trial: &["HGET", "KEY", ""], lacks: OF_MEMBERS },
+    Right { name: "hdel", trial: &["HDEL", "KEY", ""], lacks: OF_MEMBERS },
+    Right { name: "hlen", trial: &["HLEN", "KEY"], lacks: OF_MEMBERS },
+    Right { name: "pexpireat", trial: &["PEXPIREAT", "KEY", "1"], lacks: OF_MEMBERS },
 ];
 
 /// Whether `name` is one that a server can give to a user and a terminal can show.
@@ -114,8 +126,8 @@ mod tests {
         let line = acl_line("ci", &[key("job")], false);
         assert!(
             line.starts_with(
-                "ACL SETUSER ci on >PASSWORD ~job ~rlock:fence:{job}:job ~rlock:queue:{job}:job ~rlock:offer:{job}:job \
-                 ~rlock:standby:{job}:job ~rlock:doctor:{job}:job resetchannels &rlock:wake:* +eval +type "
+                "ACL SETUSER ci on >PASSWORD ~job ~rlock:fence:{job}:job ~rlock:leases:{job}:job \
+                 ~rlock:holders:{job}:job ~rlock:queue:{job}:job ~rlock:turns:{job}:job ~rlock:standby:{job}:job ~rlock:doctor:{job}:job resetchannels &rlock:wake:* +eval +type "
             ),
             "{line}"
         );

@@ -29,11 +29,12 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::{
-    Answer, Claim, Fault, ForceUnlock, Heal, Node, Pages, Pending, Probe, QueueAction, Release, ReleaseReply, Renew,
-    Renewal, Store, Vote, Wake,
+    Answer, Claim, Fault, ForceUnlock, Heal, Look, Node, Pages, Pending, Probe, QueueAction, Release, ReleaseReply,
+    Renew, Renewal, Store, Vote, Wake,
 };
 use crate::lock::key::{Derived, Key};
 use crate::lock::lease::Revoked;
+use crate::lock::mode::Mode;
 use crate::lock::observation::Observation;
 use crate::lock::queue::Waiter;
 use crate::lock::restart;
@@ -56,8 +57,12 @@ const QUEUE_LIFE: Duration = Duration::from_secs(600);
 /// Bytes of the queue that an observation may return, for each waiter that is asked for.
 const WAITER_ROOM: usize = 128;
 
-/// Bytes of an observation: a value of a KiB, however it is encoded, and some waiters.
-const OBSERVATION_ROOM: usize = 40 * 1024;
+/// Number of members that an observation may return, and their bytes.
+const MAX_MEMBERS: usize = 1000;
+const MEMBER_ROOM: usize = 32 * 1024;
+
+/// Bytes of an observation: a value of a KiB, however it is encoded, members and some waiters.
+const OBSERVATION_ROOM: usize = 72 * 1024;
 
 /// The files of `scripts/`, one after the other, as build.rs stripped them.
 macro_rules! script {
@@ -67,14 +72,43 @@ macro_rules! script {
 }
 
 // Public for the suite, which runs them on the simulated server and on real ones.
-pub const ACQUIRE: &str = script!("peek.lua", "queue.lua", "turn.lua", "acquire.lua");
-pub const RENEW: &str = script!("peek.lua", "renew.lua");
-pub const HEAL: &str = script!("peek.lua", "heal.lua");
-pub const TOMBSTONE: &str = script!("peek.lua", "tombstone.lua");
-pub const FORCE_DELETE: &str = script!("peek.lua", "queue.lua", "force_delete.lua");
+pub const ACQUIRE: &str =
+    script!("peek.lua", "queue.lua", "turn.lua", "marker.lua", "crowd.lua", "enter.lua", "acquire.lua");
+pub const JOIN: &str = script!(
+    "peek.lua",
+    "queue.lua",
+    "turn.lua",
+    "marker.lua",
+    "crowd.lua",
+    "members.lua",
+    "admit.lua",
+    "enter.lua",
+    "join.lua"
+);
+pub const RENEW: &str =
+    script!("peek.lua", "token.lua", "counter.lua", "marker.lua", "members.lua", "admit.lua", "renew.lua");
+pub const HEAL: &str =
+    script!("peek.lua", "token.lua", "counter.lua", "marker.lua", "members.lua", "admit.lua", "heal.lua");
+pub const TOMBSTONE: &str = script!("peek.lua", "token.lua", "marker.lua", "members.lua", "admit.lua", "tombstone.lua");
+pub const FORCE_DELETE: &str = script!(
+    "peek.lua",
+    "token.lua",
+    "counter.lua",
+    "queue.lua",
+    "marker.lua",
+    "members.lua",
+    "pass.lua",
+    "any.lua",
+    "force_delete.lua"
+);
 pub const DELETE_FOREIGN: &str = script!("peek.lua", "queue.lua", "delete_foreign.lua");
-pub const OBSERVE: &str = script!("peek.lua", "observe.lua");
-pub const RELEASE: &str = script!("peek.lua", "queue.lua", "release.lua");
+pub const OBSERVE: &str = script!("peek.lua", "marker.lua", "members.lua", "admit.lua", "observe.lua");
+pub const RELEASE: &str =
+    script!("peek.lua", "token.lua", "queue.lua", "marker.lua", "pass.lua", "exclusive.lua", "release.lua");
+pub const LEAVE: &str =
+    script!("peek.lua", "queue.lua", "marker.lua", "members.lua", "pass.lua", "leave.lua", "release.lua");
+pub const RELEASE_ANY: &str =
+    script!("peek.lua", "token.lua", "queue.lua", "marker.lua", "members.lua", "pass.lua", "any.lua", "release.lua");
 
 /// A server, whose connections are shared by the locks on it.
 pub struct RedisServer {
@@ -159,14 +193,19 @@ impl Node for RedisNode {
     }
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
-        let (fence, [queue, offer, standbys]) = (claim.key.derived(Derived::Fence), queue_keys(&claim.key));
-        let mut command = eval(ACQUIRE, &[claim.key.stored(), &fence, &queue, &offer, &standbys]);
+        let mode = claim.details.mode;
+        let mut command = on_lock(if mode.has_members() { JOIN } else { ACQUIRE }, &claim.key);
         command.arg(claim.details.value(claim.token)).arg(millis(claim.term.ttl()));
         command.arg(claim.fence_hint).arg(fence_life(claim.term));
         command.arg(claim.min_uptime.map_or_else(String::new, |span| restart::least_uptime(span).to_string()));
         command.arg(in_queue(claim.ticket.as_ref().map(|ticket| &ticket.waiter)));
         command.arg(claim.ticket.as_ref().map_or(0, |ticket| ticket.number)).arg(millis(QUEUE_LIFE));
-        command.arg(if claim.details.n == 1 { "1" } else { "" });
+        command.arg(flag(claim.details.n == 1));
+        command.arg(claim.outer.iter().map(Token::to_string).collect::<Vec<_>>().join(" "));
+        if mode.has_members() {
+            command.arg(claim.token.to_string()).arg(mode.to_string()).arg(claim.details.n);
+            command.arg(claim.index).arg(flag(claim.is_exact));
+        }
         let (reply, term) = (self.requests.set(command, self.listen(claim)), claim.term);
         Box::pin(async move {
             let Reply { sent, result } = reply.received().await;
@@ -176,25 +215,27 @@ impl Node for RedisNode {
     }
 
     fn renew(&self, renew: &Renew) -> Pending<Renewal> {
-        let mut command = eval(RENEW, &[renew.key.stored(), &renew.key.derived(Derived::Fence)]);
+        let mut command = on_lock(RENEW, &renew.key);
         command.arg(renew.token.to_string()).arg(millis(renew.term.ttl()));
         command.arg(renew.fence.get()).arg(fence_life(renew.term));
+        command.arg(renew.index.map_or_else(String::new, |index| index.to_string()));
         renewal(renew.term, self.requests.ask(command), false)
     }
 
     fn heal(&self, heal: &Heal) -> Pending<Renewal> {
-        let Renew { key, token, fence, term } = &heal.renew;
-        let [counter, queue] = [Derived::Fence, Derived::Queue].map(|kind| key.derived(kind));
-        let mut command = eval(HEAL, &[key.stored(), &counter, &queue]);
+        let Renew { key, token, fence, term, index } = &heal.renew;
+        let mut command = on_lock(HEAL, key);
         command.arg(token.to_string()).arg(heal.details.value(*token)).arg(millis(term.ttl()));
         command.arg(fence.get()).arg(fence_life(*term)).arg(in_queue(heal.waiter.as_ref()));
         command.arg(heal.told.map_or_else(String::new, |counter| counter.to_string()));
+        command.arg(heal.details.mode.to_string()).arg(heal.details.n).arg(index.unwrap_or_default());
         renewal(*term, self.requests.set(command, None), true)
     }
 
-    fn observe(&self, key: &Key, max_waiters: usize) -> Pending<Result<Observation, Fault>> {
-        let mut command = eval(OBSERVE, &[key.stored(), &key.derived(Derived::Fence), &key.derived(Derived::Queue)]);
-        command.arg(max_waiters).arg(max_waiters * WAITER_ROOM);
+    fn observe(&self, key: &Key, look: Look) -> Pending<Result<Observation, Fault>> {
+        let mut command = on_lock(OBSERVE, key);
+        command.arg(look.max_waiters).arg(look.max_waiters * WAITER_ROOM).arg(MAX_MEMBERS).arg(MEMBER_ROOM);
+        command.arg(look.token.map_or_else(String::new, |token| token.to_string()));
         let reply = self.requests.ask(command);
         Box::pin(async move {
             let Reply { sent, result } = reply.received().await;
@@ -203,21 +244,19 @@ impl Node for RedisNode {
     }
 
     fn force_unlock(&self, key: &Key, how: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>> {
-        let [queue, offer, standbys] = queue_keys(key);
         let command = match how {
             ForceUnlock::Tombstone(token, tombstone) => {
-                let mut command = eval(TOMBSTONE, &[key.stored()]);
+                let mut command = on_lock(TOMBSTONE, key);
                 command.arg(token.to_string()).arg(tombstone);
                 command
             }
             ForceUnlock::Delete(token, fence) => {
-                let keys = [key.stored(), &key.derived(Derived::Fence), &queue, &offer, &standbys];
-                let mut command = eval(FORCE_DELETE, &keys);
+                let mut command = on_lock(FORCE_DELETE, key);
                 command.arg(token.to_string()).arg(fence).arg(millis(FENCE_LIFE));
                 command
             }
             ForceUnlock::DeleteForeign(seen) => {
-                let mut command = eval(DELETE_FOREIGN, &[key.stored(), &queue, &offer, &standbys]);
+                let mut command = on_lock(DELETE_FOREIGN, key);
                 command.arg(&seen.kind).arg(seen.length).arg(&seen.head);
                 command
             }
@@ -227,7 +266,7 @@ impl Node for RedisNode {
     }
 
     fn release(&self, release: &Release) -> Pending<ReleaseReply> {
-        let command = release_command(&release.key, Some(release.token), &release.queue);
+        let command = release_command(&release.key, Some(release.token), &release.queue, release.mode);
         let (channel, is_final) = match &release.queue {
             QueueAction::None => (None, false),
             QueueAction::Leave(_) => (None, true),
@@ -250,7 +289,8 @@ impl Node for RedisNode {
     }
 
     fn leave(&self, key: &Key, waiter: &Waiter) -> Pending<()> {
-        let reply = self.requests.leave(release_command(key, None, &QueueAction::Leave(waiter.clone())));
+        let reply =
+            self.requests.leave(release_command(key, None, &QueueAction::Leave(waiter.clone()), Some(waiter.mode)));
         Box::pin(async move { drop(reply.received().await) })
     }
 
@@ -279,15 +319,18 @@ impl Node for RedisNode {
     }
 }
 
-/// Redis keys of the queue, the open offer and the standbys.
-fn queue_keys(key: &Key) -> [String; 3] {
-    [Derived::Queue, Derived::Offer, Derived::Standby].map(|kind| key.derived(kind))
+/// Returns a script's call with the lock's key and all that are derived from it.
+fn on_lock(script: &'static str, key: &Key) -> Cmd {
+    let mut command = redis::cmd("EVAL");
+    command.arg(script).arg(1 + Derived::OF_LOCK.len()).arg(key.stored());
+    for kind in Derived::OF_LOCK {
+        command.arg(key.derived(kind));
+    }
+    command
 }
 
-fn eval(script: &'static str, keys: &[&str]) -> Cmd {
-    let mut command = redis::cmd("EVAL");
-    command.arg(script).arg(keys.len()).arg(keys);
-    command
+fn flag(is_set: bool) -> &'static str {
+    if is_set { "1" } else { "" }
 }
 
 fn millis(span: Duration) -> u64 {
@@ -300,9 +343,14 @@ fn in_queue(waiter: Option<&Waiter>) -> String {
 }
 
 /// Returns the release of `token`'s key; without a token, the waiter leaves the queue and no key is released.
-fn release_command(key: &Key, token: Option<Token>, action: &QueueAction) -> Cmd {
-    let [queue, offer, standbys] = queue_keys(key);
-    let mut command = eval(RELEASE, &[key.stored(), &queue, &offer, &standbys]);
+/// `mode`: the kind of the lock, if it is known.
+fn release_command(key: &Key, token: Option<Token>, action: &QueueAction, mode: Option<Mode>) -> Cmd {
+    let script = match mode {
+        Some(Mode::Exclusive) => RELEASE,
+        Some(Mode::Shared | Mode::Slots(_)) => LEAVE,
+        None => RELEASE_ANY,
+    };
+    let mut command = on_lock(script, key);
     command.arg(token.map_or_else(String::new, |token| token.to_string()));
     match action {
         QueueAction::None => command.arg("").arg(""),

@@ -10,14 +10,21 @@ use redis::{PushInfo, PushKind, Value};
 use crate::lock::blocker::Reservation;
 use crate::lock::details::LARGEST_VALUE;
 use crate::lock::fence::Fence;
+use crate::lock::group::{Group, Marker};
 use crate::lock::identity::Identity;
 use crate::lock::instant::Instant;
 use crate::lock::lease::Revoked;
 use crate::lock::observation::Observation;
-use crate::lock::occupant::{Occupant, RawValue};
+use crate::lock::occupant::{Occupant, OccupantKind, RawValue};
 use crate::lock::queue::{QueuePosition, Ticket};
 use crate::node::{Answer, Counter, Fault, FaultKind, Renewal, ServerInfo, Vote, Wake};
 use crate::text::escape;
+
+/// Number of words of which `peek.lua` makes what is at the key.
+const SEEN: usize = 5;
+
+/// The largest entry of a member: its index, its fence and its value.
+const LARGEST_ENTRY: usize = LARGEST_VALUE + 32;
 
 /// Longest name of a type in Redis or a module, in bytes.
 const LONGEST_TYPE: usize = 64;
@@ -30,9 +37,9 @@ pub fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
     let vote = match parts(answer) {
         Some([Some("granted"), Some(fence)]) => {
             let fence = fence.parse().ok().and_then(Fence::new).ok_or_else(|| garbled(value))?;
-            Vote::Granted { until, fence }
+            Vote::Granted { until, fence, index: index(answer).ok_or_else(|| garbled(value))? }
         }
-        Some([Some("held"), _]) => Vote::Held(Box::new(raw_value(answer).ok_or_else(|| garbled(value))?.into())),
+        Some([Some("held"), _]) => Vote::Held(Box::new(held(answer).ok_or_else(|| garbled(value))?)),
         Some([Some("turn"), Some(next)]) => {
             Vote::Reserved(Box::new(reservation(answer, next).ok_or_else(|| garbled(value))?))
         }
@@ -47,6 +54,33 @@ pub fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
         _ => return Err(garbled(value)),
     };
     Ok(Answer { vote, server, place: Some(place) })
+}
+
+/// Reads the index behind a fence.
+fn index(answer: &Value) -> Option<u16> {
+    let Value::Array(items) = answer else { return None };
+    std::str::from_utf8(bulk(items.get(2)?)?).ok()?.parse().ok()
+}
+
+/// Reads what is at the key: of a marker, with its members. A member that is meant is returned in the marker's place.
+fn held(answer: &Value) -> Option<Occupant> {
+    let Value::Array(items) = answer else { return None };
+    let (seen, crowd) = items.split_first_chunk::<SEEN>()?;
+    let seen = raw_value(seen)?;
+    let marker = std::str::from_utf8(&seen.head).ok().and_then(Marker::read);
+    let (Some(marker), [Value::Int(members), Value::Int(meant), entry]) = (marker, crowd) else {
+        return Some(seen.into());
+    };
+    let entry = bulk(entry).filter(|entry| entry.len() <= LARGEST_ENTRY)?;
+    let member = Occupant::member(entry, seen.ttl);
+    if *meant == 1
+        && let Some(member) = member
+    {
+        return Some(member);
+    }
+    let shown = member.and_then(|member| member.holder().map(|(token, details)| (token, details.clone())));
+    let group = Group { marker, members: u64::try_from(*members).ok()?, shown };
+    Some(Occupant::new(OccupantKind::Group(Box::new(group)), seen.ttl))
 }
 
 fn server_info(about: &Value) -> Option<ServerInfo> {
@@ -92,7 +126,7 @@ pub fn renewal(value: &Value, until: Instant, keeps: bool) -> Renewal {
     match parts(value) {
         Some([Some("healed"), counter]) => Renewal::Healed(until, counted(counter)),
         Some([Some("broken"), _]) => {
-            let by = raw_value(value).map(Occupant::from).and_then(|seen| seen.holder()?.1.broken.clone());
+            let by = held(value).and_then(|seen| seen.holder()?.1.broken.clone());
             Renewal::Broken(keeps.then_some(until), escape::text(&by.unwrap_or_default()))
         }
         Some([Some("renewed"), counter]) => Renewal::Renewed(until, counted(counter)),
@@ -136,9 +170,9 @@ fn bulk(value: &Value) -> Option<&[u8]> {
     if let Value::BulkString(bytes) = value { Some(bytes) } else { None }
 }
 
-fn raw_value(value: &Value) -> Option<RawValue> {
-    let Value::Array(items) = value else { return None };
-    let [_, kind, Value::Int(length), head, Value::Int(ttl)] = items.as_slice() else { return None };
+/// Reads what `peek.lua` returned.
+fn raw_value(seen: &[Value; SEEN]) -> Option<RawValue> {
+    let [_, kind, Value::Int(length), head, Value::Int(ttl)] = seen else { return None };
     // No script of ours returns more of either, and both are shown to people.
     if bulk(kind)?.len() > LONGEST_TYPE || bulk(head)?.len() > LARGEST_VALUE {
         return None;
@@ -158,16 +192,35 @@ pub fn observation(value: &Value, asked: Instant) -> Result<Observation, Fault> 
 
 fn seen(value: &Value, asked: Instant) -> Option<Observation> {
     let Value::Array(items) = value else { return None };
-    let [Value::Array(holders), fence, Value::Array(waiters), Value::Int(more)] = items.as_slice() else { return None };
-    let seen: Vec<RawValue> = holders.iter().map(raw_value).collect::<Option<_>>()?;
-    let holders: Vec<Occupant> = seen.iter().cloned().map(Occupant::from).collect();
-    let is_foreign = |(value, occupant): (RawValue, &Occupant)| occupant.holder().is_none().then_some(value);
-    let foreign = seen.into_iter().zip(&holders).find_map(is_foreign);
+    let [Value::Array(at_key), Value::Array(members), fence, Value::Array(waiters), Value::Int(more)] =
+        items.as_slice()
+    else {
+        return None;
+    };
+    let (seen, number) = match at_key.as_slice() {
+        [] => (None, 0),
+        [seen @ .., Value::Int(number)] if seen.len() == SEEN => (Some(raw_value(seen.first_chunk()?)?), *number),
+        seen => (Some(raw_value(seen.first_chunk()?)?), 0),
+    };
+    let mut holders: Vec<Occupant> = members.chunks_exact(3).filter_map(member).collect();
+    let foreign = seen.clone().filter(|seen| holders.is_empty() && Occupant::from(seen.clone()).holder().is_none());
+    if holders.is_empty() {
+        holders.extend(seen.map(Occupant::from));
+    }
+    let members = u64::try_from(number).ok()?;
     // A value that is no counter counts as none: observing it changes nothing for the lock.
     let fence = std::str::from_utf8(bulk(fence)?).ok().and_then(|text| text.parse().ok()).and_then(Fence::new);
     // A member that is not a waiter of rlock is skipped when its turn comes, and so it is here.
     let queue = waiters.chunks_exact(2).filter_map(ticket).collect();
-    Some(Observation { holders, foreign, fence, queue, more: *more > 0, asked })
+    Some(Observation { holders, members, foreign, fence, queue, more: *more > 0, asked })
+}
+
+/// Reads a member: its token, the ms until it is over, and its entry. One that another release wrote may not be readable.
+fn member(parts: &[Value]) -> Option<Occupant> {
+    let [_, Value::Int(left), entry] = parts else { return None };
+    let entry = bulk(entry).filter(|entry| entry.len() <= LARGEST_ENTRY)?;
+    let ttl = Duration::from_millis(u64::try_from(*left).unwrap_or_default());
+    Occupant::member(entry, Some(ttl))
 }
 
 /// Reads a waiter and its ticket.

@@ -130,6 +130,11 @@ impl Holding {
         self.fence
     }
 
+    /// Returns the number of the holder's slot, if the lock has slots.
+    pub fn slot(&self) -> Option<u16> {
+        self.claim.details.mode.number().map(|_| self.claim.index)
+    }
+
     /// Returns the open file that is the lock, where there is one.
     pub fn descriptor(&self) -> Option<RawFd> {
         self.nodes.iter().find_map(|node| node.descriptor())

@@ -150,7 +150,7 @@ fn a_sight(observation: &Observation) {
         is_fit_to_be_shown(&next.to_string(), LONGEST_MESSAGE);
     }
     for drift in [0.0, 0.01, 0.5] {
-        assert!(observation.valid_until(drift) >= *asked);
+        assert!(holders.iter().all(|occupant| observation.valid_until(occupant, drift) >= *asked));
     }
 }
 

@@ -11,15 +11,23 @@ use super::{compare, read};
 
 const LOCK: &str = "job";
 const FENCE: &str = "rlock:fence:{job}:job";
+const LEASES: &str = "rlock:leases:{job}:job";
+const HOLDERS: &str = "rlock:holders:{job}:job";
 const QUEUE: &str = "rlock:queue:{job}:job";
-const OFFER: &str = "rlock:offer:{job}:job";
+const TURNS: &str = "rlock:turns:{job}:job";
 const STANDBY: &str = "rlock:standby:{job}:job";
 
-/// Waiters by their number: of two hosts.
-const WAITERS: [&str; 5] = ["", "w1 here 1 5", "w2 here 2 5", "w3 there 3 5", "w4 there 4 5"];
+/// The keys of every script, in its order.
+const KEYS: [&str; 7] = [LOCK, FENCE, LEASES, HOLDERS, QUEUE, TURNS, STANDBY];
 
-/// TTL of locks, queues and counters, in ms: none expires during a case.
+/// Waiters by their number: of two hosts, and of several kinds.
+const WAITERS: [&str; 5] = ["", "w1 here 1 5", "w2 here 2 5 s", "w3 there 3 5 k2", "w4 there 4 5 s"];
+
+/// TTL of queues and counters, in ms: none expires during a case.
 const LONG: &str = "100000000";
+
+/// TTL of the lock of a token, in ms. They differ, so that the ends of members have one order on both servers.
+const TTLS: [&str; 3] = ["100000000", "200000000", "300000000"];
 
 /// A step of a client, of an operator, or of fate.
 #[derive(Clone, Debug)]
@@ -30,21 +38,25 @@ enum Step {
         hint: i64,
         uptime: &'static str,
         is_alone: bool,
+        place: Option<Place>,
     },
     Renew {
         token: usize,
         fence: i64,
+        index: &'static str,
     },
     Heal {
         token: usize,
         waiter: usize,
         fence: i64,
         told: &'static str,
+        place: Option<Place>,
     },
     Release {
         token: usize,
         waiter: usize,
         stays: bool,
+        script: &'static str,
     },
     Tombstone(usize),
     ForceDelete {
@@ -52,13 +64,17 @@ enum Step {
         fence: i64,
     },
     DeleteForeign,
-    Observe(usize),
+    Observe {
+        waiters: usize,
+        members: usize,
+        token: usize,
+    },
     /// A waiter's connection, which has its own client of the pair.
     Listens {
         waiter: usize,
         is_on: bool,
     },
-    /// The open offer, or the standbys, as they were this many ms ago.
+    /// A waiter's turn, or the standbys, as they were this many ms ago.
     Aged {
         key: &'static str,
         waiter: usize,
@@ -66,6 +82,25 @@ enum Step {
     },
     Raw(&'static str),
     Fault(Fault),
+}
+
+/// A place among the members of a lock.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    kind: &'static str,
+    nodes: &'static str,
+    index: &'static str,
+    is_exact: bool,
+}
+
+fn place() -> impl Strategy<Value = Place> {
+    let kind = select(vec!["s", "s", "k2", "k2", "k3"]);
+    (kind, select(vec!["3", "3", "3", "1"]), select(vec!["1", "2"]), any::<bool>()).prop_map(
+        |(kind, nodes, index, is_exact)| {
+            let index = if kind == "s" { "0" } else { index };
+            Place { kind, nodes, index, is_exact: is_exact && kind != "s" }
+        },
+    )
 }
 
 const RAW: &[&str] = &[
@@ -77,6 +112,13 @@ const RAW: &[&str] = &[
     "ZADD rlock:fence:{job}:job 1 m",
     "SET rlock:queue:{job}:job x",
     "DEL rlock:queue:{job}:job",
+    "SET rlock:turns:{job}:job x",
+    "DEL rlock:leases:{job}:job",
+    "ZREM rlock:leases:{job}:job token1",
+    "ZADD rlock:leases:{job}:job 1 token1",
+    "DEL rlock:holders:{job}:job",
+    "HDEL rlock:holders:{job}:job 1",
+    "SET rlock:holders:{job}:job x",
     "FOO",
     "SET rlock:fence:{job}:job 4503599627370495",
 ];
@@ -84,9 +126,14 @@ const RAW: &[&str] = &[
 fn step() -> impl Strategy<Value = Step> {
     let (token, waiter) = (0..3usize, 0..WAITERS.len());
     let fence = || select(vec![0, 1, 100_000, 1_000_000]);
-    let acquire = (token.clone(), waiter.clone(), fence(), select(vec!["", "", "0", "99999999"]), any::<bool>());
-    let heal = (token.clone(), waiter.clone(), fence(), select(vec!["", "0", "1"]));
-    let aged = (select(vec![OFFER, STANDBY]), 1..WAITERS.len(), select(vec![0, 500, 1500, -5000]));
+    let uptime = select(vec!["", "", "0", "99999999"]);
+    let among = || proptest::option::weighted(0.7, place());
+    let acquire = (token.clone(), waiter.clone(), fence(), uptime, any::<bool>(), among());
+    let renew = (token.clone(), fence(), select(vec!["", "0", "1", "2"]));
+    let heal = (token.clone(), waiter.clone(), fence(), select(vec!["", "0", "1"]), among());
+    let release = select(vec![scripts::RELEASE, scripts::LEAVE, scripts::LEAVE, scripts::RELEASE_ANY]);
+    let release = (token.clone(), waiter.clone(), any::<bool>(), release);
+    let aged = (select(vec![TURNS, STANDBY]), 1..WAITERS.len(), select(vec![0, 500, 1500, -5000]));
     let faults = vec![
         Fault::OutOfMemory(true),
         Fault::OutOfMemory(false),
@@ -100,15 +147,16 @@ fn step() -> impl Strategy<Value = Step> {
         Fault::AllowAll,
     ];
     prop_oneof![
-        8 => acquire.prop_map(|(token, waiter, hint, uptime, is_alone)| Step::Acquire { token, waiter, hint, uptime, is_alone }),
-        2 => (token.clone(), fence()).prop_map(|(token, fence)| Step::Renew { token, fence }),
-        2 => heal.prop_map(|(token, waiter, fence, told)| Step::Heal { token, waiter, fence, told }),
-        5 => (token.clone(), waiter.clone(), any::<bool>())
-            .prop_map(|(token, waiter, stays)| Step::Release { token, waiter, stays }),
+        12 => acquire.prop_map(|(token, waiter, hint, uptime, is_alone, place)| {
+            Step::Acquire { token, waiter, hint, uptime, is_alone, place }
+        }),
+        2 => renew.prop_map(|(token, fence, index)| Step::Renew { token, fence, index }),
+        3 => heal.prop_map(|(token, waiter, fence, told, place)| Step::Heal { token, waiter, fence, told, place }),
+        5 => release.prop_map(|(token, waiter, stays, script)| Step::Release { token, waiter, stays, script }),
         1 => token.clone().prop_map(Step::Tombstone),
-        1 => (token, fence()).prop_map(|(token, fence)| Step::ForceDelete { token, fence }),
+        1 => (token.clone(), fence()).prop_map(|(token, fence)| Step::ForceDelete { token, fence }),
         1 => Just(Step::DeleteForeign),
-        1 => (0..4usize).prop_map(Step::Observe),
+        1 => (0..4usize, 0..4usize, token).prop_map(|(waiters, members, token)| Step::Observe { waiters, members, token }),
         4 => (1..WAITERS.len(), any::<bool>()).prop_map(|(waiter, is_on)| Step::Listens { waiter, is_on }),
         2 => aged.prop_map(|(key, waiter, ms)| Step::Aged { key, waiter, ms }),
         1 => select(RAW).prop_map(Step::Raw),
@@ -116,10 +164,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn eval(script: &str, keys: &[&str], args: &[&str]) -> Words {
-    let count = keys.len().to_string();
+fn eval(script: &str, args: &[&str]) -> Words {
+    let count = KEYS.len().to_string();
     let head = ["EVAL", script, &count];
-    head.iter().chain(keys).chain(args).map(|word| word.as_bytes().to_vec()).collect()
+    head.iter().chain(&KEYS).chain(args).map(|word| word.as_bytes().to_vec()).collect()
 }
 
 fn id(waiter: usize) -> &'static str {
@@ -132,47 +180,52 @@ fn request(step: &Step, start: i64) -> Option<(usize, Words)> {
     let value = |token: usize| format!("token{token} {{\"host\":\"here\",\"n\":1}}");
     let after = |micros: i64| (start + micros).to_string();
     let request = match *step {
-        Step::Acquire { token, waiter, hint, uptime, is_alone } => {
+        Step::Acquire { token, waiter, hint, uptime, is_alone, place } => {
             let (hint, alone, ticket) = (after(hint), if is_alone { "1" } else { "" }, waiter.to_string());
-            let args = [&value(token), LONG, &hint, LONG, uptime, WAITERS[waiter], &ticket, LONG, alone];
-            eval(scripts::ACQUIRE, &[LOCK, FENCE, QUEUE, OFFER, STANDBY], &args)
+            let (name, value) = (name(token), value(token));
+            let outer = "token9 token0";
+            let mut args =
+                vec![value.as_str(), TTLS[token], &hint, LONG, uptime, WAITERS[waiter], &ticket, LONG, alone, outer];
+            let Some(Place { kind, nodes, index, is_exact }) = place else {
+                return Some((0, eval(scripts::ACQUIRE, &args)));
+            };
+            args.extend([name.as_str(), kind, nodes, index.max("1"), if is_exact { "1" } else { "" }]);
+            eval(scripts::JOIN, &args)
         }
-        Step::Renew { token, fence } => {
-            eval(scripts::RENEW, &[LOCK, FENCE], &[&name(token), LONG, &after(fence), LONG])
+        Step::Renew { token, fence, index } => {
+            eval(scripts::RENEW, &[&name(token), TTLS[token], &after(fence), LONG, index])
         }
-        Step::Heal { token, waiter, fence, told } => {
-            let args = [&name(token), &value(token), LONG, &after(fence), LONG, WAITERS[waiter], told];
-            eval(scripts::HEAL, &[LOCK, FENCE, QUEUE], &args)
+        Step::Heal { token, waiter, fence, told, place } => {
+            let place = place.unwrap_or(Place { kind: "x", nodes: "3", index: "0", is_exact: false });
+            let (name, value, fence) = (name(token), value(token), after(fence));
+            let Place { kind, nodes, index, .. } = place;
+            let args = [&name, &value, TTLS[token], &fence, LONG, WAITERS[waiter], told, kind, nodes, index];
+            eval(scripts::HEAL, &args)
         }
-        Step::Release { token, waiter, stays } => {
+        Step::Release { token, waiter, stays, script } => {
             // Token 0 is none here: the waiter leaves the queue.
             let token = if token == 0 { String::new() } else { name(token) };
             let ticket = if stays && waiter > 0 { waiter.to_string() } else { String::new() };
-            eval(scripts::RELEASE, &[LOCK, QUEUE, OFFER, STANDBY], &[&token, WAITERS[waiter], &ticket, LONG])
+            eval(script, &[&token, WAITERS[waiter], &ticket, LONG])
         }
-        Step::Tombstone(token) => {
-            eval(scripts::TOMBSTONE, &[LOCK], &[&name(token), &format!("broken {} {{}}", name(token))])
+        Step::Tombstone(token) => eval(scripts::TOMBSTONE, &[&name(token), &format!("broken {} {{}}", name(token))]),
+        Step::ForceDelete { token, fence } => eval(scripts::FORCE_DELETE, &[&name(token), &after(fence), LONG]),
+        Step::DeleteForeign => eval(scripts::DELETE_FOREIGN, &["string", "7", "foreign"]),
+        Step::Observe { waiters, members, token } => {
+            eval(scripts::OBSERVE, &[&waiters.to_string(), "40", &members.to_string(), "120", &name(token)])
         }
-        Step::ForceDelete { token, fence } => {
-            let keys = [LOCK, FENCE, QUEUE, OFFER, STANDBY];
-            eval(scripts::FORCE_DELETE, &keys, &[&name(token), &after(fence), LONG])
-        }
-        Step::DeleteForeign => {
-            eval(scripts::DELETE_FOREIGN, &[LOCK, QUEUE, OFFER, STANDBY], &["string", "7", "foreign"])
-        }
-        Step::Observe(most) => eval(scripts::OBSERVE, &[LOCK, FENCE, QUEUE], &[&most.to_string(), "40"]),
         Step::Listens { waiter, is_on } => {
             let verb = if is_on { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
             return Some((waiter, words(&format!("{verb} rlock:wake:{{job}}:{}", id(waiter)))));
         }
         Step::Aged { key, waiter, ms } => {
             let since = start / 1000 - ms;
-            let record = if key == OFFER {
-                format!("{} {since}", id(waiter))
+            let words: &[&str] = if key == TURNS {
+                &["ZADD", key, &since.to_string(), WAITERS[waiter]]
             } else {
-                format!("{since}\n{}\n{}", WAITERS[waiter], WAITERS[1])
+                &["SET", key, &format!("{since}\n{}\n{}", WAITERS[waiter], WAITERS[1])]
             };
-            ["SET", key, &record].map(|word| word.as_bytes().to_vec()).to_vec()
+            words.iter().map(|word| word.as_bytes().to_vec()).collect()
         }
         Step::Raw(text) => words(text),
         Step::Fault(_) => return None,
@@ -224,6 +277,6 @@ fn the_shipped_scripts_do_what_they_do_on_a_real_server() {
             }
         }
         pair.inflict(&Fault::AllowAll);
-        [LOCK, FENCE, QUEUE, OFFER, STANDBY].iter().try_for_each(|key| read(&mut pair, key))
+        KEYS.iter().try_for_each(|key| read(&mut pair, key))
     });
 }

@@ -13,7 +13,7 @@ fn a_holder_is_reported_when_it_is_another_one() {
     assert_eq!(said_of(&tried(busy()), 40_000), 1);
     assert_eq!(said_of(&tried(Tally::Busy(foreign())), 50_000), 1);
     let who = OccupantKind::Foreign("y".to_owned());
-    let ends = Box::new(Blocker::Occupant(Occupant { who, ttl: Some(ms(7000)) }));
+    let ends = Box::new(Blocker::Occupant(Occupant::new(who, Some(ms(7000)))));
     let actions = fail(&mut waiting(3, None), &tried(Tally::Busy(ends)), at(0));
     assert_eq!(said(&actions).len(), 1, "this one ends by itself");
 }

@@ -271,7 +271,7 @@ fn an_outer_lock_is_joined_and_never_waited_for_in_the_queue() {
 fn acquire_waits_for_a_lock_that_acquire_took_and_run_does_not() {
     let details = Details { kept: false, ..Details::default() };
     let who = OccupantKind::Holder(token(8), details);
-    let attempt = tried(Tally::Busy(Box::new(Blocker::Occupant(Occupant { who, ttl: Some(ms(7000)) }))));
+    let attempt = tried(Tally::Busy(Box::new(Blocker::Occupant(Occupant::new(who, Some(ms(7000)))))));
     for (for_command, next) in [(true, Place::Left), (false, Place::Kept)] {
         let mut w = Waiting::new(Options { for_command, ..options(3, None) }, waiter(), at(0));
         w.on(Event::Tick, at(0), 0.5);

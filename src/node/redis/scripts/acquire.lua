@@ -1,96 +1,10 @@
--- Takes the lock if it is free and no other waiter's turn comes first.
--- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its queue, KEYS[4] its open offer, KEYS[5] its standbys
--- ARGV[1] value, ARGV[2] TTL in ms, ARGV[3] fence hint in unix µs, ARGV[4] life of the fence counter in ms
--- ARGV[5] minimum uptime in s with which this server grants; empty: the server's identity is not asked for
--- ARGV[6] waiter, or empty: not queued, ARGV[7] its ticket, ARGV[8] life of the queue in ms
--- ARGV[9] '1' if this is the only node: it takes the upper end of the hint's range for every hint. A server that lost its
---   counter, or came back with an older one, is then above every fence that it gave. Several nodes take the hint, and so agree.
--- {answer, server, place}, where
--- answer is {'granted', fence} | {'held', type, length, first KiB, PTTL} | {'turn', waiter, ms left} | {'restarted'} |
---   {'replica'} | {'exhausted'}
--- server is {uptime in s, run id, replication id} | {'forbidden', why} | {} if it was not asked
--- place is {rank or -1, unix time in µs, why the waiter cannot be queued, or empty}
-local FIRST, ROUNDS = 16, 8
-
--- Removes dead waiters from the first places ahead of this one, at most ROUNDS times FIRST of them. They would count in the
--- ranks of the waiters behind them, which would then poll later after the holder has died. A waiter that only lost its
--- connection comes back by its ticket.
-local function drop_dead(queue, waiter, round)
-  local ahead, channels, dead = {}, {}, {}
-  for _, other in ipairs(waiters(queue, 0, FIRST - 1)) do
-    if other == waiter then break end
-    table.insert(ahead, other)
-    table.insert(channels, channel(other))
-  end
-  if #ahead == 0 then return end
-  local alive = redis.pcall('PUBSUB', 'NUMSUB', unpack(channels))
-  for rank, other in ipairs(alive.err and {} or ahead) do
-    if alive[2 * rank] == 0 then table.insert(dead, other) end
-  end
-  if #dead == 0 or type(redis.pcall('ZREM', queue, unpack(dead))) == 'table' then return end
-  if #dead == FIRST and round < ROUNDS then drop_dead(queue, waiter, round + 1) end
-end
-
--- Whether this user may subscribe but not publish. A release by such a user wakes no waiter, so each must poll. If
--- SUBSCRIBE is denied too, its own refusal says so. Redis 6 cannot tell what a user may do.
-local function is_mute(waiter)
-  local may = redis.acl_check_cmd
-  return may and may('SUBSCRIBE', channel(waiter)) and not may('PUBLISH', channel(waiter), 'go')
-end
-
-local waiter, server, young, replica = ARGV[6], {}, nil, nil
-if ARGV[5] ~= '' then
-  local process, data = redis.pcall('INFO', 'server'), redis.pcall('INFO', 'replication')
-  if type(process) == 'table' or type(data) == 'table' then
-    server = {'forbidden', type(process) == 'table' and process.err or data.err}
-  else
-    local uptime = string.match(process, 'uptime_in_seconds:(%d+)') or '0'
-    server = {uptime, string.match(process, 'run_id:(%w+)') or '', string.match(data, 'master_replid:(%w+)') or ''}
-    young = tonumber(uptime) < tonumber(ARGV[5])
-    replica = string.find(data, 'role:slave', 1, true)
-  end
-end
-
-local refused = ''
-if waiter ~= '' and not replica and is_mute(waiter) then
-  refused = 'NOPERM this user may not PUBLISH to rlock:wake:*'
-  redis.pcall('ZREM', KEYS[3], waiter)
-elseif waiter ~= '' and not replica then
-  local added = redis.pcall('ZADD', KEYS[3], 'NX', ARGV[7], waiter)
-  if type(added) == 'table' then refused = added.err end
-  -- A replica whose identity was not asked for shows here. It must not report a holder: a waiter would stay and not be woken.
-  replica = string.find(refused, 'READONLY', 1, true)
-  if replica then refused = '' end
-  redis.pcall('PEXPIRE', KEYS[3], ARGV[8])
-end
-
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local function reply(answer)
-  local rank = waiter ~= '' and redis.pcall('ZRANK', KEYS[3], waiter) or -1
-  return {answer, server, {type(rank) == 'number' and rank or -1, string.format('%.0f', now), refused}}
-end
-
-if replica then return reply({'replica'}) end
-local seen = peek(KEYS[1])
-if seen then
-  if waiter ~= '' then drop_dead(KEYS[3], waiter, 1) end
-  return reply(seen)
-end
-if young then return reply({'restarted'}) end
-local head, left = before(KEYS[3], KEYS[4], KEYS[5], waiter)
--- The entry of an rlock is shorter than 1 KiB. Other entries are cut, since a reply has a limit.
-if head then return reply({'turn', string.sub(head, 1, 1024), left}) end
-
--- c := max(c + 1, hint), the hint clamped to this server's clock ± 5 s: a client whose clock is far ahead must not exhaust the
--- counter. The counter is written first: if memory is short, this call fails and nothing is changed.
-local hint = ARGV[9] == '1' and now + 5000000 or math.min(math.max(tonumber(ARGV[3]), now - 5000000), now + 5000000)
-local fence = math.max((tonumber(redis.call('GET', KEYS[2]) or 0) or 0) + 1, hint)
-if fence >= 4503599627370496 then return reply({'exhausted'}) end
-redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', ARGV[4])
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-if waiter ~= '' then
-  redis.pcall('ZREM', KEYS[3], waiter)
-  redis.pcall('DEL', KEYS[4])
-end
-return reply({'granted', string.format('%.0f', fence)})
+-- Takes the exclusive lock if it is free and no other waiter's turn comes first. Arguments and reply: enter.lua.
+if seen then return not_now(crowd(seen, ARGV[10])) end
+if young then return not_now({'restarted'}) end
+local ahead, left = before('x', 1, true)
+if ahead then return their_turn(ahead, left) end
+local fence = next_fence()
+if not fence then return reply({'exhausted'}) end
+call('SET', KEY, ARGV[1], 'PX', ARGV[2])
+if waiter ~= '' then drop(waiter) end
+return reply({'granted', fence, '0'})

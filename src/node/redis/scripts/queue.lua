@@ -1,78 +1,107 @@
--- Placed before the scripts that know the queue. The last of their KEYS is the standbys' key.
--- The queue is a sorted set: waiter → ticket, smallest first. A waiter is 'ID HOST PID SINCE' and subscribes to a channel of
--- its own in the lock's slot, so that PUBLISH and NUMSUB show whether it is alive. The open offer is 'ID MS': the waiter whose
--- turn it is, and when it was told. The standbys are 'MS' and a line for each waiter that was told to check on the head.
+-- Placed before the scripts that know the queue. The last three of their KEYS are the queue, the turns and the standbys.
+-- The queue is a sorted set: waiter → ticket, smallest first. A waiter is 'ID HOST PID SINCE', and its kind behind that unless
+-- it is 'x'. It subscribes to a channel of its own in the lock's slot, so that PUBLISH and NUMSUB show whether it is alive.
+-- The turns are a sorted set: waiter → ms when it was told that it may take the lock. It leaves them with its next attempt.
+-- The standbys are 'MS' and a line for each waiter that was told to check on the head.
 -- Errors are ignored throughout: a lock is taken and released even if an ACL forbids its queue.
 -- Time in ms that a waiter has to take its turn: STANDBY of lock/waiting/wakeups.rs.
 local STALLED = 1000
-local WAKE = 'rlock:wake:' .. string.match(KEYS[#KEYS], '{.-}') .. ':'
+local QUEUE, TURNS, STANDBYS = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
+local WAKE = 'rlock:wake:' .. match(STANDBYS, '{.-}') .. ':'
 
-local function id(waiter) return string.match(waiter, '^%S*') end
-local function host(waiter) return string.match(waiter, '^%S* (%S*)') end
-local function channel(waiter) return WAKE .. id(waiter) end
+local function host(waiter) return match(waiter, '^%S* (%S*)') end
+local function kind_of(waiter) return match(waiter, '^%S* %S* %S* %S* (%S+)') or 'x' end
+local function channel(waiter) return WAKE .. match(waiter, '^%S*') end
 
-local function clock_ms()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
+-- Returns the number of holders that a lock of this kind may have.
+local function places(kind)
+  return kind == 's' and math.huge or tonumber(match(kind, '^k(%d+)$')) or 1
 end
 
 -- Returns the waiters of ranks `from` to `to`; none if the queue cannot be read.
-local function waiters(queue, from, to)
-  local found = redis.pcall('ZRANGE', queue, from, to)
+local function waiters(from, to)
+  local found = try('ZRANGE', QUEUE, from, to)
   return found.err and {} or found
 end
 
 -- Removes a waiter; returns false if that failed (read-only, ACL), so that callers do not loop forever.
-local function drop(queue, waiter) return type(redis.pcall('ZREM', queue, waiter)) == 'number' end
+local function drop(waiter)
+  try('ZREM', TURNS, waiter)
+  return type(try('ZREM', QUEUE, waiter)) == 'number'
+end
 
 -- Returns the number of receivers: 0 if the waiter is gone, nil if PUBLISH is not allowed.
 local function wake(waiter, word)
-  local heard = redis.pcall('PUBLISH', channel(waiter), word)
+  local heard = try('PUBLISH', channel(waiter), word)
   return type(heard) == 'number' and heard or nil
+end
+
+-- Returns the ms since the waiter was told that it may go; nil if it was not. A time in the future counts as long ago: the
+-- clock was set back since.
+local function told(waiter)
+  local at = try('ZSCORE', TURNS, waiter)
+  if type(at) ~= 'string' then return nil end
+  local ago = clock_ms() - at
+  return ago < 0 and STALLED or ago
 end
 
 -- Appoints up to three standbys that check in one second whether the head has taken the lock. Skipped if at least two
 -- standbys from the last second are still queued: they keep checking as long as it is another waiter's turn.
 -- Standbys come from other hosts than the head if there are any, and not all from neighbouring ranks, since what stopped the
 -- head may have stopped its neighbours. They come from the end of the queue, since those waiters stay longest.
-local function appoint_standbys(queue, standbys, head)
-  local now, record = clock_ms(), redis.pcall('GET', standbys)
-  local since, names = string.match(type(record) == 'string' and record or '', '^(%d+)\n(.*)$')
+local function appoint_standbys(head)
+  local now, record = clock_ms(), try('GET', STANDBYS)
+  local since, names = match(type(record) == 'string' and record or '', '^(%d+)\n(.*)$')
   if since and now >= tonumber(since) and now - since < STALLED then
     local left = 0
     for waiter in string.gmatch(names, '[^\n]+') do
-      if waiter ~= head and type(redis.pcall('ZRANK', queue, waiter)) == 'number' then left = left + 1 end
+      if waiter ~= head and type(try('ZRANK', QUEUE, waiter)) == 'number' then left = left + 1 end
     end
     if left >= 2 then return end
   end
-  local last, behind, told = waiters(queue, -8, -1), {}, {}
-  for rank = #last, 1, -1 do table.insert(behind, last[rank]) end
-  table.insert(behind, 2, waiters(queue, 1, 1)[1])
+  local last, behind, chosen = waiters(-8, -1), {}, {}
+  for rank = #last, 1, -1 do insert(behind, last[rank]) end
+  insert(behind, 2, waiters(1, 1)[1])
   for _, elsewhere in ipairs({true, false}) do
     for _, waiter in ipairs(behind) do
-      if #told < 3 and waiter ~= head and (host(waiter) ~= host(head)) == elsewhere and not told[waiter] then
-        told[waiter] = true
-        if wake(waiter, 'standby') ~= 0 then told[#told + 1] = waiter end
+      if #chosen < 3 and waiter ~= head and (host(waiter) ~= host(head)) == elsewhere and not chosen[waiter] and not told(waiter) then
+        chosen[waiter] = true
+        if wake(waiter, 'standby') ~= 0 then chosen[#chosen + 1] = waiter end
       end
     end
   end
-  redis.pcall('SET', standbys, string.format('%.0f', now) .. '\n' .. table.concat(told, '\n'), 'PX', STALLED)
+  try('SET', STANDBYS, whole(now) .. '\n' .. table.concat(chosen, '\n'), 'PX', STALLED)
 end
 
--- Records the open offer to the head, which knows that it is its turn, and appoints standbys.
-local function record_offer(queue, open, standbys, head)
-  redis.pcall('SET', open, id(head) .. ' ' .. string.format('%.0f', clock_ms()), 'PX', 60000)
-  appoint_standbys(queue, standbys, head)
-end
-
--- The lock is free: wakes the first waiter that is still alive.
-local function offer(queue, open, standbys)
+-- Offers the lock to the waiters at the head of the queue: those of one kind, as many as there is room for.
+-- `group`, `room`: the kind of the members that hold it, and the number of further ones that it has room for. Without: the
+-- lock is free, and goes to the kind of the first waiter. Waiters that were told before are told again then.
+-- `me`: a waiter that knows that it is its turn.
+-- A waiter that was told a second ago and has not come has stalled. It is removed and told, so that it may come back.
+local function offer(group, room, me)
+  local again, rank, first = not group, 0, nil
   while true do
-    local head = waiters(queue, 0, 0)[1]
-    if not head then return redis.pcall('DEL', open, standbys) end
-    local heard = wake(head, 'go')
-    if heard == nil then return end
-    if heard > 0 then return record_offer(queue, open, standbys, head) end
-    if not drop(queue, head) then return end
+    local waiter = waiters(rank, rank)[1]
+    if not waiter then break end
+    group = group or kind_of(waiter)
+    room = room or places(group)
+    if kind_of(waiter) ~= group or room <= 0 then break end
+    local ago = told(waiter)
+    local heard = 1
+    if waiter ~= me and (again or not ago or ago >= STALLED) then heard = wake(waiter, 'go') end
+    if not heard then return end
+    if heard == 0 or waiter ~= me and (ago or 0) >= STALLED then
+      if not drop(waiter) then return end
+    else
+      if not ago then
+        try('ZADD', TURNS, clock_ms(), waiter)
+        try('PEXPIRE', TURNS, 60000)
+        if rank == 0 then first = waiter end
+      end
+      room = room - 1
+      rank = rank + 1
+    end
   end
+  if first then appoint_standbys(first) end
+  if not waiters(0, 0)[1] then try('DEL', TURNS, STANDBYS) end
 end

@@ -1,32 +1,25 @@
--- Deletes the lock, or the tombstone in its place, if it is the token's: compare and delete in one step. Wakes the next waiter.
--- KEYS[1] the lock, KEYS[2] its queue, KEYS[3] its open offer, KEYS[4] its standbys
+-- Ends the token's lock, tombstone or not: compare and delete in one step. Wakes the next waiters.
+-- KEYS[1] the lock, KEYS[3] its members' leases, KEYS[4] its members, KEYS[5] its queue, KEYS[6] its turns,
+--   KEYS[7] its standbys
 -- ARGV[1] token, or empty: the waiter leaves the queue, and no lock is released
 -- ARGV[2] waiter, or empty: it never waited, ARGV[3] its ticket if it goes on waiting, else empty
 -- ARGV[4] life of the queue in ms
 -- {'released'} | {'absent'} | {'held', type, length, first KiB, PTTL}
 local waiter = ARGV[2]
--- Whether the waiter knows this node's queue: it is queued, or held the key and so was its head.
-local knows = false
-local seen = peek(KEYS[1])
-local answer = seen or {'absent'}
-if ARGV[1] ~= '' and (ours(seen, ARGV[1]) or broken(seen, ARGV[1])) then
-  redis.call('DEL', KEYS[1])
-  answer, seen, knows = {'released'}, nil, true
+local released, seen, answer = false, peek(), nil
+if ARGV[1] ~= '' then
+  released, seen, answer = give_up(ARGV[1])
 end
+-- Whether the waiter knows this node's queue: it is queued, or held the key and so was its head.
+local knows = released
 if waiter ~= '' then
   if ARGV[3] == '' then
-    redis.pcall('ZREM', KEYS[2], waiter)
+    drop(waiter)
   else
-    knows = redis.pcall('ZADD', KEYS[2], 'NX', ARGV[3], waiter) == 0 or knows
-    redis.pcall('PEXPIRE', KEYS[2], ARGV[4])
+    knows = try('ZADD', QUEUE, 'NX', ARGV[3], waiter) == 0 or knows
+    try('PEXPIRE', QUEUE, ARGV[4])
   end
 end
-if seen == nil and (answer[1] == 'released' or waiter ~= '') then
-  -- A waiter that goes on waiting as the head knows that it is its turn. Every other head is told.
-  if ARGV[3] ~= '' and knows and waiters(KEYS[2], 0, 0)[1] == waiter then
-    record_offer(KEYS[2], KEYS[3], KEYS[4], waiter)
-  else
-    offer(KEYS[2], KEYS[3], KEYS[4])
-  end
-end
-return answer
+-- A waiter that goes on waiting at the head knows that it is its turn. Every other one is told.
+if released or waiter ~= '' then pass_on(seen, ARGV[3] ~= '' and knows and waiter or nil) end
+return released and {'released'} or answer or {'absent'}

@@ -1,34 +1,39 @@
--- Placed between queue.lua and acquire.lua, the only script that asks whose turn it is.
--- The lock is free: returns the waiter whose turn comes before this one's and the ms that it has left, or nil.
--- 1. A head that does not listen any more is removed.
--- 2. A head that was offered the lock a second ago and has not taken it is removed. So are all waiters behind it from its
---    host, which may have stopped as a whole. They are told, so that a live one comes back to the place that its ticket gives
---    it. If this waiter is from that host too, the host has not stopped, and the head alone is removed.
--- 3. An offer from the future counts as old: the clock was set back since.
-local function before(queue, open, standbys, waiter)
+-- Placed behind queue.lua, before the scripts that ask whose turn it is.
+-- `kind`: this waiter's; `room`: the number of places that are left, at least one; `free`: whether the key is free.
+-- Returns the waiter ahead that keeps this one from going, and the ms that it has left to go itself; no ms if it cannot go
+-- yet. Returns nil if it is this one's turn.
+-- 1. Waiters ahead that do not listen any more are removed.
+-- 2. So are those that were told a second ago and have not come, and all waiters behind the first of these from its host,
+--    which may have stopped as a whole. They are told, so that a live one comes back to the place that its ticket gives it. If
+--    this waiter is from that host too, the host has not stopped, and the one waiter alone is removed.
+-- 3. Each waiter of the same kind takes one of the places. It is told, if it was not yet.
+-- 4. A waiter of another kind keeps all behind it out.
+local function before(kind, room, free)
+  local waiter, rank, left = ARGV[6], 0, room
+  if waiter ~= '' and told(waiter) then return nil end
   while true do
-    local head = waiters(queue, 0, 0)[1]
-    if not head or head == waiter then return nil end
-    local alive = redis.pcall('PUBSUB', 'NUMSUB', channel(head))
+    local ahead = waiters(rank, rank)[1]
+    if not ahead or ahead == waiter then return nil end
+    local alive, ago = try('PUBSUB', 'NUMSUB', channel(ahead)), told(ahead)
     if alive.err then return nil end
     if alive[2] == 0 then
-      if not drop(queue, head) then return nil end
-    else
-      local told = redis.pcall('GET', open)
-      local who, since = string.match(type(told) == 'string' and told or '', '^(%S+) (%d+)$')
-      local waited = who == id(head) and clock_ms() - tonumber(since) or nil
-      if waited and (waited >= STALLED or waited < 0) then
-        for rank, other in ipairs(waiters(queue, 0, -1)) do
-          if other ~= waiter and (rank == 1 or host(other) == host(head) and host(waiter) ~= host(head)) then
-            if not drop(queue, other) then return nil end
-            wake(other, 'go')
-          end
+      if not drop(ahead) then return nil end
+    elseif (ago or 0) >= STALLED then
+      for _, other in ipairs(waiters(rank, -1)) do
+        if other ~= waiter and (other == ahead or host(other) == host(ahead) and host(waiter) ~= host(ahead)) then
+          if not drop(other) then return nil end
+          wake(other, 'go')
         end
-      else
-        if not waited then offer(queue, open, standbys) end
-        local now = waiters(queue, 0, 0)[1]
-        if now and now ~= waiter then return now, STALLED - (waited or 0) end
       end
+    else
+      local other = kind_of(ahead) ~= kind
+      if not ago and (free or not other) then
+        if free then offer(nil, nil, waiter) else offer(kind, room, waiter) end
+        ago = told(ahead)
+      end
+      left = left - 1
+      if other or left <= 0 then return ahead, (ago or free) and STALLED - (ago or 0) or nil end
+      rank = rank + 1
     end
   end
 end

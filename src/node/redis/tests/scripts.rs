@@ -125,18 +125,29 @@ fn token(digit: u8) -> Token {
 fn claim_of(digit: u8) -> Claim {
     let details = Details { ttl: 30_000, n: 3, ..Details::default() };
     let (key, token, term) = (key(), token(digit), term());
-    Claim { key, token, details, fence_hint: 7, term, min_uptime: None, ticket: None }
+    Claim {
+        key,
+        token,
+        details,
+        fence_hint: 7,
+        term,
+        min_uptime: None,
+        ticket: None,
+        index: 0,
+        is_exact: false,
+        outer: Vec::new(),
+    }
 }
 
 /// The claim of the waiter of this number, which came in this order, from a host of its own.
 fn waits(number: u8) -> Claim {
     let id = Uuid::from_u128(u128::from(number));
-    let waiter = Waiter { id, host: format!("host{number}"), pid: 1, since: 1 };
+    let waiter = Waiter { id, host: format!("host{number}"), pid: 1, since: 1, mode: Mode::Exclusive };
     Claim { ticket: Some(Ticket { waiter, number: i64::from(number) }), ..claim_of(number) }
 }
 
 fn renew_of(digit: u8, fence: u64) -> Renew {
-    Renew { key: key(), token: token(digit), fence: Fence::new(fence).unwrap(), term: term() }
+    Renew { key: key(), token: token(digit), fence: Fence::new(fence).unwrap(), term: term(), index: Some(0) }
 }
 
 fn heal_of(digit: u8, fence: u64, told: Option<u64>) -> Heal {
@@ -331,7 +342,7 @@ fn waiters_are_served_in_order_and_newcomers_after_them() {
         assert_eq!(refused_for(&holder, &claim_of(8)).await, 1);
         assert_eq!(refused_for(&second, &waits(2)).await, 1);
         grant(&first, &waits(1)).await;
-        assert_eq!((host.queue().len(), host.get(&key().derived(Derived::Offer))), (1, None));
+        assert_eq!((host.queue().len(), host.get(&key().derived(Derived::Turns))), (1, None));
     });
 }
 
@@ -374,9 +385,9 @@ fn a_head_that_does_not_take_its_turn_within_a_second_is_passed_over() {
         assert!(matches!(next.acquire(&waits(2)).await.vote, Vote::Held(_)));
         assert!(matches!(holder.acquire(&waits(3)).await.vote, Vote::Held(_)));
         head.release(&release_of(&waits(1))).await;
-        let ahead = wall().0 / 1000 + 60_000;
-        let offer = format!("{} {ahead}", Uuid::from_u128(2));
-        host.by_hand(&["SET", &key().derived(Derived::Offer), &offer, "PX", "60000"]);
+        let ahead = (wall().0 / 1000 + 60_000).to_string();
+        let entry = waits(2).ticket.unwrap().waiter.to_string();
+        host.by_hand(&["ZADD", &key().derived(Derived::Turns), &ahead, &entry]);
         grant(&holder, &waits(3)).await;
     });
 }
@@ -419,7 +430,7 @@ fn a_large_foreign_value_is_described_and_not_fetched() {
     virtual_time::run(async {
         let host = Host::new();
         host.by_hand(&["SET", "job", &"x".repeat(1 << 20)]);
-        let seen = host.node().observe(&key(), 0).await.unwrap().foreign.unwrap();
+        let seen = host.node().observe(&key(), Look::default()).await.unwrap().foreign.unwrap();
         assert_eq!((seen.length, seen.head.len()), (1 << 20, LARGEST_VALUE));
     });
 }

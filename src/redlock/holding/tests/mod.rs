@@ -16,7 +16,7 @@ use crate::lock::key::Key;
 use crate::lock::observation::Observation;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
-use crate::node::{Answer, ForceUnlock, Heal, Node, Release, ReleaseReply, Renew, Vote};
+use crate::node::{Answer, ForceUnlock, Heal, Look, Node, Release, ReleaseReply, Renew, Vote};
 use crate::redlock::attempt::Attempt;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -104,7 +104,7 @@ impl Node for FakeNode {
                 }
                 let fence = Fence::after(fake.counter, hint).unwrap();
                 (fake.counter, fake.key) = (fence.get(), Some((token, now + term.ttl())));
-                Vote::Granted { until: term.end(now), fence }
+                Vote::Granted { until: term.end(now), fence, index: 0 }
             },
             Vote::Failed,
             None,
@@ -152,7 +152,7 @@ impl Node for FakeNode {
         self.ask(what, Renewal::Failed, Some(Renewal::Lost(Revoked::TakenOver, None)))
     }
 
-    fn observe(&self, _key: &Key, _max_waiters: usize) -> Pending<Result<Observation, Fault>> {
+    fn observe(&self, _key: &Key, _look: Look) -> Pending<Result<Observation, Fault>> {
         Box::pin(std::future::pending())
     }
 
@@ -212,6 +212,9 @@ async fn hold_guarded(count: usize, guard: Option<Duration>, prepare: impl FnOnc
         term: schedule.term(),
         min_uptime: guard,
         ticket: None,
+        index: 0,
+        is_exact: false,
+        outer: Vec::new(),
     };
     let mut attempt = Attempt::start(&nodes, claim, schedule, RestartGuard::Off).unwrap();
     let Tally::Won(fence) = attempt.tally().await else { panic!("not won") };

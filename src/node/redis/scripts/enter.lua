@@ -1,0 +1,104 @@
+-- Placed behind turn.lua: the first part of both requests for a lock (acquire.lua, join.lua).
+-- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its members' leases, KEYS[4] its members, KEYS[5] its queue,
+--   KEYS[6] its turns, KEYS[7] its standbys
+-- ARGV[1] value, ARGV[2] TTL in ms, ARGV[3] fence hint in unix µs, ARGV[4] life of the fence counter in ms
+-- ARGV[5] minimum uptime in s with which this server grants; empty: the server's identity is not asked for
+-- ARGV[6] waiter, or empty: not queued, ARGV[7] its ticket, ARGV[8] life of the queue in ms
+-- ARGV[9] '1' if this is the only node: it takes the upper end of the hint's range for every hint. A server that lost its
+--   counter, or came back with an older one, is then above every fence that it gave. Several nodes take the hint, and so agree.
+-- ARGV[10] tokens of outer rlocks, which run this client
+-- {answer, server, place}, where
+-- answer is {'granted', fence, index} | {'held', type, length, first KiB, PTTL} |
+--   {'held', type, length, marker, PTTL, members, 1 if the member is the one meant, a member's entry} |
+--   {'turn', waiter, ms left} | {'restarted'} | {'replica'} | {'exhausted'}
+-- server is {uptime in s, run id, replication id} | {'forbidden', why} | {} if it was not asked
+-- place is {rank or -1, unix time in µs, why the waiter cannot be queued, or empty}
+local FIRST, ROUNDS = 16, 8
+
+-- Removes dead waiters from the first places ahead of this one, at most ROUNDS times FIRST of them. They would count in the
+-- ranks of the waiters behind them, which would then poll later after the holder has died. A waiter that only lost its
+-- connection comes back by its ticket.
+local function drop_dead(waiter, round)
+  local ahead, channels, dead = {}, {}, {}
+  for _, other in ipairs(waiters(0, FIRST - 1)) do
+    if other == waiter then break end
+    insert(ahead, other)
+    insert(channels, channel(other))
+  end
+  if #ahead == 0 then return end
+  local alive = try('PUBSUB', 'NUMSUB', unpack(channels))
+  for rank, other in ipairs(alive.err and {} or ahead) do
+    if alive[2 * rank] == 0 then insert(dead, other) end
+  end
+  if #dead == 0 or type(try('ZREM', QUEUE, unpack(dead))) == 'table' then return end
+  try('ZREM', TURNS, unpack(dead))
+  if #dead == FIRST and round < ROUNDS then drop_dead(waiter, round + 1) end
+end
+
+-- Whether this user may subscribe but not publish. A release by such a user wakes no waiter, so each must poll. If
+-- SUBSCRIBE is denied too, its own refusal says so. Redis 6 cannot tell what a user may do.
+local function is_mute(waiter)
+  local may = redis.acl_check_cmd
+  return may and may('SUBSCRIBE', channel(waiter)) and not may('PUBLISH', channel(waiter), 'go')
+end
+
+local waiter, server, young, replica = ARGV[6], {}, nil, nil
+if ARGV[5] ~= '' then
+  local process, data = try('INFO', 'server'), try('INFO', 'replication')
+  if type(process) == 'table' or type(data) == 'table' then
+    server = {'forbidden', type(process) == 'table' and process.err or data.err}
+  else
+    local uptime = match(process, 'uptime_in_seconds:(%d+)') or '0'
+    server = {uptime, match(process, 'run_id:(%w+)') or '', match(data, 'master_replid:(%w+)') or ''}
+    young = tonumber(uptime) < tonumber(ARGV[5])
+    replica = string.find(data, 'role:slave', 1, true)
+  end
+end
+
+local refused = ''
+if waiter ~= '' and not replica and is_mute(waiter) then
+  refused = 'NOPERM this user may not PUBLISH to rlock:wake:*'
+  drop(waiter)
+elseif waiter ~= '' and not replica then
+  local added = try('ZADD', QUEUE, 'NX', ARGV[7], waiter)
+  if type(added) == 'table' then refused = added.err end
+  -- A replica whose identity was not asked for shows here. It must not report a holder: a waiter would stay and not be woken.
+  replica = string.find(refused, 'READONLY', 1, true)
+  if replica then refused = '' end
+  try('PEXPIRE', QUEUE, ARGV[8])
+end
+
+local time = call('TIME')
+local micros = time[1] * 1000000 + time[2]
+local function reply(answer)
+  local rank = waiter ~= '' and try('ZRANK', QUEUE, waiter) or -1
+  return {answer, server, {type(rank) == 'number' and rank or -1, whole(micros), refused}}
+end
+
+-- The reply of a node that cannot grant now. The waiter came when it was told, so it has not stalled.
+local function not_now(answer)
+  if waiter ~= '' then
+    try('ZREM', TURNS, waiter)
+    drop_dead(waiter, 1)
+  end
+  return reply(answer)
+end
+
+-- The reply while it is another waiter's turn. The entry of an rlock is shorter than 1 KiB. Other entries are cut, since a
+-- reply has a limit.
+local function their_turn(ahead, left) return reply({'turn', string.sub(ahead, 1, 1024), left}) end
+
+-- c := max(c + 1, hint), the hint clamped to this server's clock ± 5 s: a client whose clock is far ahead must not exhaust the
+-- counter. The counter is written first: if memory is short, this call fails and nothing is changed. Returns nil if the
+-- counter is exhausted.
+local function next_fence()
+  local upper = micros + 5000000
+  local hint = ARGV[9] == '1' and upper or math.min(math.max(tonumber(ARGV[3]), micros - 5000000), upper)
+  local fence = math.max((tonumber(call('GET', KEYS[2]) or 0) or 0) + 1, hint)
+  if fence >= 4503599627370496 then return nil end
+  call('SET', KEYS[2], whole(fence), 'PX', ARGV[4])
+  return whole(fence)
+end
+
+if replica then return reply({'replica'}) end
+local seen = peek()
