@@ -103,10 +103,18 @@ pub(super) fn ahead(rank: Option<u32>) -> String {
     rank.filter(|rank| *rank > 0).map_or_else(String::new, |rank| format!(", {rank} ahead"))
 }
 
-/// `holder`, if the occupant says who it is.
+/// `holder`, if the occupant says who it is; and `members`, the number of them, if there may be several.
 pub(super) fn holder(occupant: &Occupant) -> Map<String, Value> {
     let mut fields = Map::new();
-    if let OccupantKind::Holder(_, details) = &occupant.who {
+    let details = match &occupant.who {
+        OccupantKind::Holder(_, details) => Some(details),
+        OccupantKind::Group(group) => {
+            fields.insert("members".to_owned(), group.members.into());
+            group.shown.as_ref().map(|(_, details)| details)
+        }
+        OccupantKind::Foreign(_) | OccupantKind::Unnamed => None,
+    };
+    if let Some(details) = details {
         let holder = json!({
             "host": details.host,
             "user": details.user,

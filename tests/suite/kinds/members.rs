@@ -145,6 +145,44 @@ fn members_are_renewed() {
     }
 }
 
+#[test]
+fn a_server_without_memory_renews_members_and_lets_none_in() {
+    for options in [SHARED, SLOTS] {
+        let nodes = Nodes::start(1);
+        let holder = hold(&nodes, &[options, &["--ttl", "2s"]].concat());
+        nodes[0].cli(&["CONFIG", "SET", "maxmemory", "1"]);
+        let end = || nodes[0].cli(&["ZRANGE", LEASES, "0", "0", "WITHSCORES"]);
+        for _ in 0..2 {
+            let before = end();
+            eventually("its lease is extended", || end() != before);
+        }
+        job(&nodes, options).args(["-n"]).sh("echo ran").code(69).printed(&[]);
+        holder.finish().code(0).silent();
+        nodes[0].cli(&["CONFIG", "SET", "maxmemory", "0"]);
+        nothing_is_left(&nodes);
+    }
+}
+
+#[test]
+fn the_rights_that_doctor_prints_are_enough_for_members() {
+    let server = crate::support::Server::tcp(&[]);
+    let shown = crate::support::rlock_words(["doctor", "-k", "job", "--json"]).on(&server).finish().stdout.concat();
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+    let line = shown["acl"].as_str().expect("a line").replace("PASSWORD", "secret");
+    let words: Vec<&str> = line.split(' ').collect();
+    assert_eq!(server.cli(&words), "OK");
+    let url = format!("redis://{}:secret@127.0.0.1:{}", words[2], server.port());
+    let run = |options: &[&str]| crate::support::rlock("job").node(&url).args(options);
+    for options in [SHARED, SLOTS] {
+        let holder = run(options).hold("echo ready; read line; true");
+        run(options).args(["-n"]).sh("true").code(0).silent();
+        run(&["-n"]).sh("true").code(75);
+        crate::support::rlock_words(["inspect", "job", "--node", &url]).finish().code(0);
+        crate::support::rlock_words(["break", "job", "-y", "-q", "--now", "--node", &url]).finish().code(0);
+        holder.finish();
+    }
+}
+
 /// Each node forgets all, and has other readers before the long one is healed there.
 #[test]
 fn a_long_reader_and_a_long_slot_outlive_a_rolling_restart_among_others() {

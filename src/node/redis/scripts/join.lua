@@ -53,7 +53,8 @@ local count = call('GET', KEYS[2])
 local fence = nil
 if seen and (kind == 's' or had) and count and (kind == 's' or count == number) then
   fence = whole(tonumber(count) or 0)
-  call('PEXPIRE', KEYS[2], ARGV[4])
+  -- Not PEXPIRE: a server that is out of memory must refuse it, before anything is changed.
+  call('SET', KEYS[2], fence, 'PX', ARGV[4])
 else
   fence = next_fence()
 end
