@@ -68,7 +68,7 @@ impl fmt::Display for Group {
             Mode::Slots(number) => write!(f, "held in {} of {number} slots by ", self.members)?,
             _ => f.write_str("held shared by ")?,
         }
-        let Some((_, details)) = &self.shown else { return write!(f, "{} that cannot be read", self.members) };
+        let Some((_, details)) = &self.shown else { return f.write_str("members that cannot be read") };
         f.write_str(&details.person())?;
         match self.members {
             0 | 1 => Ok(()),

@@ -14,6 +14,7 @@ use crate::lock::group::{Group, Marker};
 use crate::lock::identity::Identity;
 use crate::lock::instant::Instant;
 use crate::lock::lease::Revoked;
+use crate::lock::mode::MOST_SLOTS;
 use crate::lock::observation::Observation;
 use crate::lock::occupant::{Occupant, OccupantKind, RawValue};
 use crate::lock::queue::{QueuePosition, Ticket};
@@ -59,7 +60,8 @@ pub fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
 /// Reads the index behind a fence.
 fn index(answer: &Value) -> Option<u16> {
     let Value::Array(items) = answer else { return None };
-    std::str::from_utf8(bulk(items.get(2)?)?).ok()?.parse().ok()
+    let index = std::str::from_utf8(bulk(items.get(2)?)?).ok()?.parse().ok()?;
+    (index <= MOST_SLOTS).then_some(index)
 }
 
 /// Reads what is at the key: of a marker, with its members. A member that is meant is returned in the marker's place.
@@ -263,7 +265,7 @@ mod tests {
         words.iter().map(|word| Value::BulkString(word.as_bytes().to_vec())).collect()
     }
 
-    fn held(kind: &str, head: &str) -> Value {
+    fn blocked(kind: &str, head: &str) -> Value {
         let mut items = words(&["held", kind]);
         items.extend([Value::Int(0)].into_iter().chain(words(&[head])).chain([Value::Int(9)]));
         let place = [vec![Value::Int(0)], words(&["1", ""])].concat();
@@ -273,10 +275,46 @@ mod tests {
     #[test]
     fn what_is_longer_than_any_script_sends_is_no_answer() {
         let now = Instant::from_nanos(0);
-        assert!(matches!(answer(&held("hash", ""), now), Ok(Answer { vote: Vote::Held(_), .. })));
-        for long in [held(&"y".repeat(65), ""), held("string", &"y".repeat(LARGEST_VALUE + 1))] {
+        assert!(matches!(answer(&blocked("hash", ""), now), Ok(Answer { vote: Vote::Held(_), .. })));
+        for long in [blocked(&"y".repeat(65), ""), blocked("string", &"y".repeat(LARGEST_VALUE + 1))] {
             let fault = answer(&long, now).unwrap_err();
             assert!(fault.kind == FaultKind::Unknown && fault.why.len() < 200, "{fault}");
+        }
+    }
+
+    #[test]
+    fn a_marker_is_told_with_one_member_which_takes_its_place_where_it_is_meant() {
+        let token = crate::lock::token::Token::fresh();
+        let entry = format!("2 41 {token} {{\"mode\":\"k3\",\"host\":\"web1\",\"n\":3}}");
+        let marker = "rlock k3 n=3 ttl=30000";
+        let told = |meant: i64| {
+            let mut items = words(&["held", "string"]);
+            items.extend([Value::Int(22)].into_iter().chain(words(&[marker])).chain([Value::Int(9)]));
+            items.extend([Value::Int(2), Value::Int(meant)].into_iter().chain(words(&[&entry])));
+            held(&Value::Array(items)).unwrap()
+        };
+        let group = told(0);
+        assert_eq!(
+            (group.holder(), group.nodes(), group.lease_length()),
+            (None, Some(3), Some(Duration::from_secs(30)))
+        );
+        assert!(group.named().starts_with("held in 2 of 3 slots by ") && group.named().ends_with(" and 1 more"));
+        let member = told(1);
+        assert_eq!(member.holder().map(|(token, _)| token), Some(token));
+        assert_eq!((member.seat.index, member.seat.fence), (2, Fence::new(41)));
+    }
+
+    #[test]
+    fn an_index_that_no_lock_has_is_no_answer() {
+        let now = Instant::from_nanos(0);
+        let place = [vec![Value::Int(0)], words(&["1", ""])].concat();
+        let granted = |index: &str| {
+            let parts = [words(&["granted", "7", index]), Vec::new(), place.clone()];
+            answer(&Value::Array(parts.into_iter().map(Value::Array).collect()), now)
+        };
+        assert!(granted("1000").is_ok());
+        for index in ["1001", "65535", "70000", "-1", ""] {
+            assert!(granted(index).is_err(), "{index}");
         }
     }
 }

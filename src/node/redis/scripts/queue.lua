@@ -80,12 +80,12 @@ end
 -- A waiter that was told a second ago and has not come has stalled. It is removed and told, so that it may come back.
 local function offer(group, room, me)
   local again, rank, first = not group, 0, nil
-  while true do
+  while not room or room > 0 do
     local waiter = waiters(rank, rank)[1]
     if not waiter then break end
     group = group or kind_of(waiter)
     room = room or places(group)
-    if kind_of(waiter) ~= group or room <= 0 then break end
+    if kind_of(waiter) ~= group then break end
     local ago = told(waiter)
     local heard = 1
     if waiter ~= me and (again or not ago or ago >= STALLED) then heard = wake(waiter, 'go') end
@@ -103,5 +103,5 @@ local function offer(group, room, me)
     end
   end
   if first then appoint_standbys(first) end
-  if not waiters(0, 0)[1] then try('DEL', TURNS, STANDBYS) end
+  if rank == 0 and not waiters(0, 0)[1] then try('DEL', TURNS, STANDBYS) end
 end

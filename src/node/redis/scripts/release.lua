@@ -6,9 +6,11 @@
 -- ARGV[4] life of the queue in ms
 -- {'released'} | {'absent'} | {'held', type, length, first KiB, PTTL}
 local waiter = ARGV[2]
-local released, seen, answer = false, peek(), nil
+local released, seen, answer = false, nil, nil
 if ARGV[1] ~= '' then
   released, seen, answer = give_up(ARGV[1])
+else
+  seen = peek()
 end
 -- Whether the waiter knows this node's queue: it is queued, or held the key and so was its head.
 local knows = released
