@@ -82,7 +82,10 @@ local function offer(group, room, me)
   local again, rank, first = not group, 0, nil
   while not room or room > 0 do
     local waiter = waiters(rank, rank)[1]
-    if not waiter then break end
+    if not waiter then
+      if rank == 0 then try('DEL', TURNS, STANDBYS) end
+      break
+    end
     group = group or kind_of(waiter)
     room = room or places(group)
     if kind_of(waiter) ~= group then break end
@@ -103,5 +106,4 @@ local function offer(group, room, me)
     end
   end
   if first then appoint_standbys(first) end
-  if rank == 0 and not waiters(0, 0)[1] then try('DEL', TURNS, STANDBYS) end
 end
