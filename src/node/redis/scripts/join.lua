@@ -11,8 +11,7 @@ if seen and (group ~= kind or nodes ~= ARGV[13] or not intact(kind)) then return
 if crowd(seen, ARGV[10]) and seen[7] == 1 then return not_now(seen) end
 if young then return not_now({'restarted'}) end
 
-local had, number = nil, nil
-if seen then had, number = entry(token) end
+local had = seen and entry(token)
 -- The same attempt was here before: this server has two names.
 if had and ARGV[15] ~= '1' then return reply(crowd(seen, token)) end
 local most = places(kind)
@@ -47,11 +46,11 @@ if not index then
   return not_now(seen)
 end
 
--- Readers that hold together share a fence: between them no writer can have had the lock. A place that moves keeps its number
--- if this node gave none since.
+-- Readers that hold together share a fence: between them no writer can have had the lock. A place that moves gets a new number:
+-- the last holder of its index may have told this node one that is not below the old one.
 local count = call('GET', KEYS[2])
 local fence = nil
-if seen and (kind == 's' or had) and count and (kind == 's' or count == number) then
+if seen and kind == 's' and count then
   fence = whole(tonumber(count) or 0)
   -- Not PEXPIRE: a server that is out of memory must refuse it, before anything is changed.
   call('SET', KEYS[2], fence, 'PX', ARGV[4])
