@@ -1,5 +1,6 @@
 //! Two locks on one server, which is simulated below the reply parser: what concerns one must not touch the other.
 
+mod memory;
 mod scripts;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +21,23 @@ use crate::node::FaultKind;
 use crate::node::address::{Endpoint, Server};
 
 const LIMIT: Duration = Duration::from_secs(1);
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn key() -> Key {
+    Key::new("", "job").unwrap()
+}
+
+fn term() -> Term {
+    let options = ScheduleOptions { ttl: TTL, drift: 0.01, node_timeout: Some(LIMIT), kill_after: None };
+    Schedule::new(options).unwrap().term()
+}
+
+fn server_over(dial: Dial) -> RedisServer {
+    let server = Server { endpoint: Endpoint::Unix("/simulated".into()), user: None, password: None, db: 0 };
+    let access = Access { server, password: None, trust: None };
+    RedisServer::over(Connector::over(access, dial), LIMIT, REPLY_LIMIT)
+}
 
 /// A server that takes connections once it is let, answers every script with a grant, and says what it is told to.
 #[derive(Clone, Default)]
@@ -48,9 +66,7 @@ impl Simulated {
                 Ok(Box::new(ours) as Box<dyn Stream>)
             })
         });
-        let server = Server { endpoint: Endpoint::Unix("/simulated".into()), user: None, password: None, db: 0 };
-        let access = Access { server, password: None, trust: None };
-        RedisServer::over(Connector::over(access, dial), LIMIT, REPLY_LIMIT)
+        server_over(dial)
     }
 
     fn say(&self, channel: &str, word: &str) {
@@ -137,15 +153,13 @@ async fn length(reader: &mut (impl AsyncBufReadExt + Unpin)) -> Option<usize> {
 }
 
 fn claim(name: &str, waits: bool) -> Claim {
-    let options =
-        ScheduleOptions { ttl: Duration::from_secs(30), drift: 0.01, node_timeout: Some(LIMIT), kill_after: None };
     let waiter = Waiter { id: Uuid::new_v4(), host: "h".to_owned(), pid: 1, since: 1, mode: Mode::Exclusive };
     Claim {
         key: Key::new("", name).unwrap(),
         token: Token::fresh(),
         details: Details::default(),
         fence_hint: 7,
-        term: Schedule::new(options).unwrap().term(),
+        term: term(),
         min_uptime: None,
         ticket: waits.then_some(Ticket { waiter, number: 1 }),
         index: 0,

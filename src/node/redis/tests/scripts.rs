@@ -1,121 +1,13 @@
 //! The rules of the scripts, each by itself, on a server in memory that executes them.
 
-use std::collections::BTreeMap;
-
-use ::simulation::server::{Peer, Right, Server as Memory, WallMicros};
+use ::simulation::server::Right;
 use futures_util::FutureExt;
 
+use super::memory::{Host, wall};
 use super::*;
-use crate::clock;
 use crate::lock::details::LARGEST_VALUE;
 use crate::lock::fence::Fence;
 use crate::node::{Heal, Renew};
-
-/// Unix time at which the virtual clock begins, in µs.
-const BEGIN: i64 = 1_800_000_000_000_000;
-
-const TTL: Duration = Duration::from_secs(30);
-
-/// A server in memory, and nodes that share it.
-#[derive(Clone)]
-struct Host {
-    memory: Arc<Mutex<Memory>>,
-    streams: Arc<Mutex<BTreeMap<Peer, mpsc::UnboundedSender<Vec<u8>>>>>,
-}
-
-impl Host {
-    fn new() -> Self {
-        let memory = Memory::new("node", 0, WallMicros(BEGIN - 3_600_000_000));
-        Self { memory: Arc::new(Mutex::new(memory)), streams: Arc::default() }
-    }
-
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap()
-    }
-
-    /// A node with connections of its own, as another process has them.
-    fn node(&self) -> RedisNode {
-        let host = self.clone();
-        let dial: Dial = Arc::new(move |_, _| {
-            let host = host.clone();
-            Box::pin(async move {
-                let (ours, theirs) = duplex(1 << 20);
-                tokio::spawn(host.serve(theirs));
-                Ok(Box::new(ours) as Box<dyn Stream>)
-            })
-        });
-        let server = Server { endpoint: Endpoint::Unix("/memory".into()), user: None, password: None, db: 0 };
-        let access = Access { server, password: None, trust: None };
-        RedisServer::over(Connector::over(access, dial), LIMIT, REPLY_LIMIT).node()
-    }
-
-    async fn serve(self, stream: DuplexStream) {
-        let peer = self.memory().connect();
-        let (say, mut said) = mpsc::unbounded_channel();
-        self.streams.lock().unwrap().insert(peer, say);
-        let (mut reader, mut writer) = tokio::io::split(stream);
-        let mut buffer = vec![0; 1 << 16];
-        loop {
-            tokio::select! {
-                Some(bytes) = said.recv() => drop(writer.write_all(&bytes).await),
-                read = reader.read(&mut buffer) => match read {
-                    Ok(count @ 1..) => self.receive(peer, &buffer[..count]),
-                    _ => return self.memory().disconnect(peer),
-                },
-            }
-        }
-    }
-
-    fn receive(&self, peer: Peer, bytes: &[u8]) {
-        for (to, reply) in self.memory().receive(peer, bytes, wall()) {
-            let _ = self.streams.lock().unwrap()[&to].send(reply);
-        }
-    }
-
-    /// The value at a key, and the ms that it has left.
-    fn get(&self, key: &str) -> Option<(String, i64)> {
-        let memory = self.memory();
-        let entry = memory.get(key.as_bytes(), wall())?;
-        let ::simulation::server::Value::String(value) = &entry.value else { panic!("{key} is no string") };
-        Some((String::from_utf8(value.clone()).unwrap(), entry.expires? - wall().0 / 1000))
-    }
-
-    fn counter(&self) -> u64 {
-        self.get(&key().derived(Derived::Fence)).map_or(0, |(count, _)| count.parse().unwrap())
-    }
-
-    /// Executes a command by hand.
-    fn by_hand(&self, words: &[&str]) {
-        let mut command = Cmd::new();
-        command.arg(words);
-        let mut memory = self.memory();
-        let peer = memory.connect();
-        memory.receive(peer, &command.get_packed_command(), wall());
-        memory.disconnect(peer);
-    }
-
-    fn queue(&self) -> Vec<String> {
-        let memory = self.memory();
-        let Some(entry) = memory.get(key().derived(Derived::Queue).as_bytes(), wall()) else { return vec![] };
-        assert!(entry.expires.is_some(), "a queue without an expiry");
-        let ::simulation::server::Value::SortedSet(set) = &entry.value else { panic!("no queue") };
-        set.members().iter().map(|(_, member)| String::from_utf8(member.clone()).unwrap()).collect()
-    }
-}
-
-fn wall() -> WallMicros {
-    let passed = clock::now().since(crate::lock::instant::Instant::from_nanos(1_000_000_000_000));
-    WallMicros(BEGIN + i64::try_from(passed.as_micros()).unwrap())
-}
-
-fn key() -> Key {
-    Key::new("", "job").unwrap()
-}
-
-fn term() -> Term {
-    let options = ScheduleOptions { ttl: TTL, drift: 0.01, node_timeout: Some(LIMIT), kill_after: None };
-    Schedule::new(options).unwrap().term()
-}
 
 /// Tokens that differ in their last digit.
 fn token(digit: u8) -> Token {
@@ -124,19 +16,7 @@ fn token(digit: u8) -> Token {
 
 fn claim_of(digit: u8) -> Claim {
     let details = Details { ttl: 30_000, n: 3, ..Details::default() };
-    let (key, token, term) = (key(), token(digit), term());
-    Claim {
-        key,
-        token,
-        details,
-        fence_hint: 7,
-        term,
-        min_uptime: None,
-        ticket: None,
-        index: 0,
-        is_exact: false,
-        outer: Vec::new(),
-    }
+    Claim { token: token(digit), details, ..claim("job", false) }
 }
 
 /// The claim of the waiter of this number, which came in this order, from a host of its own.
@@ -362,6 +242,26 @@ fn a_failed_attempt_keeps_its_place_and_one_that_leaves_passes_its_turn_on() {
         pass(Duration::from_millis(1)).await;
         assert_eq!((second.wake().now_or_never(), host.queue().len()), (Some(Wake::YourTurn), 1));
         grant(&second, &waits(2)).await;
+    });
+}
+
+#[test]
+fn a_waiter_that_leaves_gives_a_stalled_head_no_more_time() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let [holder, head, next, other] = [host.node(), host.node(), host.node(), host.node()];
+        grant(&holder, &claim_of(9)).await;
+        for (node, number) in [(&head, 1), (&next, 2), (&other, 3)] {
+            assert!(matches!(node.acquire(&waits(number)).await.vote, Vote::Held(_)));
+        }
+        holder.release(&release_of(&claim_of(9))).await;
+        pass(Duration::from_millis(600)).await;
+        // It had the lock at a minority of other nodes, and gives its place up at all of them.
+        assert_eq!(refused_for(&other, &waits(3)).await, 1);
+        other.release(&release_of(&waits(3))).await;
+        pass(Duration::from_millis(600)).await;
+        grant(&next, &waits(2)).await;
+        drop(head);
     });
 }
 
