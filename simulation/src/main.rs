@@ -31,10 +31,10 @@ struct Args {
     /// The first seed
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Play one seed and tell its story, shrunk or not
+    /// Play one seed of the world, and tell its story
     #[arg(long)]
     story: bool,
-    /// Tell the story as it is: shrink nothing
+    /// Tell the story of a violation as it is, with nothing left out
     #[arg(long)]
     whole: bool,
 }

@@ -120,12 +120,6 @@ impl Network {
         self.sockets[socket.0].owner
     }
 
-    /// Returns the sockets to `node` that their owners have not closed.
-    pub fn open_to(&self, node: usize) -> Vec<SocketId> {
-        let is_meant = |socket: &Socket| socket.node == node && socket.state == State::Open;
-        self.sockets.iter().enumerate().filter(|(_, socket)| is_meant(socket)).map(|(id, _)| SocketId(id)).collect()
-    }
-
     /// Number of sockets that `process` has open, to the node with the most of them.
     pub fn most_open(&self, process: ProcessId) -> usize {
         let mut counts = vec![0; self.nodes];
@@ -137,12 +131,6 @@ impl Network {
 
     fn path(&mut self, host: usize, node: usize) -> &mut Path {
         &mut self.paths[host * self.nodes + node]
-    }
-
-    /// Whether neither way of the path is cut, and it is as quick as usual.
-    pub fn is_well(&self, host: usize, node: usize) -> bool {
-        let path = &self.paths[host * self.nodes + node];
-        path.is_cut == [false; 2] && path.extra.is_zero()
     }
 
     fn delay(&mut self, socket: SocketId) -> Duration {

@@ -59,9 +59,4 @@ impl Random {
         }
         choices[0].1
     }
-
-    /// Sixteen bytes.
-    pub fn bytes(&mut self) -> [u8; 16] {
-        self.0.u128(..).to_le_bytes()
-    }
 }

@@ -31,15 +31,17 @@ pub struct Tally {
 impl Tally {
     /// Adds one world.
     pub fn add(&mut self, report: &Report) {
-        self.worlds += 1;
-        self.grants += report.counts.grants;
-        self.lost += report.counts.lost;
-        self.healed += report.counts.healed;
-        self.faults += report.faults;
-        self.requests += report.requests;
-        self.took += report.took;
-        self.idle = self.idle.max(report.counts.idle);
-        self.violations += u64::from(report.violation.is_some());
+        self.merge(&Self {
+            worlds: 1,
+            grants: report.counts.grants,
+            lost: report.counts.lost,
+            healed: report.counts.healed,
+            faults: report.faults,
+            requests: report.requests,
+            took: report.took,
+            idle: report.counts.idle,
+            violations: u64::from(report.violation.is_some()),
+        });
     }
 
     /// Adds other sums.

@@ -81,7 +81,7 @@ pub fn play_caught(scenario: &Scenario, story: Story) -> Report {
     })
 }
 
-/// A client's process, and the client whose round it is.
+/// A client's process, and its outcome once it has ended.
 struct Running {
     process: Process,
     done: Rc<Cell<Option<Outcome>>>,
@@ -302,12 +302,17 @@ impl<'a> World<'a> {
         self.start(id, operator::release(client, tokens));
     }
 
+    /// Number of scripts that clients have run.
+    fn requests(&self) -> u64 {
+        self.nodes.iter().map(|node| node.server().requests("eval")).sum()
+    }
+
     fn report(&mut self) -> Report {
         kernel::with(|kernel| Report {
             violation: kernel.witness.violation.clone(),
             counts: kernel.witness.counts,
             faults: self.hits,
-            requests: self.nodes.iter().map(|node| node.server().requests("eval")).sum(),
+            requests: self.requests(),
             took: kernel.now.since(BEGIN),
             digest: kernel.digest(),
             exits: self.exits.clone(),

@@ -17,7 +17,6 @@ pub enum Right {
 pub(super) struct Condition {
     pub(super) out_of_memory: bool,
     pub(super) replica: bool,
-    pub(super) loading: bool,
     pub(super) denied: Vec<Right>,
 }
 
@@ -61,7 +60,6 @@ impl Condition {
             }
             None if self.refuses_growth() && command.is(Flag::DenyOom) => Err(Refusal::OUT_OF_MEMORY),
             None if self.replica && command.is(Flag::Write) => Err(Refusal::READ_ONLY),
-            None if self.loading && !command.is(Flag::Loading) => Err(Refusal::LOADING),
             None => Ok(()),
         }
     }

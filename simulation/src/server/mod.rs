@@ -32,11 +32,10 @@ use state::State;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct WallMicros(pub i64);
 
-/// The data of a server at some moment, and the history that they belong to.
+/// The data of a server at some moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     data: keyspace::Keyspace,
-    replication_id: String,
 }
 
 /// The data with which a server starts again.
@@ -113,11 +112,6 @@ impl Server {
         }
     }
 
-    /// Whether a connection is open.
-    pub fn is_connected(&self, peer: Peer) -> bool {
-        self.state.peers.is_connected(peer)
-    }
-
     /// Ends the process and starts another: with new ids, no connection, and the data that `kept` names.
     pub fn restart(&mut self, kept: Kept, now: WallMicros) {
         self.state.peers.disconnect_all();
@@ -134,13 +128,7 @@ impl Server {
 
     /// Returns a copy of the data.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { data: self.state.keyspace.clone(), replication_id: self.state.identity.replication_id.clone() }
-    }
-
-    /// Takes another server's data and their history, as a replica does in a full synchronisation.
-    pub fn synchronise(&mut self, snapshot: Snapshot) {
-        self.state.keyspace = snapshot.data;
-        self.state.identity.replication_id = snapshot.replication_id;
+        Snapshot { data: self.state.keyspace.clone() }
     }
 
     /// Loses one key: a DEL by hand, or an eviction.
@@ -166,11 +154,6 @@ impl Server {
         self.state.condition.replica = is_replica;
     }
 
-    /// Sets whether the server still loads its data.
-    pub fn set_loading(&mut self, is_loading: bool) {
-        self.state.condition.loading = is_loading;
-    }
-
     /// Takes a right from every client. Subscriptions stay, where Redis would close the connection.
     pub fn deny(&mut self, right: Right) {
         self.state.condition.denied.push(right);
@@ -193,18 +176,8 @@ impl Server {
         self.state.keyspace.entries.get(key).filter(|entry| entry.lives(now.0.div_euclid(1000)))
     }
 
-    /// Returns the connections that are subscribed to `channel`, in the order in which they subscribed.
-    pub fn subscribers(&self, channel: &[u8]) -> &[Peer] {
-        self.state.peers.subscribers(channel)
-    }
-
     /// Returns the number of requests for `command` (in lower case) that clients have made, calls by scripts left out.
     pub fn requests(&self, command: &str) -> u64 {
         self.state.requests.get(command).copied().unwrap_or_default()
-    }
-
-    /// Returns the number of all requests that clients have made and that were not refused before they ran.
-    pub fn all_requests(&self) -> u64 {
-        self.state.requests.values().sum()
     }
 }

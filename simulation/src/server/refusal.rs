@@ -22,7 +22,6 @@ impl Refusal {
     pub(super) const NOT_A_FLOAT: Self = Self::new("ERR value is not a valid float");
     pub(super) const OUT_OF_MEMORY: Self = Self::new("OOM command not allowed when used memory > 'maxmemory'.");
     pub(super) const READ_ONLY: Self = Self::new("READONLY You can't write against a read only replica.");
-    pub(super) const LOADING: Self = Self::new("LOADING Redis is loading the dataset in memory");
 
     pub(super) const fn new(text: &'static str) -> Self {
         Self(Cow::Borrowed(text))

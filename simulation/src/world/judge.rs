@@ -26,8 +26,9 @@ const WAITERS_IDLE: Duration = Duration::from_secs(4);
 /// Time after which no key but a fence counter is left: a queue lives longest.
 const ALL_BUT_COUNTERS: Duration = Duration::from_secs(660);
 
-/// Most sockets of a process to one node: four that are kept for late replies, and one that is opened.
-const SOCKETS: usize = 6;
+/// Most sockets of a process to one node: four that are kept for late replies, and one that is opened. Each step that follows
+/// an `acquire` opens one more, since its process is the same one here.
+const SOCKETS: usize = 8;
 
 /// Most tasks of a process: some for each node and request.
 const TASKS: usize = 120;
@@ -65,7 +66,8 @@ impl World<'_> {
             Kind::Waiters => WAITERS_IDLE,
             _ => IDLE + self.scenario.settings.schedule.ttl() + self.set_back,
         };
-        let (stopped, settings) = (&self.stopped, &self.scenario.settings);
+        let (processes, settings) = (&self.processes, &self.scenario.settings);
+        let is_stopped = |id: &ProcessId| processes.get(id).is_some_and(|running| running.process.is_stopped);
         for (lock, key) in settings.keys.iter().enumerate() {
             // A run that waits for another lock keeps this one: it is not free.
             let has_key = |node: &Node| node.server().get(key.stored().as_bytes(), node.wall(now)).is_some();
@@ -75,7 +77,7 @@ impl World<'_> {
             kernel::with(|kernel| {
                 let Some(free) = kernel.witness.free_since(lock, now) else { return };
                 let waits = |(id, waiter): (&ProcessId, &Waiter)| {
-                    (waiter.lock == lock && !stopped.values().any(|other| other == id)).then_some(waiter.since)
+                    (waiter.lock == lock && !is_stopped(id)).then_some(waiter.since)
                 };
                 let Some(first) = kernel.witness.waiting.iter().filter_map(waits).min() else { return };
                 let calm_since = if only_waiters { BEGIN } else { self.calm_since };
@@ -120,7 +122,7 @@ impl World<'_> {
         }
         // A client that gives up has asked in vain.
         let (nodes, clients) = (self.nodes.len() as u64, self.exits.values().sum::<u64>());
-        let requests: u64 = self.nodes.iter().map(|node| node.server().requests("eval")).sum();
+        let requests = self.requests();
         if self.scenario.kind == Kind::Calm && requests > REQUESTS * nodes * (clients + 1) {
             let why = format!("{requests} for {clients} clients on {nodes} nodes");
             kernel::with(|kernel| kernel.witness.violated(Violation::Requests(why)));

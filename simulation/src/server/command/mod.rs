@@ -37,8 +37,6 @@ pub(super) enum Flag {
     Write,
     /// It may take memory: refused if memory is short.
     DenyOom,
-    /// It works while the server loads its data.
-    Loading,
     /// Scripts may not use it.
     NoScript,
     /// It works on a RESP2 connection that has subscribed.
@@ -49,7 +47,7 @@ pub(super) enum Flag {
     Channels,
 }
 
-use Flag::{Channel, Channels, DenyOom, Loading, NoScript, Subscribed, Write};
+use Flag::{Channel, Channels, DenyOom, NoScript, Subscribed, Write};
 
 const fn row(name: &'static str, arity: isize, flags: &'static [Flag], run: Function) -> Command {
     Command { name, arity, flags, run }
@@ -57,36 +55,36 @@ const fn row(name: &'static str, arity: isize, flags: &'static [Flag], run: Func
 
 /// All commands, in the order of their names.
 pub(super) const COMMANDS: &[Command] = &[
-    row("auth", -2, &[NoScript, Loading], connection::auth),
-    row("client", -2, &[NoScript, Loading], connection::client),
+    row("auth", -2, &[NoScript], connection::auth),
+    row("client", -2, &[NoScript], connection::client),
     row("del", -2, &[Write], keys::del),
     row("eval", -3, &[NoScript], script::eval),
     row("exists", -2, &[], keys::exists),
     row("get", 2, &[], strings::get),
     row("getrange", 4, &[], strings::getrange),
     row("hdel", -3, &[Write], hashes::hdel),
-    row("hello", -1, &[NoScript, Loading], connection::hello),
+    row("hello", -1, &[NoScript], connection::hello),
     row("hexists", 3, &[], hashes::hexists),
     row("hget", 3, &[], hashes::hget),
     row("hgetall", 2, &[], hashes::hgetall),
     row("hlen", 2, &[], hashes::hlen),
     row("hmget", -3, &[], hashes::hmget),
     row("hset", -4, &[Write, DenyOom], hashes::hset),
-    row("info", -1, &[Loading], connection::info),
+    row("info", -1, &[], connection::info),
     row("pexpire", -3, &[Write], keys::pexpire),
     row("pexpireat", -3, &[Write], keys::pexpireat),
     row("ping", -1, &[Subscribed], connection::ping),
     row("pttl", 2, &[], keys::pttl),
-    row("publish", 3, &[Loading, Channel], channels::publish),
-    row("pubsub", -2, &[Loading], channels::pubsub),
-    row("select", 2, &[Loading], connection::select),
+    row("publish", 3, &[Channel], channels::publish),
+    row("pubsub", -2, &[], channels::pubsub),
+    row("select", 2, &[], connection::select),
     row("set", -3, &[Write, DenyOom], strings::set),
     row("strlen", 2, &[], strings::strlen),
-    row("subscribe", -2, &[NoScript, Loading, Subscribed, Channels], channels::subscribe),
-    row("time", 1, &[Loading], connection::time),
+    row("subscribe", -2, &[NoScript, Subscribed, Channels], channels::subscribe),
+    row("time", 1, &[], connection::time),
     row("type", 2, &[], keys::kind),
     row("unlink", -2, &[Write], keys::del),
-    row("unsubscribe", -1, &[NoScript, Loading, Subscribed], channels::unsubscribe),
+    row("unsubscribe", -1, &[NoScript, Subscribed], channels::unsubscribe),
     row("zadd", -4, &[Write, DenyOom], sorted_sets::zadd),
     row("zcard", 2, &[], sorted_sets::zcard),
     row("zrange", -4, &[], ranges::zrange),
