@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{KEY, RLOCK, TTL, witness};
+use crate::share::Ask;
+use crate::{RLOCK, TTL, witness};
 use testkit::now;
 use testkit::program::clean;
 
@@ -39,6 +40,8 @@ pub(crate) struct Work {
     pub(crate) restart_guard: Option<Duration>,
     /// Number of commands, of 256, that run for up to two leases.
     pub(crate) long: u8,
+    /// Whether each rlock draws its locks and their kind.
+    pub(crate) kinds: bool,
     /// Whether the kill rule is off, and each command runs for longer than its lease.
     pub(crate) planted: bool,
 }
@@ -96,9 +99,10 @@ impl Work {
             draw if draw < self.long => TTL.mul_f64(2.0 * fastrand::f64()),
             _ => Duration::from_millis(fastrand::u64(1..60)),
         };
+        let ask = if self.kinds { Ask::draw() } else { Ask::first() };
         let ttl = format!("{}s", TTL.as_secs());
         let mut command = clean(RLOCK);
-        command.args(["run", "--log", "json", "-k", KEY, "--ttl", &ttl, "--wait", "20", "--node", nodes]);
+        command.args(["run", "--log", "json", "--ttl", &ttl, "--wait", "20", "--node", nodes]).args(ask.options());
         if let Some(guard) = self.restart_guard {
             command.args(["--restart-guard", &format!("{}s", guard.as_secs())]);
         }
@@ -106,7 +110,7 @@ impl Work {
             command.args(["--on-lost", "warn"]);
         }
         command.arg("--").arg(std::env::current_exe()?).arg(witness::WORD).arg(&self.dir);
-        command.arg(hold.as_millis().to_string()).env(witness::STARTED, now().as_nanos().to_string());
+        command.arg(hold.as_millis().to_string()).arg(ask.kind).env(witness::STARTED, now().as_nanos().to_string());
         let mut child = command.stderr(log.try_clone()?).spawn().context("rlock")?;
         pid.store(child.id().cast_signed(), Ordering::Relaxed);
         let status = child.wait()?;

@@ -10,6 +10,7 @@ mod network;
 mod operator;
 mod report;
 mod server;
+mod share;
 mod tool;
 mod verdict;
 mod witness;
@@ -27,6 +28,7 @@ use fault::{DOUBLE, FORGETFUL, Fault, HARMLESS};
 use operator::Operators;
 use report::Report;
 use server::Server;
+use share::KEYS;
 use testkit::now;
 use testkit::program::first_line;
 use verdict::Verdict;
@@ -37,9 +39,6 @@ const SECONDS: u64 = 60;
 
 /// Path of the binary under test.
 pub(crate) const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
-
-/// Key of the lock.
-pub(crate) const KEY: &str = "soak";
 
 /// Lease of each contender.
 pub(crate) const TTL: Duration = Duration::from_secs(3);
@@ -58,6 +57,8 @@ pub(crate) struct Plan {
     faults: &'static [&'static [Fault]],
     /// Number of commands, of 256, that run for up to two leases.
     long: u8,
+    /// Whether contenders take either lock or both, each alone, shared or as one of some slots.
+    kinds: bool,
     /// Whether the kill rule is off, and each holder is stopped past its lease.
     pub(crate) planted: bool,
     pub(crate) overlaps: Overlaps,
@@ -76,7 +77,7 @@ pub(crate) enum Overlaps {
     Some,
 }
 
-const PLANS: [Plan; 5] = [
+const PLANS: [Plan; 6] = [
     Plan {
         name: "five",
         title: "8 contend for a lock on five nodes",
@@ -85,6 +86,21 @@ const PLANS: [Plan; 5] = [
         keeps: false,
         faults: &[HARMLESS, FORGETFUL],
         long: 3,
+        kinds: false,
+        planted: false,
+        overlaps: Overlaps::None,
+        seconds_a_fault: 2,
+        share: 1,
+    },
+    Plan {
+        name: "kinds",
+        title: "12 contend for two locks of all kinds on five nodes",
+        nodes: 5,
+        contenders: 12,
+        keeps: false,
+        faults: &[HARMLESS, FORGETFUL],
+        long: 3,
+        kinds: true,
         planted: false,
         overlaps: Overlaps::None,
         seconds_a_fault: 2,
@@ -98,6 +114,7 @@ const PLANS: [Plan; 5] = [
         keeps: true,
         faults: &[HARMLESS, &[Fault::Restart]],
         long: 3,
+        kinds: false,
         planted: false,
         overlaps: Overlaps::None,
         seconds_a_fault: 2,
@@ -111,6 +128,7 @@ const PLANS: [Plan; 5] = [
         keeps: false,
         faults: &[FORGETFUL],
         long: 3,
+        kinds: false,
         planted: false,
         overlaps: Overlaps::WithinALease,
         seconds_a_fault: 4,
@@ -124,6 +142,7 @@ const PLANS: [Plan; 5] = [
         keeps: false,
         faults: &[DOUBLE],
         long: 64,
+        kinds: false,
         planted: false,
         overlaps: Overlaps::None,
         seconds_a_fault: 2,
@@ -137,6 +156,7 @@ const PLANS: [Plan; 5] = [
         keeps: true,
         faults: &[&[Fault::StopRlockLong]],
         long: 3,
+        kinds: false,
         planted: true,
         overlaps: Overlaps::Some,
         seconds_a_fault: 10,
@@ -148,6 +168,11 @@ impl Plan {
     /// Returns the faults that may be injected.
     pub(crate) fn faults(&self) -> impl Iterator<Item = Fault> {
         self.faults.iter().copied().flatten().copied()
+    }
+
+    /// Returns the names of the locks.
+    pub(crate) fn keys(&self) -> &'static [&'static str] {
+        if self.kinds { &KEYS } else { &KEYS[..1] }
     }
 
     /// Returns the restart guard, if it is not the default. On several nodes that is half a minute, in which a server that is
@@ -202,6 +227,7 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
         dir: dir.path().to_owned(),
         restart_guard: plan.restart_guard(),
         long: plan.long,
+        kinds: plan.kinds,
         planted: plan.planted,
     };
     let nodes = (0..plan.contenders).map(|number| list(&|server| server.url_for(number))).collect();

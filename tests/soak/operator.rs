@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+use crate::RLOCK;
 use crate::contender::{Ending, ending};
-use crate::{KEY, RLOCK};
 use testkit::program::clean;
 
 /// Longest time of a break: the rest of any lease, and the requests to the nodes.
@@ -28,10 +28,10 @@ impl Operators {
         Self { urls, log, running: Vec::new(), endings: Vec::new() }
     }
 
-    /// Starts one more.
-    pub(crate) fn break_lock(&mut self) -> Result<()> {
+    /// Starts one more, which breaks the lock `key`.
+    pub(crate) fn break_lock(&mut self, key: &str) -> Result<()> {
         let mut command = clean(RLOCK);
-        command.args(["break", "--yes", "--log", "json", "--key", KEY, "--node", &self.urls]);
+        command.args(["break", "--yes", "--log", "json", "--key", key, "--node", &self.urls]);
         let child = command.stdout(Stdio::null()).stderr(self.log.try_clone()?).spawn()?;
         self.running.push((Instant::now(), child));
         Ok(())

@@ -6,33 +6,45 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::share::{Held, Share};
 use crate::witness;
 
 /// The log, judged.
+#[derive(Default)]
 pub(crate) struct Verdict {
+    /// Number of commands that ran.
     pub(crate) grants: usize,
     pub(crate) overlaps: Vec<Overlap>,
-    /// Begins of commands with a fence not above the last.
+    /// Begins of commands with a fence not above that of an earlier command that they exclude.
     pub(crate) falls: Vec<Duration>,
     /// From the start of an rlock to the beginning of its command.
     pub(crate) longest_wait: Duration,
-    /// From the end of a command to the beginning of the next.
+    /// Time for which no command had a lock.
     pub(crate) longest_idle: Duration,
 }
 
-/// A time for which a command ran beside others that began later.
+/// A time for which a command ran beside others that began later and that it excludes.
 pub(crate) struct Overlap {
     pub(crate) at: Duration,
     pub(crate) length: Duration,
 }
 
 /// One command, by its own lines in the log.
-struct Stay {
-    fence: u64,
+struct Run {
+    locks: Vec<Held>,
     begin: Duration,
     /// Its end, or its last tick if it was killed.
     end: Duration,
-    /// Whether another command held the flock(2) when it began.
+    /// Whether flock(2) told it of another command that should not run.
+    beside: bool,
+}
+
+/// The time for which one command had one lock.
+struct Stay {
+    fence: u64,
+    share: Share,
+    begin: Duration,
+    end: Duration,
     beside: bool,
 }
 
@@ -40,49 +52,72 @@ impl Verdict {
     /// Reads what the witnesses wrote in `dir`.
     pub(crate) fn read(dir: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(dir.join("log")).context("no command ever ran")?;
-        let mut stays: BTreeMap<(u64, u32), Stay> = BTreeMap::new();
-        let mut longest_wait = Duration::ZERO;
+        let mut runs: BTreeMap<(u32, &str), Run> = BTreeMap::new();
+        let mut verdict = Self::default();
         for line in text.lines() {
             let words: Vec<&str> = line.split(' ').collect();
-            let [what, fence, at, pid, started] = words[..] else { bail!("a broken line: {line}") };
-            let (fence, pid) = (fence.parse()?, pid.parse()?);
+            let [what, locks, at, pid, started] = words[..] else { bail!("a broken line: {line}") };
             let [at, started] = [at.parse()?, started.parse()?].map(Duration::from_nanos);
+            let run = (pid.parse()?, locks);
             if what == "end" {
-                stays.get_mut(&(fence, pid)).context("an end without a beginning")?.end = at;
+                runs.get_mut(&run).context("an end without a beginning")?.end = at;
                 continue;
             }
-            let end = witness::last_tick(dir, fence, pid).map_or(at, Duration::from_nanos);
-            stays.insert((fence, pid), Stay { fence, begin: at, end, beside: what == "beside" });
-            longest_wait = longest_wait.max(at.saturating_sub(started));
+            let end = witness::last_tick(dir, run.0, locks).map_or(at, Duration::from_nanos);
+            let locks = locks.split(',').map(str::parse).collect::<Result<_>>()?;
+            runs.insert(run, Run { locks, begin: at, end, beside: what == "beside" });
+            verdict.longest_wait = verdict.longest_wait.max(at.saturating_sub(started));
         }
-        let mut stays: Vec<Stay> = stays.into_values().collect();
-        stays.sort_by_key(|stay| stay.begin);
-        let pairs = || stays.iter().zip(stays.iter().skip(1));
-        let falls = pairs().filter(|(stay, next)| stay.fence >= next.fence).map(|(_, next)| next.begin).collect();
-        let idle = pairs().map(|(stay, next)| next.begin.saturating_sub(stay.end)).max();
-        let longest_idle = idle.unwrap_or_default();
-        Ok(Self { grants: stays.len(), overlaps: overlaps(&stays), falls, longest_wait, longest_idle })
+        verdict.grants = runs.len();
+        let mut stays: BTreeMap<String, Vec<Stay>> = BTreeMap::new();
+        for Run { locks, begin, end, beside } in runs.into_values() {
+            for Held { key, fence, share } in locks {
+                stays.entry(key).or_default().push(Stay { fence, share, begin, end, beside });
+            }
+        }
+        for stays in stays.values_mut() {
+            stays.sort_by_key(|stay| stay.begin);
+            verdict.judge(stays);
+        }
+        Ok(verdict)
+    }
+
+    /// Judges the stays of one lock, in the order in which they began.
+    fn judge(&mut self, stays: &[Stay]) {
+        // The highest fence of each share so far.
+        let mut highest: BTreeMap<Share, u64> = BTreeMap::new();
+        let mut free_since: Option<Duration> = None;
+        for stay in stays {
+            let excluded = highest.iter().filter(|(share, _)| share.excludes(stay.share)).map(|(_, fence)| *fence);
+            if excluded.max().is_some_and(|fence| fence >= stay.fence) {
+                self.falls.push(stay.begin);
+            }
+            let fence = highest.entry(stay.share).or_default();
+            *fence = stay.fence.max(*fence);
+            let idle = free_since.map_or(Duration::ZERO, |since| stay.begin.saturating_sub(since));
+            self.longest_idle = self.longest_idle.max(idle);
+            free_since = free_since.max(Some(stay.end));
+        }
+        self.overlaps.extend(overlaps(stays));
     }
 }
 
 /// Returns one overlap for each command beside which others began, however many.
-fn overlaps(stays: &[Stay]) -> Vec<Overlap> {
-    let mut found: Vec<Overlap> = Vec::new();
-    // The command that runs longest so far, and the one that did so at the last overlap.
-    let (mut last, mut loser) = (None, None);
+fn overlaps(stays: &[Stay]) -> impl Iterator<Item = Overlap> {
+    // By the number of the command beside which others began; their own, where only flock(2) saw it.
+    let mut found: BTreeMap<usize, Overlap> = BTreeMap::new();
+    let mut running: Vec<usize> = Vec::new();
     for (number, stay) in stays.iter().enumerate() {
-        let latest = last.map_or(Duration::ZERO, |last: usize| stays[last].end);
-        if stay.beside || stay.begin < latest {
-            let until = latest.min(stay.end);
-            match found.last_mut().filter(|_| loser == last) {
-                Some(overlap) => overlap.length = overlap.length.max(until.saturating_sub(overlap.at)),
-                None => found.push(Overlap { at: stay.begin, length: until.saturating_sub(stay.begin) }),
-            }
-            loser = last;
+        running.retain(|other| stays[*other].end > stay.begin);
+        let excluded = running.iter().copied().filter(|other| stays[*other].share.excludes(stay.share));
+        let longest = excluded.max_by_key(|other| stays[*other].end);
+        if longest.is_some() || stay.beside {
+            let loser = longest.unwrap_or(number);
+            let until = longest.map_or(stay.begin, |loser| stays[loser].end.min(stay.end));
+            let overlap = found.entry(loser).or_insert(Overlap { at: stay.begin, length: Duration::ZERO });
+            overlap.length = overlap.length.max(until.saturating_sub(overlap.at));
         }
-        if stay.end > latest {
-            last = Some(number);
-        }
+        running.push(number);
     }
-    found
+    found.into_values()
 }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{SigHandler, Signal, signal};
 
+use crate::share::{Held, Share};
 use testkit::now;
 
 /// First word of the command line of a witness, which is this program.
@@ -18,31 +19,32 @@ pub(crate) const WORD: &str = "--witness";
 /// Variable with the start of its rlock, in ns since boot, for the log.
 pub(crate) const STARTED: &str = "RLOCK_SOAK_STARTED";
 
-/// Runs `--witness DIR MS`: it writes one line when it begins and one when it ends, each in one write. Every millisecond it
+/// Runs `--witness DIR MS KIND`: it writes one line when it begins and one when it ends, each in one write. Every millisecond it
 /// writes the time into a file of its own, which is left behind if the witness is killed.
 pub(crate) fn run(mut words: impl Iterator<Item = String>) -> Result<()> {
     let dir = words.next().context("a directory")?;
     let dir = Path::new(&dir);
     let hold = Duration::from_millis(words.next().context("a time")?.parse()?);
+    let ours = Held::ours(&words.next().context("a kind")?)?;
     // Half of them end at the first signal, the others at the last.
     if fastrand::bool() {
         // SAFETY: no handler is installed.
         unsafe { signal(Signal::SIGTERM, SigHandler::SigIgn) }?;
     }
-    let (fence, pid) = (std::env::var("RLOCK_FENCE")?, std::process::id());
+    let locks = ours.iter().map(Held::to_string).collect::<Vec<_>>().join(",");
+    let pid = std::process::id();
     let started = std::env::var(STARTED)?;
     let mut log = OpenOptions::new().create(true).append(true).open(dir.join("log"))?;
     let mut say = |what: &str| {
-        let line = format!("{what} {fence} {} {pid} {started}\n", now().as_nanos());
+        let line = format!("{what} {locks} {} {pid} {started}\n", now().as_nanos());
         log.write_all(line.as_bytes())
     };
-    let ticking = ticks(dir, &fence, pid);
+    let ticking = ticks(dir, pid, &locks);
     let ticks = File::create(&ticking)?;
     let tick = || ticks.write_all_at(now().as_nanos().to_string().as_bytes(), 0);
-    let lock = OpenOptions::new().create(true).append(true).open(dir.join("second-opinion"))?;
-    let alone = Flock::lock(lock, FlockArg::LockExclusiveNonblock);
+    let opinion = second_opinion(dir, &ours)?;
     tick()?;
-    say(if alone.is_ok() { "begin" } else { "beside" })?;
+    say(if opinion.is_some() { "begin" } else { "beside" })?;
     let ends = now() + hold;
     while now() < ends {
         tick()?;
@@ -52,13 +54,37 @@ pub(crate) fn run(mut words: impl Iterator<Item = String>) -> Result<()> {
     Ok(std::fs::remove_file(ticking)?)
 }
 
-fn ticks(dir: &Path, fence: &str, pid: u32) -> PathBuf {
-    dir.join(format!("ticks-{fence}-{pid}"))
+/// Takes a file lock for each of the locks, in the same way; `None` if another witness has one that excludes it.
+fn second_opinion(dir: &Path, ours: &[Held]) -> Result<Option<Vec<Flock<File>>>> {
+    let mut files = Vec::new();
+    for Held { key, share, .. } in ours {
+        match share {
+            Share::Exclusive => files.push((key.clone(), FlockArg::LockExclusiveNonblock)),
+            Share::Shared => files.push((key.clone(), FlockArg::LockSharedNonblock)),
+            Share::Slot(_) => {
+                files.push((key.clone(), FlockArg::LockSharedNonblock));
+                files.push((format!("{key}-{share}"), FlockArg::LockExclusiveNonblock));
+            }
+        }
+    }
+    let mut taken = Vec::new();
+    for (name, how) in files {
+        let path = dir.join(format!("second-opinion-{name}"));
+        match Flock::lock(OpenOptions::new().create(true).append(true).open(path)?, how) {
+            Ok(lock) => taken.push(lock),
+            Err(_) => return Ok(None),
+        }
+    }
+    Ok(Some(taken))
+}
+
+fn ticks(dir: &Path, pid: u32, locks: &str) -> PathBuf {
+    dir.join(format!("ticks-{pid}-{locks}"))
 }
 
 /// Returns the last tick of a command that has not logged its end.
-pub(crate) fn last_tick(dir: &Path, fence: u64, pid: u32) -> Option<u64> {
-    std::fs::read_to_string(ticks(dir, &fence.to_string(), pid)).ok()?.parse().ok()
+pub(crate) fn last_tick(dir: &Path, pid: u32, locks: &str) -> Option<u64> {
+    std::fs::read_to_string(ticks(dir, pid, locks)).ok()?.parse().ok()
 }
 
 /// Returns the processes with the directory in their command line: witnesses, rlocks and guards.

@@ -15,7 +15,8 @@ use crate::loss::{Loss, NOTICED, SETTLED, Time};
 use crate::network::Cut;
 use crate::operator::Operators;
 use crate::server::{Direction, Server};
-use crate::{KEY, Plan, TTL};
+use crate::share::KEYS;
+use crate::{Plan, TTL};
 use testkit::now;
 use testkit::processes::{child_named, try_signal};
 
@@ -50,6 +51,8 @@ pub(crate) struct World {
     faults: Vec<Fault>,
     /// Whether packets can be dropped.
     cuts: bool,
+    /// Names of the locks.
+    keys: &'static [&'static str],
     /// Whether only the holder is hurt.
     planted: bool,
     mends: Vec<(Instant, Mend)>,
@@ -84,6 +87,7 @@ impl World {
             guard: plan.restart_guard().unwrap_or_default(),
             rest: if servers.len() > 1 { TTL } else { BREATH },
             cuts,
+            keys: plan.keys(),
             planted: plan.planted,
             mends: vec![],
             events: vec![],
@@ -174,7 +178,7 @@ impl World {
             Fault::StopRlockLong => Ok(self.stop_rlock(contender, long)),
             Fault::KillRlock => Ok(self.sound(contender).is_some_and(|pid| try_signal(pid, Signal::SIGKILL).is_ok())),
             Fault::KillGuard => Ok(self.kill_guard(contender)),
-            Fault::Break => self.break_lock(),
+            Fault::Break => self.break_lock(random),
             Fault::Away => self.take_away(server, short, random),
             // They follow `Away`.
             Fault::LoseMeanwhile | Fault::LoseThereafter => Ok(false),
@@ -202,7 +206,7 @@ impl World {
         };
         let count = self.servers.len();
         let server = (away + random.usize(1..count)) % count;
-        let words: &[_] = if random.bool() { &["DEL", KEY] } else { &["FLUSHALL"] };
+        let words: &[_] = if random.bool() { &["DEL", KEYS[0]] } else { &["FLUSHALL"] };
         let mut loss = Loss::new(server, words, away, back, rest, now + span);
         if random.bool() {
             // Due before the loss, which waits from the same time on.
@@ -256,8 +260,8 @@ impl World {
         try_signal(guard, Signal::SIGKILL).is_ok()
     }
 
-    /// Breaks the lock as soon as it is held, if that is soon.
-    fn break_lock(&mut self) -> Result<bool> {
+    /// Breaks a lock as soon as a command runs, if that is soon.
+    fn break_lock(&mut self, random: &mut fastrand::Rng) -> Result<bool> {
         let begin = Instant::now();
         while self.holder().is_none() {
             if begin.elapsed() > BREATH {
@@ -265,7 +269,7 @@ impl World {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.operators.break_lock().map(|()| true)
+        self.operators.break_lock(self.keys[random.usize(..self.keys.len())]).map(|()| true)
     }
 
     fn slow(&mut self, server: usize, span: Duration, direction: Direction) -> Result<bool> {
@@ -275,12 +279,12 @@ impl World {
         })
     }
 
-    /// Returns the contender whose command runs.
+    /// Returns a contender whose command runs.
     fn holder(&self) -> Option<usize> {
         self.command().map(|(contender, _)| contender)
     }
 
-    /// Returns the command that runs, and its contender.
+    /// Returns a command that runs, and its contender.
     fn command(&self) -> Option<(usize, i32)> {
         let command = |pid: &AtomicI32| child_named(pid.load(Ordering::Relaxed), "soak");
         self.contenders.iter().enumerate().find_map(|(contender, pid)| Some((contender, command(pid)?)))
