@@ -20,6 +20,11 @@ pub trait Locker {
     /// Returns its command line up to the command that it is to run.
     fn command(&self) -> Command;
 
+    /// The same for the first process of a batch, which holds the lock while the others come.
+    fn holder(&self) -> Command {
+        self.command()
+    }
+
     /// Whether the process that was started last is enqueued: it is the `number`th waiter, and has this pid.
     fn is_enqueued(&mut self, number: usize, pid: i32) -> Result<bool>;
 }
@@ -27,6 +32,8 @@ pub trait Locker {
 /// `rlock run` on some nodes.
 pub struct RlockRun {
     program: String,
+    /// Options that say which kind of lock the waiters take. The holder has it alone.
+    kind: Vec<String>,
     urls: String,
     connections: Vec<redis::Connection>,
     queue: String,
@@ -38,7 +45,19 @@ impl RlockRun {
         let urls: Vec<String> = servers.iter().map(Server::tcp_url).collect();
         let queue = Key::new("", KEY)?.derived(Derived::Queue);
         let connections = servers.iter().map(Server::connect).collect();
-        Ok(Self { program: program.to_owned(), urls: urls.join(","), connections, queue })
+        Ok(Self { program: program.to_owned(), kind: Vec::new(), urls: urls.join(","), connections, queue })
+    }
+
+    /// Has the waiters take the kind of lock that these options name.
+    pub fn taking(mut self, kind: &[&str]) -> Self {
+        self.kind = kind.iter().map(|word| (*word).to_owned()).collect();
+        self
+    }
+
+    fn of_kind(&self, kind: &[String]) -> Command {
+        let mut command = clean(&self.program);
+        command.args(["run", "--key", KEY, "--restart-guard", "off", "--node", &self.urls]).args(kind).arg("--");
+        command
     }
 }
 
@@ -48,9 +67,11 @@ impl Locker for RlockRun {
     }
 
     fn command(&self) -> Command {
-        let mut command = clean(&self.program);
-        command.args(["run", "--key", KEY, "--restart-guard", "off", "--node", &self.urls, "--"]);
-        command
+        self.of_kind(&self.kind)
+    }
+
+    fn holder(&self) -> Command {
+        self.of_kind(&[])
     }
 
     fn is_enqueued(&mut self, number: usize, _: i32) -> Result<bool> {
