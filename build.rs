@@ -14,6 +14,9 @@ use std::{env, fs, io};
 
 const SCRIPTS: &str = "src/node/redis/scripts";
 
+/// The file with which each script begins.
+const FIRST: &str = "peek.lua";
+
 /// A variable for packagers: if it is set, libgcc stays a shared library.
 const SHARED_LIBGCC: &str = "RLOCK_SHARED_LIBGCC";
 
@@ -40,7 +43,9 @@ fn shorten_scripts(to: &Path) -> io::Result<()> {
     let names = minify::Names::of(scripts.iter().map(|(_, text)| text.as_str())).map_err(io::Error::other)?;
     for (name, text) in &scripts {
         let code = minify::minified(text, &names);
-        fs::write(to.join(name), code.map_err(|why| io::Error::other(format!("{}: {why}", name.display())))?)?;
+        let code = code.map_err(|why| io::Error::other(format!("{}: {why}", name.display())))?;
+        let prologue = if name == FIRST { names.prologue() } else { String::new() };
+        fs::write(to.join(name), prologue + &code)?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! It reads tokens and no grammar. One name has one short form wherever it is declared, so scopes stay as they are. Two rules
 //! for the scripts make that safe, and a script that breaks one is refused: no local has the name of a global, and no table
 //! constructor names its fields.
+//! Globals that are used often get a short name too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +13,9 @@ const TAKEN: &[&str] = &[
     "repeat", "return", "then", "true", "until", "while", "redis", "KEYS", "ARGV", "string", "table", "math", "ipairs",
     "pairs", "tonumber", "tostring", "type", "unpack", "error", "pcall", "select", "next",
 ];
+
+/// Globals that the scripts use often. They get short names too, which [`Names::prologue`] declares.
+const ALIASED: &[&str] = &["KEYS", "ARGV", "string", "tonumber", "type", "ipairs", "math"];
 
 /// A token and whether a line ended before it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,12 +48,19 @@ impl Names {
         if let Some(name) = locals.iter().find(|name| TAKEN.contains(&name.as_str())) {
             return Err(format!("the local {name} has the name of a global"));
         }
+        locals.extend(ALIASED.iter().map(ToString::to_string));
         let globals: BTreeSet<&String> = uses.keys().filter(|name| !locals.contains(*name)).collect();
         let mut ranked: Vec<&String> = locals.iter().collect();
         ranked.sort_by_key(|name| std::cmp::Reverse(uses.get(*name)));
         let is_free = |short: &String| !TAKEN.contains(&short.as_str()) && !globals.contains(short);
         let shorts = (0..).map(short).filter(is_free);
         Ok(Self(ranked.into_iter().cloned().zip(shorts).collect()))
+    }
+
+    /// Returns the line that declares the short names of globals. It stands before the first file of each script.
+    pub(crate) fn prologue(&self) -> String {
+        let shorts: Vec<&str> = ALIASED.iter().map(|name| self.0[*name].as_str()).collect();
+        format!("local {}={}\n", shorts.join(","), ALIASED.join(","))
     }
 }
 

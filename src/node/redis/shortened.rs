@@ -11,9 +11,21 @@ fn short(script: &str) -> Result<String, String> {
 
 #[test]
 fn locals_are_renamed_everywhere_and_fields_and_globals_nowhere() {
-    let script = "local function double(number) return number * 2 end -- a comment\nfor rank, name in ipairs(KEYS) do\n  redis.call('SET', name, double(rank).number)\nend\n";
-    let wanted = "local function b(a)return a*2 end\nfor d,c in ipairs(KEYS)do\nredis.call('SET',c,b(d).number)end\n";
+    let script = "local function double(number) return number * 2 end -- a comment\nfor rank, name in pairs(redis) do\n  redis.call('SET', name, double(rank).number)\nend\n";
+    let wanted = "local function b(a)return a*2 end\nfor d,c in pairs(redis)do\nredis.call('SET',c,b(d).number)end\n";
     assert_eq!(short(script).as_deref(), Ok(wanted));
+}
+
+#[test]
+fn globals_that_are_used_often_are_declared_under_the_short_names_that_they_have_everywhere() {
+    let names = Names::of(["return tonumber(ARGV[1])\n"]).unwrap();
+    let short = minified("return tonumber(ARGV[1])\n", &names).unwrap();
+    let name = |global: &str| {
+        let (shorts, globals) = (names.prologue(), names.prologue());
+        let place = globals.trim_end().split_once('=').unwrap().1.split(',').position(|other| other == global).unwrap();
+        shorts["local ".len()..].split('=').next().unwrap().split(',').nth(place).unwrap().to_owned()
+    };
+    assert_eq!(short, format!("return {}({}[1])\n", name("tonumber"), name("ARGV")));
 }
 
 #[test]
