@@ -29,6 +29,8 @@ pub enum Outcome {
     Bug,
     /// Another client holds the lock; the code is `--busy-code`.
     Busy(u8),
+    /// A waiter came later, and both have `--supersede`.
+    Superseded,
     /// Nodes refused rlock (password, ACL, certificate), and the others are no majority.
     Refused,
     /// A node's URL, a file, or the set of nodes is wrong.
@@ -56,6 +58,7 @@ impl Outcome {
             Self::Usage => 64,
             Self::Unreachable => 69,
             Self::Bug => 70,
+            Self::Superseded => 76,
             Self::Refused => 77,
             Self::Config => 78,
             Self::Lost => 79,
@@ -96,6 +99,7 @@ pub const TABLE: &[(&str, &str)] = &[
     ("69", "no majority of nodes could be reached"),
     ("70", "a bug in rlock"),
     ("75 (-E)", "busy: another client holds it, and --wait is over"),
+    ("76", "superseded: another run with --supersede came later, while this one waited"),
     ("77", "refused: password, ACL, certificate; the other nodes are no majority"),
     ("78", "configuration: a node's URL, a file, nodes that cannot be used"),
     (
@@ -195,6 +199,7 @@ mod tests {
             (Outcome::Unreachable, 69),
             (Outcome::Bug, 70),
             (Outcome::Busy(BUSY), 75),
+            (Outcome::Superseded, 76),
             (Outcome::Refused, 77),
             (Outcome::Config, 78),
             (Outcome::Lost, 79),

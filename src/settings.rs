@@ -56,6 +56,10 @@ pub struct LockSettings {
     pub wait: Option<Duration>,
     /// `--order`.
     pub order: Order,
+    /// `--supersede`, or `--replace`, which implies it.
+    pub supersede: bool,
+    /// `--replace`.
+    pub replace: bool,
     /// `--busy-code`.
     pub busy_code: u8,
     /// `--note`, uncut.
@@ -78,7 +82,10 @@ fn config(message: impl Into<String>) -> Failure {
 impl RunSettings {
     /// Checks what was typed.
     pub fn new(args: RunArgs, sources: &Sources) -> Result<Self, Failure> {
-        let lock = LockSettings::new(&args.lock, args.kill_after, &args.output, sources)?;
+        let mut lock = LockSettings::new(&args.lock, args.kill_after, &args.output, sources)?;
+        if args.replace {
+            replace(&mut lock)?;
+        }
         let environment = environment(&args.lock, &lock.keys, sources);
         let hand_back = hand_back::of(&args.lock, &lock);
         let words = match args.shell {
@@ -120,6 +127,9 @@ impl LockSettings {
         if mode.has_members() {
             place.needs_server(if mode == Mode::Shared { "--shared" } else { "--slots" })?;
         }
+        if args.supersede {
+            supersedes("--supersede", &keys, args.order, &place)?;
+        }
         let report = reporter(&keys, output);
         let note = args.note.as_ref().map(|note| note.to_string_lossy().into_owned());
         Ok(Self {
@@ -130,6 +140,8 @@ impl LockSettings {
             mode,
             wait,
             order: args.order,
+            supersede: args.supersede,
+            replace: false,
             busy_code: args.busy_code,
             note,
             report,
@@ -175,6 +187,33 @@ fn mode(args: &LockArgs, sources: &Sources) -> Result<Mode, Failure> {
         [mode] => Ok(mode),
         _ => Err(usage("--shared, --exclusive and --slots contradict each other: give one of them")),
     }
+}
+
+/// Checks that waiters of this lock can supersede each other, as `option` asks.
+fn supersedes(option: &str, keys: &Keys, order: Order, place: &StoreConfig) -> Result<(), Failure> {
+    if keys.len() > 1 {
+        return Err(usage(format!("{option} is for one lock: a run of several waits for each in its turn")));
+    }
+    if order != Order::Oldest {
+        return Err(usage(format!("{option} and --order contradict each other: the last that came goes on alone")));
+    }
+    if place.local().is_some() {
+        return Err(usage(format!("{option} needs a server: a lock on this machine alone has no queue")));
+    }
+    Ok(())
+}
+
+/// Sets `--replace`, if it fits the other options.
+fn replace(lock: &mut LockSettings) -> Result<(), Failure> {
+    supersedes("--replace", &lock.keys, lock.order, &lock.place)?;
+    if let Mode::Slots(_) = lock.mode {
+        return Err(usage("--replace and --slots contradict each other: it is unknown which of the holders must go"));
+    }
+    if lock.wait == Some(Duration::ZERO) {
+        return Err(usage("--replace and --no-wait contradict each other: the holder must stop first"));
+    }
+    (lock.supersede, lock.replace) = (true, true);
+    Ok(())
 }
 
 /// `--wait` and `--no-wait` contradict each other only if both were typed; else the typed one beats the variable.

@@ -110,7 +110,7 @@ impl Faults {
         let (node, host) = (random.below(self.nodes), random.below(self.hosts));
         let longest = random.weighted(&[(3, self.node_timeout), (3, self.ttl / 2), (2, self.ttl * 2)]);
         let lasts = random.time(Duration::from_millis(1), longest);
-        if self.kind == Kind::Waiters {
+        if matches!(self.kind, Kind::Waiters | Kind::Newest) {
             let target = Target::Waiter(random.below(8));
             return random.weighted(&[
                 (2, Fault::StopClient { target, lasts: lasts * 2 }),
@@ -162,7 +162,9 @@ impl Faults {
     fn forgetting(&self, node: usize, lasts: Duration, random: &mut Random) -> Fault {
         let down = lasts.min(self.ttl);
         match self.kind {
-            Kind::One | Kind::Calm | Kind::Waiters => Fault::KillServer { node, lasts: down, survives: Survives::All },
+            Kind::One | Kind::Calm | Kind::Waiters | Kind::Newest => {
+                Fault::KillServer { node, lasts: down, survives: Survives::All }
+            }
             Kind::Forgetful | Kind::Several | Kind::Keys | Kind::Kinds => {
                 let survives = random.weighted(&[(1, Survives::All), (2, Survives::Saved), (3, Survives::Nothing)]);
                 if survives == Survives::Saved && random.chance(0.5) {

@@ -16,8 +16,8 @@ use rlock::lock::queue::Order;
 use rlock::lock::restart::RestartGuard;
 use rlock::lock::schedule::{Schedule, ScheduleOptions};
 
-use crate::client::Settings;
 use crate::client::acquire::Steps;
+use crate::client::{Ends, Settings};
 use crate::command::{AtTerm, Behaviour};
 use crate::fault::{Fault, Faults};
 use crate::network::Latency;
@@ -43,6 +43,8 @@ pub enum Kind {
     Keys,
     /// One to five nodes that are well, and clients that stop, die or give up while they wait.
     Waiters,
+    /// The same, and most runs have `--supersede` or `--replace`.
+    Newest,
     /// One to five nodes, restarts as in `several`, and holders of every kind: exclusive, shared and with slots.
     Kinds,
     /// One to five nodes whose clocks are wrong and are set.
@@ -51,7 +53,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, with their names on the command line.
-    pub const ALL: [(&'static str, Self); 10] = [
+    pub const ALL: [(&'static str, Self); 11] = [
         ("calm", Self::Calm),
         ("one", Self::One),
         ("forgetful", Self::Forgetful),
@@ -60,6 +62,7 @@ impl Kind {
         ("away", Self::Away),
         ("keys", Self::Keys),
         ("waiters", Self::Waiters),
+        ("newest", Self::Newest),
         ("kinds", Self::Kinds),
         ("clocks", Self::Clocks),
     ];
@@ -101,6 +104,8 @@ pub struct Round {
     pub locks: u8,
     /// The kind of lock that it wants.
     pub mode: Mode,
+    /// The other clients that it ends.
+    pub ends: Ends,
 }
 
 impl Round {
@@ -157,7 +162,7 @@ impl Scenario {
             Kind::One | Kind::Forgetful => 1,
             Kind::Several => random.weighted(&[(1, 2), (4, 3), (1, 4), (3, 5)]),
             Kind::Lossy | Kind::Away => random.weighted(&[(2, 3), (1, 5)]),
-            Kind::Calm | Kind::Clocks | Kind::Keys | Kind::Waiters | Kind::Kinds => {
+            Kind::Calm | Kind::Clocks | Kind::Keys | Kind::Waiters | Kind::Newest | Kind::Kinds => {
                 random.weighted(&[(1, 1), (2, 3), (1, 5)])
             }
         };
@@ -175,11 +180,16 @@ impl Scenario {
         let clocks = (0..nodes).map(clock).collect();
         let latency = latency(kind, settings.schedule, &mut random);
         let mut clients: Vec<Plan> = (0..2 + random.below(6)).map(|_| plan(kind, ttl, hosts, &mut random)).collect();
-        if !matches!(kind, Kind::Calm | Kind::Waiters) {
+        if !matches!(kind, Kind::Calm | Kind::Waiters | Kind::Newest) {
             clients.push(probes(ttl, hosts, &mut random));
         }
         if kind == Kind::Kinds {
             mix(&mut clients, &mut random);
+        }
+        if kind == Kind::Newest {
+            for round in clients.iter_mut().flat_map(|plan| &mut plan.rounds) {
+                round.ends = random.weighted(&[(2, Ends::None), (6, Ends::Waiters), (1, Ends::Holders)]);
+            }
         }
         let horizon = ms(random.between(5_000, 25_000));
         let faults = if kind == Kind::Calm {
@@ -201,7 +211,8 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
         Kind::One | Kind::Calm => RestartGuard::Auto,
         _ => RestartGuard::For(ttl + ms(random.weighted(&[(1, 0), (1, 999), (1, 500)]))),
     };
-    let order = random.weighted(&[(6, Order::Oldest), (1, Order::Newest), (1, Order::Any)]);
+    let drawn = random.weighted(&[(6, Order::Oldest), (1, Order::Newest), (1, Order::Any)]);
+    let order = if kind == Kind::Newest { Order::Oldest } else { drawn };
     let names: &[&str] = if kind == Kind::Keys { &["a", "b", "c"] } else { &["job"] };
     let keys = names.iter().map(|name| Key::new("", name).expect("a name")).collect();
     Settings { nodes, keys, schedule, guard, order }
@@ -209,7 +220,7 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
 
 fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {
     let most = Duration::from_micros(random.weighted(&[(2, 300), (2, 2_000), (1, 15_000)]));
-    let spikes = if matches!(kind, Kind::Calm | Kind::Away | Kind::Waiters) {
+    let spikes = if matches!(kind, Kind::Calm | Kind::Away | Kind::Waiters | Kind::Newest) {
         0.0
     } else {
         random.weighted(&[(2, 0.0), (2, 0.01), (1, 0.05)])
@@ -226,8 +237,14 @@ fn plan(kind: Kind, ttl: Duration, hosts: usize, random: &mut Random) -> Plan {
 fn probes(ttl: Duration, hosts: usize, random: &mut Random) -> Plan {
     let behaviour = Behaviour { runs: ms(1), code: 0, at_term: AtTerm::Dies(ms(1)) };
     let (errand, wait) = (Errand::Run(behaviour, None), Some(Duration::ZERO));
-    let round =
-        |_| Round { after: random.time(Duration::ZERO, ttl / 8), errand, wait, locks: 1, mode: Mode::Exclusive };
+    let round = |_| Round {
+        after: random.time(Duration::ZERO, ttl / 8),
+        errand,
+        wait,
+        locks: 1,
+        mode: Mode::Exclusive,
+        ends: Ends::None,
+    };
     let rounds = (0..60).map(round).collect();
     Plan { host: random.below(hosts), rounds }
 }
@@ -268,7 +285,7 @@ fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
         (Kind::Keys, _) => several,
         _ => 1,
     };
-    Round { after: random.time(Duration::ZERO, after), errand, wait, locks, mode: Mode::Exclusive }
+    Round { after: random.time(Duration::ZERO, after), errand, wait, locks, mode: Mode::Exclusive, ends: Ends::None }
 }
 
 /// Lets each round be of one of the world's kinds of lock.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use rlock::exit::Outcome;
+
 use crate::world::Report;
 
 /// Sums over the worlds of one kind.
@@ -16,6 +18,8 @@ pub struct Tally {
     pub lost: u64,
     /// Keys set again.
     pub healed: u64,
+    /// Clients that another one superseded.
+    pub superseded: u64,
     /// Faults that hit.
     pub faults: u64,
     /// Requests executed.
@@ -36,6 +40,7 @@ impl Tally {
             grants: report.counts.grants,
             lost: report.counts.lost,
             healed: report.counts.healed,
+            superseded: report.exits.get(&Outcome::Superseded.code()).copied().unwrap_or_default(),
             faults: report.faults,
             requests: report.requests,
             took: report.took,
@@ -50,6 +55,7 @@ impl Tally {
         self.grants += other.grants;
         self.lost += other.lost;
         self.healed += other.healed;
+        self.superseded += other.superseded;
         self.faults += other.faults;
         self.requests += other.requests;
         self.took += other.took;

@@ -1,6 +1,7 @@
 //! The witness: it sees who runs under which lock, and says what is broken. It shares no rule with rlock.
 
 mod lock;
+mod newest;
 mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,6 +11,7 @@ use rlock::lock::instant::Instant;
 use rlock::lock::token::Token;
 
 pub use lock::{Hold, Lock, Share};
+pub use newest::Newest;
 pub use violation::Violation;
 
 use crate::kernel::ProcessId;
@@ -51,6 +53,8 @@ pub struct Witness {
     pub waiting: BTreeMap<ProcessId, Waiter>,
     /// The processes whose commands must be dead by then.
     doomed: BTreeMap<ProcessId, (Token, Instant)>,
+    /// The clients with `--supersede`.
+    pub newest: Newest,
     /// Whether waiters must be served in the order of their tickets.
     pub keeps_order: bool,
     /// The first violation.
@@ -121,6 +125,9 @@ impl Witness {
             self.judge_order(process, lock, hold.since);
         }
         self.waiting.remove(&process);
+        if let Some(violation) = self.newest.granted(process, hold.since) {
+            self.violated(violation);
+        }
         if self.taken_away.contains(&hold.token.to_string()) {
             return;
         }

@@ -13,7 +13,7 @@ use rlock::lock::instant::Instant;
 use rlock::lock::queue::Order;
 use rlock::lock::token::Token;
 
-use crate::client::{Client, acquire, operator, run};
+use crate::client::{Client, Ends, acquire, operator, run};
 use crate::command::{self, Commands};
 use crate::kernel::{self, BEGIN, Event, Kernel, ProcessId};
 use crate::network::{self, Network, Packet, SocketId};
@@ -224,6 +224,7 @@ impl<'a> World<'a> {
             wait: round.wait,
             locks: round.locks(),
             mode: round.mode,
+            ends: round.ends,
         };
         kernel::with(|kernel| {
             kernel.tell(|| format!("{id} of host {}: {round:?}", plan.host));
@@ -295,6 +296,7 @@ impl<'a> World<'a> {
             wait: None,
             locks: tokens.keys().map(|place| all[*place]).collect(),
             mode: plan.rounds[dead.round].mode,
+            ends: Ends::None,
         };
         let tokens: Vec<Token> = tokens.into_values().collect();
         let id = ProcessId { is_guards: true, ..dead };

@@ -53,7 +53,7 @@ pub struct NodeArgs {
     pub password_file: Option<PathBuf>,
 }
 
-#[allow(clippy::doc_markdown)]
+#[allow(clippy::doc_markdown, clippy::struct_excessive_bools, reason = "each is an option")]
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Lock")]
 pub struct LockArgs {
@@ -111,6 +111,13 @@ pub struct LockArgs {
     #[arg(long, value_name = "WHO", env = "RLOCK_ORDER", default_value = "oldest", hide_short_help = true)]
     pub order: Order,
 
+    /// End the waiters with --supersede that came before: they exit with 76. The holder is left alone
+    ///
+    /// So of many runs that wait, as deploys do, only the last one that came goes on.
+    #[arg(long, env = "RLOCK_SUPERSEDE", value_parser = yes_or_no, action = ArgAction::SetTrue)]
+    #[arg(hide_short_help = true)]
+    pub supersede: bool,
+
     /// Clock-rate error allowed for, as a fraction of the TTL
     #[arg(long, value_name = "RATE", env = "RLOCK_DRIFT", default_value_t = schedule::DRIFT, value_parser = rate)]
     #[arg(allow_negative_numbers = true, hide_short_help = true)]
@@ -153,6 +160,14 @@ pub struct OutputArgs {
 pub struct RunArgs {
     #[command(flatten)]
     pub lock: LockArgs,
+
+    /// Supersede, and end the run that holds the lock: its command is stopped, and it exits with 79
+    ///
+    /// This run waits until that has stopped and then takes its turn. A lock of acquire is waited for, and so is a client that is
+    /// not rlock.
+    #[arg(long, env = "RLOCK_REPLACE", value_parser = yes_or_no, action = ArgAction::SetTrue)]
+    #[arg(help_heading = "Lock", hide_short_help = true)]
+    pub replace: bool,
 
     /// Run sh -c STRING instead of CMD
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "argv", help_heading = "Command")]

@@ -55,6 +55,8 @@ pub(super) async fn take(
         quorum: nodes[0].quorum(),
         wait: lock.wait,
         order: lock.order,
+        supersede: lock.supersede,
+        replace: lock.replace,
         schedule: lock.schedule,
         restart_guard: lock.restart_guard,
         outer: lock.outer.clone(),
@@ -92,6 +94,7 @@ pub(super) async fn take(
             Waited::GaveUp(_, Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..))) if lock.report.quiet => {
                 Acquired::Over(Outcome::Busy(lock.busy_code))
             }
+            Waited::GaveUp(_, Reason::Superseded(_)) if lock.report.quiet => Acquired::Over(Outcome::Superseded),
             Waited::GaveUp(which, reason) => return Err(failure(lock, which, &nodes[which], &reason).into()),
         });
     }
@@ -122,6 +125,7 @@ fn failure(lock: &LockSettings, which: usize, nodes: &Nodes, reason: &Reason) ->
         Reason::Blocked(blocked @ (Blocked::Unreachable(..) | Blocked::TooLate)) => {
             Problem::Unreachable { blocked, node_is_default: lock.node_is_default }
         }
+        Reason::Superseded(newer) => Problem::Superseded { newer },
         Reason::Refused(faults) => Problem::NoMajority { faults, quorum: nodes.quorum(), node_is_default: false },
         Reason::Unfit(node, fault) => Problem::Unfit { node, fault },
         Reason::OuterUnreachable(holder) => Problem::OuterUnreachable { holder },
@@ -169,6 +173,10 @@ impl Claimant for Client<'_> {
         if let Purpose::Command(_, guard) = self.purpose {
             guard.does_not_hold(lock);
         }
+    }
+
+    fn name(&self) -> String {
+        format!("{}@{}", user(), host())
     }
 
     fn waiter(&mut self) -> Waiter {

@@ -14,6 +14,8 @@ pub enum Blocker {
     Occupant(Occupant),
     /// The key is free, and kept for a waiter.
     Reserved(Reservation),
+    /// A waiter that came later, and both have `--supersede`; `None` if the entry is not rlock's.
+    Newer(Option<Box<Waiter>>),
 }
 
 /// A free key that is kept for the waiter whose turn it is.
@@ -31,6 +33,7 @@ impl Blocker {
         match (self, other) {
             (Self::Occupant(own), Self::Occupant(other)) => own.is_same(other),
             (Self::Reserved(own), Self::Reserved(other)) => own.waiter == other.waiter,
+            (Self::Newer(own), Self::Newer(other)) => own == other,
             _ => false,
         }
     }
@@ -40,11 +43,12 @@ impl Blocker {
         if let Self::Occupant(occupant) = self { Some(occupant) } else { None }
     }
 
-    /// Returns the time until the key or the turn ends by itself; `None` if it never does.
+    /// Returns the time until the key or the turn ends by itself; `None` if it does not.
     pub fn left(&self) -> Option<Duration> {
         match self {
             Self::Occupant(occupant) => occupant.ttl,
             Self::Reserved(reservation) => Some(reservation.left),
+            Self::Newer(_) => None,
         }
     }
 
@@ -57,7 +61,7 @@ impl Blocker {
     pub fn named(&self) -> String {
         match self {
             Self::Occupant(occupant) => occupant.named(),
-            Self::Reserved(reservation) => reservation.to_string(),
+            Self::Reserved(_) | Self::Newer(_) => self.to_string(),
         }
     }
 }
@@ -67,6 +71,10 @@ impl fmt::Display for Blocker {
         match self {
             Self::Occupant(occupant) => occupant.fmt(f),
             Self::Reserved(reservation) => reservation.fmt(f),
+            Self::Newer(Some(waiter)) => {
+                write!(f, "superseded by {}, pid {}", escape::short(&waiter.host), waiter.pid)
+            }
+            Self::Newer(None) => f.write_str("superseded by an entry that is not rlock's"),
         }
     }
 }

@@ -341,6 +341,7 @@ mod tests {
                 mode: Mode::Exclusive,
             },
             number,
+            supersedes: None,
         };
         let [a, b, c] = [ticket("a", 3), ticket("b", -1), ticket("c", 2)];
         let node = |queue: Vec<Ticket>, more| {

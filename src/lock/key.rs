@@ -22,13 +22,16 @@ pub enum Derived {
     Turns,
     /// The waiters that check whether the first of them takes its turn.
     Standby,
+    /// The last waiter with `--supersede` that came.
+    Newest,
     /// `doctor` tries rights on this one; no lock has it.
     Doctor,
 }
 
 impl Derived {
     /// Those that a lock has.
-    pub const OF_LOCK: [Self; 6] = [Self::Fence, Self::Leases, Self::Holders, Self::Queue, Self::Turns, Self::Standby];
+    pub const OF_LOCK: [Self; 7] =
+        [Self::Fence, Self::Leases, Self::Holders, Self::Queue, Self::Turns, Self::Standby, Self::Newest];
 
     /// Its name in the stored key.
     pub fn name(self) -> &'static str {
@@ -39,6 +42,7 @@ impl Derived {
             Self::Holders => "holders",
             Self::Turns => "turns",
             Self::Standby => "standby",
+            Self::Newest => "newest",
             Self::Doctor => "doctor",
         }
     }

@@ -85,6 +85,15 @@ pub struct Ticket {
     pub waiter: Waiter,
     /// Its number, see [`Order::ticket`].
     pub number: i64,
+    /// With `--supersede`: when the waiter came, unix time in µs. It ends the waiters with this option that came before.
+    pub supersedes: Option<u64>,
+}
+
+impl Ticket {
+    /// `CAME WAITER`: the text by which a node tells which of two waiters with `--supersede` came later. Empty without.
+    pub fn newest(&self) -> String {
+        self.supersedes.map_or_else(String::new, |came| format!("{came:016} {}", self.waiter))
+    }
 }
 
 /// A waiter's place in the queue of one node.

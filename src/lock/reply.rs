@@ -7,7 +7,7 @@ use super::identity::Identity;
 use super::instant::Instant;
 use super::lease::Revoked;
 use super::occupant::Occupant;
-use super::queue::QueuePosition;
+use super::queue::{QueuePosition, Waiter};
 
 /// A node's answer to a request for the lock, and its identity.
 #[derive(Clone, Debug)]
@@ -53,6 +53,8 @@ pub enum Vote {
     Held(Box<Occupant>),
     /// The key is free, but it is another waiter's turn.
     Reserved(Box<Reservation>),
+    /// This waiter has come later, and both have `--supersede`; `None` if the entry is not rlock's. Nothing was granted.
+    Superseded(Option<Box<Waiter>>),
     /// The key is free, but the node has restarted and may have forgotten its holder. Nothing was changed.
     Restarted,
     /// The node failed, and says or implies what may have happened to the key.

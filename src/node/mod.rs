@@ -87,6 +87,11 @@ pub trait Node {
         Box::pin(std::future::ready(()))
     }
 
+    /// Ends the waiters with `--supersede` that came before the holder, whose claim this was. A store without a queue has none.
+    fn announce(&self, _claim: &Claim) -> Pending<()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// Returns the next word to the waiter of the last claim. May be dropped and asked for again.
     fn wake(&self) -> Pending<Wake> {
         Box::pin(std::future::pending())

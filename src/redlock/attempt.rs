@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 
 use super::holding::{Asked, Grant, Holding};
@@ -15,6 +16,7 @@ use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::lease::Revoked;
+use crate::lock::queue::Ticket;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::Schedule;
 use crate::lock::waiting::Tried;
@@ -222,6 +224,22 @@ impl Attempt {
         }
     }
 
+    /// Ends the waiters with `--supersede` that came before `ticket`, the place that this attempt would have had in the queue. The
+    /// request is on its way to each node; a majority's replies are waited for, not for long.
+    pub async fn announce(&self, ticket: Ticket) {
+        let claim = Claim { ticket: Some(ticket), ..self.claim.clone() };
+        let (mut heard, needed) = (0, self.nodes.quorum().needed());
+        let replies = self.nodes.ask(
+            super::STRAGGLERS,
+            |_, there| Some(there.announce(&claim)),
+            |_, ()| {
+                heard += 1;
+                Ok(heard >= needed)
+            },
+        );
+        replies.await;
+    }
+
     /// Sends a release to every node that granted, or that may yet, behind its SET. The waiter keeps its place in the queues.
     pub async fn undo(&self) {
         let which = self.ballot.may_have_set();
@@ -230,6 +248,19 @@ impl Attempt {
             release(&self.nodes, &which, &self.claim.release(queue), super::STRAGGLERS).await;
         }
     }
+}
+
+/// Counts the votes of `attempt`. Those for the locks behind it are counted at the same time, so that a node that is away costs
+/// the time of one attempt, not of each.
+pub(super) async fn tallied(attempt: &mut Option<Attempt>, behind: &mut [Attempt]) -> Tally {
+    let Some(attempt) = attempt else { return std::future::pending().await };
+    let others = join_all(behind.iter_mut().map(Attempt::tally));
+    tokio::select! {
+        biased;
+        tally = attempt.tally() => return tally,
+        _ = others => {}
+    }
+    attempt.tally().await
 }
 
 /// Returns what a vote means that comes when the lock is held already, in slot `index`. A late grant is as good as a renewal
@@ -241,7 +272,7 @@ fn late(vote: Vote, index: u16) -> Renewal {
         }
         Vote::Granted { until, fence, .. } => Renewal::Renewed(until, Some(fence.get())),
         Vote::Held(_) => Renewal::Lost(Revoked::TakenOver, None),
-        Vote::Reserved(_) => Renewal::Lost(Revoked::Missing, None),
+        Vote::Reserved(_) | Vote::Superseded(_) => Renewal::Lost(Revoked::Missing, None),
         Vote::Restarted => Renewal::Failed(Fault::new(FaultKind::Unavailable, "it restarted a short while ago")),
         Vote::Failed(fault) => Renewal::Failed(fault),
     }

@@ -11,6 +11,7 @@ pub mod holdings;
 pub mod nodes;
 pub mod observe;
 pub mod outside;
+mod replace;
 pub mod scan;
 pub mod wait;
 pub mod wake_listener;

@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, tallied};
 use super::claimant::Claimant;
 use super::holding::Change;
 use super::holdings::{Changed, Holdings};
+use super::replace::replace;
 use super::wake_listener::WakeListener;
 use super::{Nodes, STRAGGLERS, release};
 use crate::clock::{self, Alarm};
@@ -165,6 +166,16 @@ impl<T: Claimant> Driver<'_, T> {
                     Ok(outer) => self.joined(outer, holder),
                     Err(why) => ControlFlow::Continue(Some(Event::NotJoined(why))),
                 });
+            }
+            Action::Replace => tokio::select! {
+                biased;
+                cause = cancelled() => return Ok(ControlFlow::Break(Waited::Cancelled(cause))),
+                () = self.replace() => {}
+            },
+            Action::Announce(ticket) => {
+                if let Some(attempt) = &self.attempt {
+                    attempt.announce(ticket).await;
+                }
             }
             Action::Say(notice) => self.claimant.say(self.lock(), &notice),
             Action::Hold(fence) => {
@@ -340,6 +351,17 @@ impl<T: Claimant> Driver<'_, T> {
         (first..first + count).for_each(|lock| self.claimant.undone(lock));
     }
 
+    /// Tells the holders to stop that `--replace` has met.
+    async fn replace(&mut self) {
+        let Some(Release { key, mode: Some(mode), .. }) = &self.leaving else { return };
+        let (lock, by, options) = (self.lock(), self.claimant.name(), self.waiting.options());
+        let limit = options.schedule.node_timeout();
+        let (said, is_complete) = replace(&self.locks[lock], key, *mode, &by, &options.outer, limit).await;
+        for notice in self.waiting.has_replaced(said, is_complete) {
+            self.claimant.say(lock, &notice);
+        }
+    }
+
     async fn leave(&mut self) {
         let leaving = self.leaving.take();
         leave(&self.locks[self.lock()], leaving.as_ref()).await;
@@ -368,17 +390,4 @@ async fn leave(nodes: &Nodes, leaving: Option<&Release>) {
         let all: Vec<usize> = (0..nodes.len()).collect();
         release(nodes, &all, leaving, STRAGGLERS).await;
     }
-}
-
-/// Counts the votes of `attempt`. Those for the locks behind it are counted at the same time, so that a node that is away costs
-/// the time of one attempt, not of each.
-async fn tallied(attempt: &mut Option<Attempt>, behind: &mut [Attempt]) -> Tally {
-    let Some(attempt) = attempt else { return std::future::pending().await };
-    let others = join_all(behind.iter_mut().map(Attempt::tally));
-    tokio::select! {
-        biased;
-        tally = attempt.tally() => return tally,
-        _ = others => {}
-    }
-    attempt.tally().await
 }

@@ -45,6 +45,10 @@ pub enum Event<'a> {
     Unreachable { blocked: &'a Blocked, had_majority: bool },
     /// The outer rlock that holds the lock does not answer.
     OuterSilent { occupant: &'a Occupant },
+    /// `--replace`: this holder was told to stop.
+    Replaced { occupant: &'a Occupant },
+    /// `--replace`: this holder is none that can be told to stop.
+    NotReplaced { occupant: &'a Occupant },
     /// A node denies INFO, so its restarts are invisible.
     NoUptime(AtNode<'a>),
     /// A node denies the queue's commands.
@@ -115,6 +119,8 @@ impl<'a> From<&'a Notice> for Event<'a> {
             Notice::TryingAgain(blocked) => Self::Unreachable { blocked, had_majority: false },
             Notice::MajorityGone(blocked) => Self::Unreachable { blocked, had_majority: true },
             Notice::OuterSilent(occupant) => Self::OuterSilent { occupant },
+            Notice::Replaced(occupant) => Self::Replaced { occupant },
+            Notice::NotReplaced(occupant) => Self::NotReplaced { occupant },
             Notice::Refused(refusal) => Self::Refused { node: &refusal.name, fault: &refusal.fault },
             Notice::NoUptime { node, why } => Self::NoUptime(AtNode { node, why }),
             Notice::NoQueue { node, why } => Self::NoQueue(AtNode { node, why }),
@@ -132,6 +138,7 @@ impl Event<'_> {
             Self::Waiting { .. } | Self::WaitingForever { .. } => "waiting",
             Self::Unreachable { .. } => "unreachable",
             Self::OuterSilent { .. } => "silent",
+            Self::Replaced { .. } | Self::NotReplaced { .. } => "replacing",
             Self::NoUptime(_) => "unguarded",
             Self::NoQueue(_) => "unqueued",
             Self::NoWakeups { .. } => "unheard",
@@ -165,6 +172,7 @@ impl Event<'_> {
         match self {
             Self::Waiting { .. }
             | Self::Unreachable { had_majority: false, .. }
+            | Self::Replaced { .. }
             | Self::Acquired { .. }
             | Self::Nested { .. }
             | Self::Running { .. }
@@ -183,6 +191,7 @@ impl Event<'_> {
             | Self::WaitingForever { .. }
             | Self::Unreachable { had_majority: true, .. }
             | Self::OuterSilent { .. }
+            | Self::NotReplaced { .. }
             | Self::LostWhileWaiting
             | Self::NoUptime(_)
             | Self::NoQueue(_)
@@ -220,9 +229,11 @@ impl Event<'_> {
             Self::Refused { node, fault } => return at_node(node, &fault.why),
             Self::NoWakeups { node, poll_every } => json!({ "node": node, "poll_ms": millis(*poll_every) }),
             Self::Acquired { fence, after } => json!({ "fence": fence.get(), "wait_ms": millis(*after) }),
-            Self::OuterSilent { occupant } | Self::Nested { occupant } | Self::Holder { occupant } => {
-                return holder(occupant);
-            }
+            Self::OuterSilent { occupant }
+            | Self::Replaced { occupant }
+            | Self::NotReplaced { occupant }
+            | Self::Nested { occupant }
+            | Self::Holder { occupant } => return holder(occupant),
             Self::Running { pid } => json!({ "pid": pid }),
             Self::Forwarded { signal } => json!({ "signal": signal.as_str() }),
             Self::Renewed { left } => json!({ "left_ms": millis(*left) }),
@@ -261,6 +272,12 @@ impl fmt::Display for Event<'_> {
             Self::Unreachable { blocked, .. } => write!(f, "{blocked}; trying again"),
             Self::OuterSilent { occupant } => {
                 write!(f, "waiting: the outer rlock does not answer: {}", occupant.named())
+            }
+            Self::Replaced { occupant } => {
+                write!(f, "replacing: {}; it stops its command at its next renewal", occupant.named())
+            }
+            Self::NotReplaced { occupant } => {
+                write!(f, "waiting: --replace ends a live run only: {}", occupant.named())
             }
             Self::NoUptime(at) => {
                 write!(f, "{}: INFO is refused, so a restart of this node goes unseen: {}", at.node, at.why)

@@ -9,8 +9,9 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::event::holders_nodes;
-use super::status_text::{at_node, fields_of, fields_of_faults, holder};
+use super::status_text::{at_node, fields_of, fields_of_faults, holder, newer_waiter};
 use crate::exit::{Failure, Outcome};
+use crate::lock::blocker::Blocker;
 use crate::lock::census::{Census, State};
 use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::fence::Fence;
@@ -29,6 +30,8 @@ const NAME_A_SERVER: &str = "; name a server with --node or RLOCK_NODE";
 pub enum Problem<'a> {
     /// The lock is held, or its votes are split. `code`: `--busy-code`.
     Busy { blocked: &'a Blocked, code: u8 },
+    /// A waiter came later, and both have `--supersede`.
+    Superseded { newer: &'a Blocker },
     /// A wait ended without a majority.
     Unreachable { blocked: &'a Blocked, node_is_default: bool },
     /// Too few nodes answered, or too many refused.
@@ -119,6 +122,7 @@ impl Problem<'_> {
     fn outcome(&self) -> Outcome {
         match self {
             Self::Busy { code, .. } => Outcome::Busy(*code),
+            Self::Superseded { .. } => Outcome::Superseded,
             Self::Unreachable { .. } => Outcome::Unreachable,
             Self::NoMajority { faults, quorum, .. } | Self::NoMajorityFor { faults, quorum, .. } => {
                 match faults.kind(*quorum) {
@@ -168,6 +172,7 @@ impl Problem<'_> {
     fn fields(&self) -> Map<String, Value> {
         match self {
             Self::Busy { blocked, .. } | Self::Unreachable { blocked, .. } => fields_of(blocked),
+            Self::Superseded { newer } => newer_waiter(newer),
             Self::NoMajority { faults, .. } | Self::NoMajorityFor { faults, .. } => fields_of_faults(faults),
             Self::Unfit { node, fault } => at_node(node, &fault.why),
             Self::OtherList { node, why, .. } => at_node(node, why),
@@ -187,6 +192,7 @@ impl fmt::Display for Problem<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Busy { blocked, .. } => write!(f, "busy: {blocked}"),
+            Self::Superseded { newer } => write!(f, "{newer}, which came later; nothing was run"),
             Self::Unreachable { blocked, node_is_default: false } => write!(f, "{blocked}"),
             Self::Unreachable { blocked, node_is_default: true } => {
                 write!(f, "{blocked}{NAME_A_SERVER}, or use --node local for a lock on this machine alone")
@@ -254,13 +260,11 @@ impl fmt::Display for Problem<'_> {
             Self::HolderChanged => {
                 f.write_str("the holder has changed or released it meanwhile; nothing was broken")
             }
-            Self::BrokenAtMinority { broken, of } => {
-                let nodes = holders_nodes(*broken, *of);
-                write!(
-                    f,
-                    "not broken: the key was deleted at {nodes}, which is no majority; give --node the holder's list"
-                )
-            }
+            Self::BrokenAtMinority { broken, of } => write!(
+                f,
+                "not broken: the key was deleted at {}, which is no majority; give --node the holder's list",
+                holders_nodes(*broken, *of)
+            ),
             Self::NotReleased => f.write_str(
                 "broken, but its holder has not released it: it cannot end its command, or runs with --on-lost warn; the key still keeps other clients out; --now deletes it",
             ),

@@ -128,6 +128,13 @@ pub(super) fn holder(occupant: &Occupant) -> Map<String, Value> {
     fields
 }
 
+/// `newer`: the waiter that came later, if it says who it is.
+pub(super) fn newer_waiter(blocker: &Blocker) -> Map<String, Value> {
+    let Blocker::Newer(Some(waiter)) = blocker else { return Map::new() };
+    let newer = json!({ "host": waiter.host, "pid": waiter.pid, "since": waiter.since });
+    Map::from_iter([("newer".to_owned(), newer)])
+}
+
 fn holder_of(blocker: &Blocker) -> Map<String, Value> {
     blocker.occupant().map(holder).unwrap_or_default()
 }

@@ -42,6 +42,7 @@ mod signals;
 mod simulated_server;
 mod simulation;
 mod steps;
+mod supersede;
 mod terminal;
 mod unread;
 mod upkeep;

@@ -77,6 +77,12 @@ fn waiters_that_stop_die_or_leave_cost_the_others_seconds_at_most() {
 }
 
 #[test]
+fn of_waiters_that_supersede_each_other_the_last_that_came_goes_on() {
+    let tally = played(Kind::Newest);
+    assert!(tally.grants > SEEDS * 3 && tally.superseded > SEEDS && tally.faults > SEEDS, "{tally:?}");
+}
+
+#[test]
 fn clocks_that_are_set_let_no_second_holder_in() {
     let tally = played(Kind::Clocks);
     assert!(tally.grants > SEEDS * 3 && tally.healed > 0 && tally.faults > SEEDS, "{tally:?}");

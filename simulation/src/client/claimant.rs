@@ -13,7 +13,7 @@ use rlock::node::Claim;
 use rlock::redlock::claimant::Claimant;
 use rlock::redlock::holding::Change;
 
-use super::{Client, random_token};
+use super::{Client, Ends, random_token};
 use crate::{command, kernel};
 
 /// A client's word to its wait.
@@ -32,13 +32,16 @@ impl Claimant for Waiter<'_> {
         if self.for_command {
             command::gives_back(lock, Some(token));
         }
+        let client = self.client;
         kernel::with(|kernel| {
             let (process, place) = (kernel.current, ticket.as_ref().map(|ticket| ticket.number));
             let now = kernel.now;
             kernel.witness.asks(process, number, place, now);
+            if client.ends != Ends::None {
+                kernel.witness.newest.asks(process, ticket.as_ref().and_then(|ticket| ticket.supersedes), now);
+            }
             kernel.tell(|| format!("{process}: asks for lock {number} as {token}, ticket {place:?}"));
         });
-        let client = self.client;
         Claim {
             key: client.settings.keys[number].clone(),
             token,
@@ -57,6 +60,14 @@ impl Claimant for Waiter<'_> {
         if self.for_command {
             command::gives_back(lock, None);
         }
+        kernel::with(|kernel| {
+            let (process, now) = (kernel.current, kernel.now);
+            kernel.witness.newest.stands(process, now);
+        });
+    }
+
+    fn name(&self) -> String {
+        format!("user@host{}", self.client.host)
     }
 
     fn waiter(&mut self) -> queue::Waiter {

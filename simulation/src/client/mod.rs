@@ -64,6 +64,20 @@ pub struct Client {
     pub locks: Vec<usize>,
     /// The kind of lock that it wants.
     pub mode: Mode,
+    /// The other clients that it ends.
+    pub ends: Ends,
+}
+
+/// The other clients that a client ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Ends {
+    /// None.
+    #[default]
+    None,
+    /// `--supersede`: the older waiters that have it too.
+    Waiters,
+    /// `--replace`: these, and the holders.
+    Holders,
 }
 
 impl Client {
@@ -96,6 +110,8 @@ impl Client {
             schedule: self.settings.schedule,
             restart_guard: self.settings.guard,
             outer: rlock::lock::outer::OuterLocks::default(),
+            supersede: self.ends != Ends::None,
+            replace: self.ends == Ends::Holders,
             for_command,
         };
         Waiting::new(options, self.waiter(), clock::now())
@@ -140,6 +156,7 @@ fn gave_up(reason: &Reason) -> Outcome {
     match reason {
         Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..)) => Outcome::Busy(BUSY),
         Reason::Blocked(Blocked::Unreachable(..) | Blocked::TooLate) => Outcome::Unreachable,
+        Reason::Superseded(_) => Outcome::Superseded,
         Reason::Refused(_) => Outcome::Refused,
         Reason::Unfit(..) => Outcome::Config,
         Reason::OuterUnreachable(_) | Reason::PartlyCovered(_) => Outcome::Usage,

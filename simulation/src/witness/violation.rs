@@ -17,6 +17,8 @@ pub enum Violation {
     LeftKey(String),
     /// A process that does not end.
     Stuck(String),
+    /// A waiter with `--supersede` that runs after a newer one came, or is ended by none.
+    Superseded(String),
     /// Sockets or tasks that a process leaks.
     Leak(String),
     /// An exit code that the faults do not explain.
@@ -37,6 +39,7 @@ impl Violation {
             Self::Idle(_) => "idle",
             Self::LeftKey(_) => "left key",
             Self::Stuck(_) => "stuck",
+            Self::Superseded(_) => "superseded",
             Self::Leak(_) => "leak",
             Self::Exit(_) => "exit code",
             Self::Requests(_) => "requests",
@@ -53,6 +56,7 @@ impl fmt::Display for Violation {
         | Self::Idle(why)
         | Self::LeftKey(why)
         | Self::Stuck(why)
+        | Self::Superseded(why)
         | Self::Leak(why)
         | Self::Exit(why)
         | Self::Requests(why)

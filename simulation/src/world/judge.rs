@@ -23,7 +23,7 @@ const CALM_IDLE: Duration = Duration::from_millis(500);
 /// The same where only waiters stop, die or leave, counted during these faults: each may cost its turn, a second.
 const WAITERS_IDLE: Duration = Duration::from_secs(4);
 
-/// Time after which no key but a fence counter is left: a queue lives longest.
+/// Time after which no key but a fence counter and the newest waiter is left: of the others a queue lives longest.
 const ALL_BUT_COUNTERS: Duration = Duration::from_secs(660);
 
 /// Most sockets of a process to one node: four that are kept for late replies, and one that is opened. Each step that follows
@@ -57,13 +57,13 @@ impl World<'_> {
         let grown_up = guard + Duration::from_secs(2);
         let ready = self.nodes.iter().map(|node| node.started() + grown_up).max().unwrap_or(BEGIN);
         kernel::with(|kernel| kernel.witness.judge_doomed(now));
-        let only_waiters = self.scenario.kind == Kind::Waiters;
+        let only_waiters = matches!(self.scenario.kind, Kind::Waiters | Kind::Newest);
         if self.faults > 0 && !only_waiters {
             return;
         }
         let most = match self.scenario.kind {
             Kind::Calm => CALM_IDLE,
-            Kind::Waiters => WAITERS_IDLE,
+            Kind::Waiters | Kind::Newest => WAITERS_IDLE,
             _ => IDLE + self.scenario.settings.schedule.ttl() + self.set_back,
         };
         let (processes, settings) = (&self.processes, &self.scenario.settings);
@@ -99,6 +99,10 @@ impl World<'_> {
             _ => true,
         };
         kernel::with(|kernel| {
+            let superseded = (outcome == Outcome::Superseded).then(|| kernel.witness.newest.superseded(id)).flatten();
+            if let Some(violation) = superseded {
+                kernel.witness.violated(violation);
+            }
             if !is_expected {
                 kernel.witness.violated(Violation::Exit(format!("{id} ended with {outcome:?}")));
             }
@@ -115,7 +119,8 @@ impl World<'_> {
         let later = now + ALL_BUT_COUNTERS + self.set_back;
         for (number, node) in self.nodes.iter().enumerate() {
             let mut keys = node.server().keys(node.wall(later));
-            if let Some((name, _)) = keys.find(|(name, _)| !name.starts_with(b"rlock:fence:")) {
+            let stays = |name: &[u8]| name.starts_with(b"rlock:fence:") || name.starts_with(b"rlock:newest:");
+            if let Some((name, _)) = keys.find(|(name, _)| !stays(name)) {
                 let why = format!("node {number} keeps {}", String::from_utf8_lossy(name));
                 kernel::with(|kernel| kernel.witness.violated(Violation::LeftKey(why)));
             }

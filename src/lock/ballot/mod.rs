@@ -140,6 +140,7 @@ impl Ballot {
                 NodeReply::Blocked(Box::new(Blocker::Occupant(*occupant)))
             }
             Vote::Reserved(reservation) => NodeReply::Blocked(Box::new(Blocker::Reserved(*reservation))),
+            Vote::Superseded(newer) => NodeReply::Blocked(Box::new(Blocker::Newer(newer))),
             Vote::Restarted => NodeReply::Restarted,
             Vote::Failed(fault) => NodeReply::Failed(fault),
         };

@@ -16,6 +16,8 @@ pub enum Tally {
     Won(Fence),
     /// Another party has it, or its turn.
     Busy(Box<Blocker>),
+    /// A waiter that came later ends this one: both have `--supersede`. So many nodes say so that no majority can grant.
+    Superseded(Box<Blocker>),
     /// No party has it: votes were split among several clients, or one client is at too few nodes.
     Split(Box<Blocker>, Faults),
     /// Too few nodes gave a vote.
@@ -47,6 +49,9 @@ impl Ballot {
             let is_of_use = self.lease().deadline().is_some_and(|d| now < self.rules.schedule.signal_at(d));
             return if is_of_use { Tally::Won(fence) } else { Tally::TooLate };
         }
+        if let Some(newer) = self.newer() {
+            return Tally::Superseded(Box::new(newer.clone()));
+        }
         let needed = self.quorum.needed();
         let there = self.votes();
         // A node that was not waited for is not away.
@@ -72,10 +77,11 @@ impl Ballot {
     /// Whether it is certain which outcome an attempt that cannot be won has: busy or not.
     pub fn is_decided(&self) -> bool {
         let (needed, unanswered) = (self.quorum.needed(), self.unanswered());
-        self.leading_blocker().is_some_and(|(blocker, votes)| {
-            let is_own = blocker.occupant().is_some_and(|occupant| self.is_own(occupant));
-            !is_own && (votes >= needed || votes + unanswered < needed)
-        })
+        self.newer().is_some()
+            || self.leading_blocker().is_some_and(|(blocker, votes)| {
+                let is_own = blocker.occupant().is_some_and(|occupant| self.is_own(occupant));
+                !is_own && (votes >= needed || votes + unanswered < needed)
+            })
     }
 
     /// Whether the occupant of exactly half of the nodes may have the majority at a node that has not answered yet. Two
@@ -89,6 +95,13 @@ impl Ballot {
     /// Whether a node that was blocked has offered us the turn since. Waiting for nodes that hang would then cost us our turn.
     pub fn was_offered_again(&self) -> bool {
         self.votes.iter().any(|vote| vote.was_offered && matches!(vote.reply, Some(NodeReply::Blocked(_))))
+    }
+
+    /// Returns the waiter that ends this one, if that many nodes name one that no majority can grant. They may name different
+    /// ones.
+    fn newer(&self) -> Option<&Blocker> {
+        let mut newer = self.replies().filter_map(NodeReply::blocker).filter(|by| matches!(by, Blocker::Newer(_)));
+        newer.nth(self.quorum.tolerated())
     }
 
     /// Returns the occupant that a majority of the nodes named.

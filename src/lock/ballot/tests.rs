@@ -1,3 +1,4 @@
+mod newest;
 mod slots;
 
 use super::*;

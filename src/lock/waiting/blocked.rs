@@ -39,7 +39,7 @@ pub struct Tried {
 impl Tried {
     /// Whether it ends the wait.
     pub(super) fn is_final(&self) -> bool {
-        matches!(self.tally, Tally::Won(_) | Tally::Unfit(..) | Tally::Refused(_))
+        matches!(self.tally, Tally::Won(_) | Tally::Unfit(..) | Tally::Refused(_) | Tally::Superseded(_))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Blocked, Notice, Tried};
+use crate::lock::blocker::Blocker;
 use crate::lock::fault::{Fault, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::occupant::Occupant;
@@ -28,6 +29,10 @@ pub struct Options {
     pub restart_guard: RestartGuard,
     /// The locks that outer rlocks hold. To wait for one of them would be to wait for oneself.
     pub outer: OuterLocks,
+    /// `--supersede`, or `--replace`, which implies it.
+    pub supersede: bool,
+    /// `--replace`.
+    pub replace: bool,
     /// Whether a command is to run under the lock (`run`), not `acquire`.
     pub for_command: bool,
 }
@@ -73,6 +78,10 @@ pub enum Action {
     Leave,
     /// Ask the outer rlock of this token, which holds the lock, to let us run under it.
     Join(Token, Box<Occupant>),
+    /// Tell the holders that must make room for this waiter to stop, and [`super::Waiting::has_replaced`] once all were told.
+    Replace,
+    /// End the waiters with `--supersede` that came before this place, which the attempt that has won would have had.
+    Announce(Ticket),
     /// Report this.
     Say(Notice),
     /// Take the lock that the attempt has won. The wait is over.
@@ -95,6 +104,8 @@ pub enum Place {
 pub enum Reason {
     /// The patience is over.
     Blocked(Blocked),
+    /// This waiter came later, and both have `--supersede`.
+    Superseded(Box<Blocker>),
     /// The nodes that refuse us leave no majority.
     Refused(Faults),
     /// This node makes the set of nodes unable to hold the lock.

@@ -18,8 +18,10 @@ mod blocked;
 mod coverage;
 mod event;
 mod notices;
+mod outer;
 mod phase;
 mod run;
+mod superseding;
 mod wakeups;
 
 #[cfg(test)]
@@ -35,7 +37,6 @@ pub use notices::Notice;
 use super::backoff::{self, Absence};
 use super::ballot::Tally;
 use super::instant::Instant;
-use super::occupant::Occupant;
 use super::queue::{Ticket, Waiter};
 use super::token::Token;
 use notices::Notices;
@@ -57,9 +58,6 @@ const FALSE_WAKE_LIMIT: u32 = 5;
 /// Pause after one more false wake-up, doubled for each further one, so that a faulty node cannot make the waiter spin.
 const FALSE_WAKE_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long an outer rlock that cannot be reached may hold the lock. One that is releasing it cannot be reached either.
-const OUTER_REFUSALS: Duration = Duration::from_secs(2);
-
 /// A wait that is under way.
 #[derive(Clone, Debug)]
 pub struct Waiting {
@@ -78,6 +76,12 @@ pub struct Waiting {
     rank: Option<u32>,
     /// Whether this waiter checks that the first in the queue takes its turn.
     stands_by: bool,
+    /// With `--supersede`: when this waiter came, unix time in µs.
+    came: Option<u64>,
+    /// The place with which a waiter asks next that has left the queue; `None`: without one.
+    again: Option<Ticket>,
+    /// Whether the holders that `--replace` met have yet to be told to stop.
+    replaces: bool,
     /// Whether a majority has answered once.
     answered: bool,
     /// The result of the last attempt.
@@ -109,6 +113,9 @@ impl Waiting {
             phase: Phase::Paused,
             ticket: None,
             number: None,
+            came: None,
+            again: None,
+            replaces: options.replace,
             rank: None,
             stands_by: false,
             answered: false,
@@ -179,10 +186,10 @@ impl Waiting {
                     self.phase = Phase::Joining(token, occupant.clone());
                     vec![Action::Join(token, occupant)]
                 }
-                Next::Pause => {
+                next @ (Next::Pause | Next::Replace) => {
                     let pause = self.pause(subscribed, random);
                     self.pause_for(pause, now);
-                    vec![]
+                    if next == Next::Replace { vec![Action::Replace] } else { vec![] }
                 }
             },
             (Event::NotJoined(why), Phase::Joining(token, occupant)) => {
@@ -193,6 +200,7 @@ impl Waiting {
     }
 
     fn start(&mut self) -> Action {
+        self.ticket = self.ticket.take().or(self.again.take());
         self.stands_by |= self.wakeups.is_standby();
         self.wakeups = Wakeups::until(self.options.quorum, Instant::NEVER);
         self.phase = Phase::Trying;
@@ -208,7 +216,12 @@ impl Waiting {
         let blocked = match &tried.tally {
             Tally::Won(fence) => {
                 self.phase = Phase::Over;
+                actions.extend(self.announcement(tried.entered));
                 actions.push(Action::Hold(*fence));
+                return actions;
+            }
+            Tally::Superseded(newer) => {
+                actions.extend(self.give_up(Reason::Superseded(newer.clone())));
                 return actions;
             }
             Tally::Refused(faults) => {
@@ -239,6 +252,7 @@ impl Waiting {
             self.blocked = Some(blocked);
         }
         actions.extend(self.after_failure(tried.entered, now));
+        self.replace_once_undone(tried);
         actions
     }
 
@@ -258,12 +272,14 @@ impl Waiting {
             (self.splits, self.ties) = (0, 0);
         }
         actions.push(self.undo(place, Next::Pause));
+        self.come_again(entered);
         actions
     }
 
     fn undo(&mut self, place: Place, next: Next) -> Action {
         if place == Place::Left {
-            (self.ticket, self.number) = (None, None);
+            self.again = self.ticket.take().filter(|ticket| ticket.supersedes.is_some());
+            self.number = None;
         }
         self.phase = Phase::Undoing(next);
         Action::Undo(place)
@@ -280,42 +296,6 @@ impl Waiting {
         self.answered |= !matches!(tried.tally, Tally::Unreachable { answered: false, .. });
         self.longest_ttl = self.longest_ttl.max(tried.longest_ttl);
         self.rank = tried.rank;
-    }
-
-    /// Returns a ticket if the waiter has none and a node has told the time. `--no-wait` takes none.
-    fn new_ticket(&mut self, entered: Option<u64>) -> Option<Ticket> {
-        let entered = entered.filter(|_| self.ticket.is_none() && self.gives_up > self.begin)?;
-        let number = *self.number.get_or_insert_with(|| self.options.order.ticket(entered));
-        Some(Ticket { waiter: self.waiter.clone(), number })
-    }
-
-    fn not_joined(
-        &mut self,
-        token: Token,
-        occupant: Box<Occupant>,
-        why: Unjoined,
-        now: Instant,
-        random: f64,
-    ) -> Vec<Action> {
-        let mut actions = vec![];
-        match why {
-            Unjoined::Silent => {
-                self.outer_refused = None;
-                actions.extend(self.notices.once(Notice::OuterSilent(occupant.clone())).map(Action::Say));
-            }
-            Unjoined::Refused => {
-                let since = self.outer_refused.filter(|(refused, _)| *refused == token).map_or(now, |(_, since)| since);
-                if now.since(since) >= OUTER_REFUSALS {
-                    return self.give_up(Reason::OuterUnreachable(occupant));
-                }
-                self.outer_refused = Some((token, since));
-            }
-        }
-        self.answered = true;
-        self.blocked = Some(Blocked::by(*occupant));
-        self.rank = None;
-        self.pause_for(backoff::retry(self.retry(), random), now);
-        actions
     }
 
     /// Pauses for `pause`, but not past the time of the last attempt, nor past the end of the patience.
@@ -372,13 +352,6 @@ impl Waiting {
             (_, Some(_)) => Some(Action::Leave),
             (_, None) => None,
         }
-    }
-
-    /// Returns the token of `occupant`, if it is an outer rlock that cannot release before we end.
-    pub fn outer(&self, occupant: &Occupant) -> Option<Token> {
-        let (token, details) = occupant.holder()?;
-        let waits_for_itself = self.options.for_command || details.kept;
-        (waits_for_itself && self.options.outer.claim(token)).then_some(token)
     }
 
     fn retry(&self) -> Duration {

@@ -23,5 +23,7 @@ pub(super) enum Phase {
 pub(super) enum Next {
     Enter(Ticket),
     Pause,
+    /// Pause, and tell the holders to stop.
+    Replace,
     Join(Token, Box<Occupant>),
 }

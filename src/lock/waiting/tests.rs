@@ -4,6 +4,7 @@ mod model;
 mod reports;
 mod rules;
 mod several;
+mod superseding;
 
 use proptest::prelude::*;
 
@@ -13,7 +14,7 @@ use crate::lock::details::Details;
 use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::mode::Mode;
-use crate::lock::occupant::OccupantKind;
+use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::outer::OuterLocks;
 use crate::lock::queue::{Order, Wake};
 use crate::lock::quorum::Quorum;
@@ -52,6 +53,8 @@ fn options(nodes: usize, wait: Option<Duration>) -> Options {
         schedule: schedule(),
         restart_guard: RestartGuard::Auto,
         outer: OuterLocks::read(&format!("{}:7", outer()), &token(8).to_string()),
+        supersede: false,
+        replace: false,
         for_command: true,
     }
 }
@@ -62,6 +65,12 @@ fn waiter() -> Waiter {
 
 fn waiting(nodes: usize, wait: Option<Duration>) -> Waiting {
     Waiting::new(options(nodes, wait), waiter(), at(0))
+}
+
+/// A wait of a run with `--replace`, which supersedes too.
+fn replacing(nodes: usize, wait: Option<Duration>) -> Waiting {
+    let options = Options { supersede: true, replace: true, ..options(nodes, wait) };
+    Waiting::new(options, waiter(), at(0))
 }
 
 fn holder(token: Token, ttl: Duration) -> Box<Blocker> {
@@ -142,6 +151,7 @@ fn every_attempt() -> Vec<Tried> {
         Tried { no_uptime: Some(("redis".to_owned(), "NOPERM".to_owned())), ..tried(Tally::TooLate) },
         tried(Tally::Unfit("redis".to_owned(), Fault::new(FaultKind::Unfit, "why"))),
         tried(Tally::Refused(faults(&[0, 1]))),
+        tried(Tally::Superseded(Box::new(Blocker::Newer(Some(Box::new(waiter())))))),
     ]
 }
 
@@ -169,6 +179,9 @@ fn the_promise_holds_after_every_short_history() {
         model.step(&Event::Tick, at(0), 0.5);
         explore(&model, &events, 5);
     }
+    let mut model = Model::new(replacing(3, None), at(0));
+    model.step(&Event::Tick, at(0), 0.5);
+    explore(&model, &events, 5);
 }
 
 fn explore(model: &Model, events: &[Event], depth: u32) {
@@ -190,9 +203,10 @@ proptest! {
         history in proptest::collection::vec((0usize..100, 0u64..400, 0.0f64..1.0), 0..80),
         wait in proptest::sample::select(waits().to_vec()),
         to_the_point: bool,
+        replaces: bool,
     ) {
         let events = every_event();
-        let mut model = Model::new(waiting(3, wait), at(0));
+        let mut model = Model::new(if replaces { replacing(3, wait) } else { waiting(3, wait) }, at(0));
         let mut now = at(0);
         for (choice, pause, random) in history {
             let expected: Vec<&Event> = events.iter().filter(|event| !to_the_point || model.expects(event)).collect();

@@ -20,6 +20,7 @@ pub mod probe;
 pub mod reply;
 mod requests;
 pub mod scan;
+mod scripts;
 pub mod state;
 pub mod tls;
 
@@ -36,7 +37,7 @@ use crate::lock::key::{Derived, Key};
 use crate::lock::lease::Revoked;
 use crate::lock::mode::Mode;
 use crate::lock::observation::Observation;
-use crate::lock::queue::Waiter;
+use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::restart;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
@@ -46,6 +47,11 @@ use error::is_from_a_replica;
 use listeners::Wakes;
 use pool::Pool;
 use requests::{PendingReply, Reply, Requests};
+// Public for the suite, which runs them on the simulated server and on real ones.
+pub use scripts::{
+    ACQUIRE, ACQUIRE_NEWEST, ANNOUNCE, DELETE_FOREIGN, FORCE_DELETE, HEAL, JOIN, JOIN_NEWEST, LEAVE, OBSERVE, RELEASE,
+    RELEASE_ANY, RENEW, TOMBSTONE,
+};
 use state::Subscription;
 
 /// Shortest time for which a fence counter is kept after its last use.
@@ -63,52 +69,6 @@ const MEMBER_ROOM: usize = 32 * 1024;
 
 /// Bytes of an observation: a value of a KiB, however it is encoded, members and some waiters.
 const OBSERVATION_ROOM: usize = 72 * 1024;
-
-/// The files of `scripts/`, one after the other, as build.rs stripped them.
-macro_rules! script {
-    ($($name:literal),+) => {
-        concat!($(include_str!(concat!(env!("OUT_DIR"), "/", $name))),+)
-    };
-}
-
-// Public for the suite, which runs them on the simulated server and on real ones.
-pub const ACQUIRE: &str =
-    script!("peek.lua", "queue.lua", "turn.lua", "marker.lua", "crowd.lua", "enter.lua", "acquire.lua");
-pub const JOIN: &str = script!(
-    "peek.lua",
-    "queue.lua",
-    "turn.lua",
-    "marker.lua",
-    "crowd.lua",
-    "members.lua",
-    "admit.lua",
-    "enter.lua",
-    "join.lua"
-);
-pub const RENEW: &str =
-    script!("peek.lua", "token.lua", "counter.lua", "marker.lua", "members.lua", "admit.lua", "renew.lua");
-pub const HEAL: &str =
-    script!("peek.lua", "token.lua", "counter.lua", "marker.lua", "members.lua", "admit.lua", "heal.lua");
-pub const TOMBSTONE: &str = script!("peek.lua", "token.lua", "marker.lua", "members.lua", "admit.lua", "tombstone.lua");
-pub const FORCE_DELETE: &str = script!(
-    "peek.lua",
-    "token.lua",
-    "counter.lua",
-    "queue.lua",
-    "marker.lua",
-    "members.lua",
-    "pass.lua",
-    "any.lua",
-    "force_delete.lua"
-);
-pub const DELETE_FOREIGN: &str = script!("peek.lua", "queue.lua", "delete_foreign.lua");
-pub const OBSERVE: &str = script!("peek.lua", "marker.lua", "members.lua", "admit.lua", "observe.lua");
-pub const RELEASE: &str =
-    script!("peek.lua", "token.lua", "queue.lua", "marker.lua", "pass.lua", "exclusive.lua", "release.lua");
-pub const LEAVE: &str =
-    script!("peek.lua", "queue.lua", "marker.lua", "members.lua", "pass.lua", "leave.lua", "release.lua");
-pub const RELEASE_ANY: &str =
-    script!("peek.lua", "token.lua", "queue.lua", "marker.lua", "members.lua", "pass.lua", "any.lua", "release.lua");
 
 /// A server, whose connections are shared by the locks on it.
 pub struct RedisServer {
@@ -194,7 +154,14 @@ impl Node for RedisNode {
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
         let mode = claim.details.mode;
-        let mut command = on_lock(if mode.has_members() { JOIN } else { ACQUIRE }, &claim.key);
+        let newest = claim.ticket.as_ref().map(Ticket::newest).filter(|newest| !newest.is_empty());
+        let script = match (mode.has_members(), newest.is_some()) {
+            (false, false) => ACQUIRE,
+            (false, true) => ACQUIRE_NEWEST,
+            (true, false) => JOIN,
+            (true, true) => JOIN_NEWEST,
+        };
+        let mut command = on_lock(script, &claim.key);
         command.arg(claim.details.value(claim.token)).arg(millis(claim.term.ttl()));
         command.arg(claim.fence_hint).arg(fence_life(claim.term));
         command.arg(claim.min_uptime.map_or_else(String::new, |span| restart::least_uptime(span).to_string()));
@@ -206,6 +173,7 @@ impl Node for RedisNode {
             command.arg(claim.token.to_string()).arg(mode.to_string()).arg(claim.details.n);
             command.arg(claim.index).arg(flag(claim.is_exact));
         }
+        command.arg(newest);
         let (reply, term) = (self.requests.set(command, self.listen(claim)), claim.term);
         Box::pin(async move {
             let Reply { sent, result } = reply.received().await;
@@ -294,6 +262,14 @@ impl Node for RedisNode {
         Box::pin(async move { drop(reply.received().await) })
     }
 
+    fn announce(&self, claim: &Claim) -> Pending<()> {
+        let mut command = on_lock(ANNOUNCE, &claim.key);
+        command.arg(claim.ticket.as_ref().map_or_else(String::new, Ticket::newest));
+        command.arg(fence_life(claim.term)).arg(flag(claim.details.n == 1));
+        let reply = self.requests.ask(command);
+        Box::pin(async move { drop(reply.received().await) })
+    }
+
     fn wake(&self) -> Pending<Wake> {
         let wakes = Arc::clone(&self.wakes);
         Box::pin(async move { wakes.next().await })
@@ -357,7 +333,8 @@ fn release_command(key: &Key, token: Option<Token>, action: &QueueAction, mode: 
         QueueAction::Leave(waiter) => command.arg(in_queue(Some(waiter))).arg(""),
         QueueAction::Keep(ticket) => command.arg(in_queue(Some(&ticket.waiter))).arg(ticket.number),
     };
-    command.arg(millis(QUEUE_LIFE));
+    let newest = if let QueueAction::Keep(ticket) = action { ticket.newest() } else { String::new() };
+    command.arg(millis(QUEUE_LIFE)).arg(newest);
     command
 }
 

@@ -44,6 +44,7 @@ pub fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
         Some([Some("turn"), Some(next)]) => {
             Vote::Reserved(Box::new(reservation(answer, next).ok_or_else(|| garbled(value))?))
         }
+        Some([Some("superseded"), Some(newer)]) => Vote::Superseded(newer.parse().ok().map(Box::new)),
         Some([Some("restarted"), None]) => Vote::Restarted,
         Some([Some("replica"), None]) => {
             Vote::Failed(Fault::new(FaultKind::Unavailable, "READONLY: it is a replica, and grants nothing"))
@@ -231,7 +232,7 @@ fn ticket(pair: &[Value]) -> Option<Ticket> {
     let score: f64 = word(1)?.parse().ok()?;
     // Tickets are unix microseconds, which a float holds exactly. Other numbers only sort to either end.
     #[expect(clippy::cast_possible_truncation)]
-    Some(Ticket { waiter: word(0)?.parse().ok()?, number: score as i64 })
+    Some(Ticket { waiter: word(0)?.parse().ok()?, number: score as i64, supersedes: None })
 }
 
 /// The fault of a reply that no script of ours returns: an unknown server's, or a proxy's own. The command may have run.

@@ -1,6 +1,7 @@
 //! Two locks on one server, which is simulated below the reply parser: what concerns one must not touch the other.
 
 mod memory;
+mod newest;
 mod scripts;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -161,7 +162,7 @@ fn claim(name: &str, waits: bool) -> Claim {
         fence_hint: 7,
         term: term(),
         min_uptime: None,
-        ticket: waits.then_some(Ticket { waiter, number: 1 }),
+        ticket: waits.then_some(Ticket { waiter, number: 1, supersedes: None }),
         index: 0,
         is_exact: false,
         outer: Vec::new(),
@@ -267,7 +268,7 @@ fn a_release_goes_behind_its_set_though_other_requests_take_another_connection_b
 #[test]
 fn a_request_and_both_releases_fit_into_what_a_server_reads_at_once() {
     const ARGUMENTS: usize = 2048;
-    for (request, release) in [(ACQUIRE, RELEASE), (JOIN, LEAVE)] {
+    for (request, release) in [(ACQUIRE_NEWEST, RELEASE), (JOIN_NEWEST, LEAVE)] {
         let size = request.len() + 2 * release.len() + ARGUMENTS;
         assert!(size <= 16 * 1024, "{size} bytes");
     }
@@ -275,7 +276,21 @@ fn a_request_and_both_releases_fit_into_what_a_server_reads_at_once() {
 
 #[test]
 fn scripts_are_sent_without_what_only_people_read() {
-    for script in [ACQUIRE, JOIN, RENEW, HEAL, TOMBSTONE, FORCE_DELETE, DELETE_FOREIGN, OBSERVE, RELEASE, LEAVE] {
+    for script in [
+        ACQUIRE_NEWEST,
+        JOIN_NEWEST,
+        ANNOUNCE,
+        ACQUIRE,
+        JOIN,
+        RENEW,
+        HEAL,
+        TOMBSTONE,
+        FORCE_DELETE,
+        DELETE_FOREIGN,
+        OBSERVE,
+        RELEASE,
+        LEAVE,
+    ] {
         let is_code = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.starts_with("--");
         assert!(script.ends_with('\n') && script.lines().all(is_code), "{script}");
     }

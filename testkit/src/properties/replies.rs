@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use redis::Value;
+use rlock::lock::blocker::Blocker;
 use rlock::lock::blocker::Reservation;
 use rlock::lock::instant::Instant;
 use rlock::lock::observation::Observation;
@@ -100,6 +101,9 @@ fn understood(value: &Value) {
                     is_fit_to_be_shown(&occupant.named(), LONGEST_OCCUPANT);
                 }
                 Vote::Reserved(reservation) => is_fit_to_be_shown(&reservation.to_string(), LONGEST_MESSAGE),
+                Vote::Superseded(newer) => {
+                    is_fit_to_be_shown(&Blocker::Newer(newer).to_string(), LONGEST_MESSAGE);
+                }
                 Vote::Restarted => {}
                 Vote::Failed(fault) => a_fault(&fault),
             }

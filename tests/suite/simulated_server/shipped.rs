@@ -16,9 +16,10 @@ const HOLDERS: &str = "rlock:holders:{job}:job";
 const QUEUE: &str = "rlock:queue:{job}:job";
 const TURNS: &str = "rlock:turns:{job}:job";
 const STANDBY: &str = "rlock:standby:{job}:job";
+const NEWEST: &str = "rlock:newest:{job}:job";
 
 /// The keys of every script, in its order.
-const KEYS: [&str; 7] = [LOCK, FENCE, LEASES, HOLDERS, QUEUE, TURNS, STANDBY];
+const KEYS: [&str; 8] = [LOCK, FENCE, LEASES, HOLDERS, QUEUE, TURNS, STANDBY, NEWEST];
 
 /// Waiters by their number: of two hosts, and of several kinds.
 const WAITERS: [&str; 5] = ["", "w1 here 1 5", "w2 here 2 5 s", "w3 there 3 5 k2", "w4 there 4 5 s"];
@@ -39,6 +40,11 @@ enum Step {
         uptime: &'static str,
         is_alone: bool,
         place: Option<Place>,
+        supersedes: bool,
+    },
+    Announce {
+        waiter: usize,
+        is_alone: bool,
     },
     Renew {
         token: usize,
@@ -113,6 +119,9 @@ const RAW: &[&str] = &[
     "SET rlock:queue:{job}:job x",
     "DEL rlock:queue:{job}:job",
     "SET rlock:turns:{job}:job x",
+    "SET rlock:newest:{job}:job x",
+    "SET rlock:newest:{job}:job 9999999999999999 w9 there 9 5",
+    "HSET rlock:newest:{job}:job f v",
     "DEL rlock:leases:{job}:job",
     "ZREM rlock:leases:{job}:job token1",
     "ZADD rlock:leases:{job}:job 1 token1",
@@ -128,7 +137,8 @@ fn step() -> impl Strategy<Value = Step> {
     let fence = || select(vec![0, 1, 100_000, 1_000_000]);
     let uptime = select(vec!["", "", "0", "99999999"]);
     let among = || proptest::option::weighted(0.7, place());
-    let acquire = (token.clone(), waiter.clone(), fence(), uptime, any::<bool>(), among());
+    let acquire = (token.clone(), waiter.clone(), fence(), uptime, any::<bool>(), among(), any::<bool>());
+    let announce = (waiter.clone(), any::<bool>());
     let renew = (token.clone(), fence(), select(vec!["", "0", "1", "2"]));
     let heal = (token.clone(), waiter.clone(), fence(), select(vec!["", "0", "1"]), among());
     let release = select(vec![scripts::RELEASE, scripts::LEAVE, scripts::LEAVE, scripts::RELEASE_ANY]);
@@ -147,9 +157,10 @@ fn step() -> impl Strategy<Value = Step> {
         Fault::AllowAll,
     ];
     prop_oneof![
-        12 => acquire.prop_map(|(token, waiter, hint, uptime, is_alone, place)| {
-            Step::Acquire { token, waiter, hint, uptime, is_alone, place }
+        12 => acquire.prop_map(|(token, waiter, hint, uptime, is_alone, place, supersedes)| {
+            Step::Acquire { token, waiter, hint, uptime, is_alone, place, supersedes: supersedes && waiter > 0 }
         }),
+        1 => announce.prop_map(|(waiter, is_alone)| Step::Announce { waiter, is_alone }),
         2 => renew.prop_map(|(token, fence, index)| Step::Renew { token, fence, index }),
         3 => heal.prop_map(|(token, waiter, fence, told, place)| Step::Heal { token, waiter, fence, told, place }),
         5 => release.prop_map(|(token, waiter, stays, script)| Step::Release { token, waiter, stays, script }),
@@ -170,6 +181,11 @@ fn eval(script: &str, args: &[&str]) -> Words {
     head.iter().chain(&KEYS).chain(args).map(|word| word.as_bytes().to_vec()).collect()
 }
 
+/// The text of a waiter with `--supersede`.
+fn came(waiter: usize) -> String {
+    format!("{:016} {}", 1_000_000 + waiter, WAITERS[waiter])
+}
+
 fn id(waiter: usize) -> &'static str {
     WAITERS[waiter].split(' ').next().unwrap_or_default()
 }
@@ -180,17 +196,27 @@ fn request(step: &Step, start: i64) -> Option<(usize, Words)> {
     let value = |token: usize| format!("token{token} {{\"host\":\"here\",\"n\":1}}");
     let after = |micros: i64| (start + micros).to_string();
     let request = match *step {
-        Step::Acquire { token, waiter, hint, uptime, is_alone, place } => {
+        Step::Acquire { token, waiter, hint, uptime, is_alone, place, supersedes } => {
             let (hint, alone, ticket) = (after(hint), if is_alone { "1" } else { "" }, waiter.to_string());
             let (name, value) = (name(token), value(token));
             let outer = "token9 token0";
             let mut args =
                 vec![value.as_str(), TTLS[token], &hint, LONG, uptime, WAITERS[waiter], &ticket, LONG, alone, outer];
-            let Some(Place { kind, nodes, index, is_exact }) = place else {
-                return Some((0, eval(scripts::ACQUIRE, &args)));
+            if let Some(Place { kind, nodes, index, is_exact }) = place {
+                args.extend([name.as_str(), kind, nodes, index.max("1"), if is_exact { "1" } else { "" }]);
+            }
+            let came = came(waiter);
+            args.extend(supersedes.then_some(came.as_str()));
+            let script = match (place.is_some(), supersedes) {
+                (false, false) => scripts::ACQUIRE,
+                (false, true) => scripts::ACQUIRE_NEWEST,
+                (true, false) => scripts::JOIN,
+                (true, true) => scripts::JOIN_NEWEST,
             };
-            args.extend([name.as_str(), kind, nodes, index.max("1"), if is_exact { "1" } else { "" }]);
-            eval(scripts::JOIN, &args)
+            eval(script, &args)
+        }
+        Step::Announce { waiter, is_alone } => {
+            eval(scripts::ANNOUNCE, &[&came(waiter), LONG, if is_alone { "1" } else { "" }])
         }
         Step::Renew { token, fence, index } => {
             eval(scripts::RENEW, &[&name(token), TTLS[token], &after(fence), LONG, index])
@@ -206,7 +232,8 @@ fn request(step: &Step, start: i64) -> Option<(usize, Words)> {
             // Token 0 is none here: the waiter leaves the queue.
             let token = if token == 0 { String::new() } else { name(token) };
             let ticket = if stays && waiter > 0 { waiter.to_string() } else { String::new() };
-            eval(script, &[&token, WAITERS[waiter], &ticket, LONG])
+            let came = if waiter % 2 == 1 { came(waiter) } else { String::new() };
+            eval(script, &[&token, WAITERS[waiter], &ticket, LONG, &came])
         }
         Step::Tombstone(token) => eval(scripts::TOMBSTONE, &[&name(token), &format!("broken {} {{}}", name(token))]),
         Step::ForceDelete { token, fence } => eval(scripts::FORCE_DELETE, &[&name(token), &after(fence), LONG]),

@@ -37,6 +37,9 @@ pub(super) struct Model {
     in_a_row: u32,
     said: Vec<Notice>,
     outer_refused_since: Option<Instant>,
+    /// When it came, as its tickets tell.
+    came: Option<u64>,
+    has_replaced: bool,
 }
 
 impl Model {
@@ -59,6 +62,8 @@ impl Model {
             in_a_row: 0,
             said: vec![],
             outer_refused_since: None,
+            came: None,
+            has_replaced: false,
         }
     }
 
@@ -178,7 +183,8 @@ impl Model {
 
     fn tried(&mut self, tried: &Tried, actions: &[Action], ends: bool, before: &Self) {
         let quorum = self.waiting.options.quorum;
-        let is_final = matches!(tried.tally, Tally::Won(_) | Tally::Refused(_) | Tally::Unfit(..));
+        let is_final =
+            matches!(tried.tally, Tally::Won(_) | Tally::Refused(_) | Tally::Unfit(..) | Tally::Superseded(_));
         let is_won = matches!(tried.tally, Tally::Won(_));
         assert_eq!(is_won, matches!(actions.last(), Some(Action::Hold(_))), "a lock that is won is held");
         let is_outer = tried.by_majority
@@ -279,6 +285,11 @@ impl Model {
                 assert_eq!((self.doing, *token, self.queued), (Doing::Undoing, outer(), None));
                 self.doing = Doing::Joining;
             }
+            Action::Replace => self.replaces(),
+            Action::Announce(ticket) => {
+                assert_eq!((self.doing, self.queued), (Doing::Trying, None), "told when the lock is won at once");
+                self.came_at(ticket);
+            }
             Action::Say(notice) => self.says(notice),
             Action::Hold(_) => {
                 assert_eq!(self.doing, Doing::Trying);
@@ -286,6 +297,21 @@ impl Model {
             }
             Action::GiveUp(_) => self.ends(),
         }
+    }
+
+    fn replaces(&mut self) {
+        assert!(self.waiting.options.replace && self.queued.is_some(), "after it stands in line");
+        assert!(matches!(self.last, Some(Tally::Busy(_))), "only holders are told");
+        assert!(!self.has_replaced, "the holders are told once");
+        self.waiting.has_replaced(vec![], true);
+        self.has_replaced = true;
+    }
+
+    /// Checks the time at which a waiter came that supersedes others: it has it from its first ticket on, and keeps it.
+    fn came_at(&mut self, ticket: &Ticket) {
+        assert_eq!(ticket.supersedes.is_some(), self.waiting.options.supersede);
+        assert!(self.came.is_none() || self.came == ticket.supersedes, "it came once");
+        self.came = ticket.supersedes;
     }
 
     fn ends(&mut self) {
@@ -299,6 +325,10 @@ impl Model {
         let number = ticket.map(|ticket| ticket.number);
         assert!(number.is_none() || self.wait() != Some(Duration::ZERO), "no place in a queue with --no-wait");
         assert!(self.queued.is_none() || number == self.queued, "a ticket is kept");
+        assert!(self.came.is_none() || ticket.is_some(), "each attempt tells when it came");
+        if let Some(ticket) = ticket {
+            self.came_at(ticket);
+        }
         if *event == Event::Tick {
             assert!(self.now >= self.earliest, "not before its pause is over: {self:#?}");
             self.false_offers = if self.offers.is_empty() { 0 } else { self.false_offers + 1 };

@@ -10,7 +10,7 @@
 -- {answer, server, place}, where
 -- answer is {'granted', fence, index} | {'held', type, length, first KiB, PTTL} |
 --   {'held', type, length, marker, PTTL, members, 1 if the member is the one meant, a member's entry} |
---   {'turn', waiter, ms left} | {'restarted'} | {'replica'} | {'exhausted'}
+--   {'turn', waiter, ms left} | {'restarted'} | {'replica'} | {'exhausted'} | {'superseded', waiter}
 -- server is {uptime in s, run id, replication id} | {'forbidden', why} | {} if it was not asked
 -- place is {rank or -1, unix time in µs, why the waiter cannot be queued, or empty}
 local FIRST, ROUNDS = 16, 8

@@ -1,4 +1,4 @@
--- Placed before the scripts that know the queue. The last three of their KEYS are the queue, the turns and the standbys.
+-- Placed before the scripts that know the queue. KEYS[5] is the queue, KEYS[6] its turns, KEYS[7] its standbys.
 -- The queue is a sorted set: waiter → ticket, smallest first. A waiter is 'ID HOST PID SINCE', and its kind behind that unless
 -- it is 'x'. It subscribes to a channel of its own in the lock's slot, so that PUBLISH and NUMSUB show whether it is alive.
 -- The turns are a sorted set: waiter → ms when it was told that it may take the lock. It leaves them with its next attempt.
@@ -6,7 +6,7 @@
 -- Errors are ignored throughout: a lock is taken and released even if an ACL forbids its queue.
 -- Time in ms that a waiter has to take its turn: STANDBY of lock/waiting/wakeups.rs.
 local STALLED = 1000
-local QUEUE, TURNS, STANDBYS = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
+local QUEUE, TURNS, STANDBYS = KEYS[5], KEYS[6], KEYS[7]
 local WAKE = 'rlock:wake:' .. match(STANDBYS, '{.-}') .. ':'
 
 local function host(waiter) return match(waiter, '^%S* (%S*)') end

@@ -1,0 +1,50 @@
+//! An outer rlock that holds the lock: to wait for it would be to wait for oneself.
+
+use std::time::Duration;
+
+use super::{Action, Blocked, Notice, Reason, Unjoined, Waiting};
+use crate::lock::backoff;
+use crate::lock::instant::Instant;
+use crate::lock::occupant::Occupant;
+use crate::lock::token::Token;
+
+/// How long an outer rlock that cannot be reached may hold the lock. One that is releasing it cannot be reached either.
+const OUTER_REFUSALS: Duration = Duration::from_secs(2);
+
+impl Waiting {
+    pub(super) fn not_joined(
+        &mut self,
+        token: Token,
+        occupant: Box<Occupant>,
+        why: Unjoined,
+        now: Instant,
+        random: f64,
+    ) -> Vec<Action> {
+        let mut actions = vec![];
+        match why {
+            Unjoined::Silent => {
+                self.outer_refused = None;
+                actions.extend(self.notices.once(Notice::OuterSilent(occupant.clone())).map(Action::Say));
+            }
+            Unjoined::Refused => {
+                let since = self.outer_refused.filter(|(refused, _)| *refused == token).map_or(now, |(_, since)| since);
+                if now.since(since) >= OUTER_REFUSALS {
+                    return self.give_up(Reason::OuterUnreachable(occupant));
+                }
+                self.outer_refused = Some((token, since));
+            }
+        }
+        self.answered = true;
+        self.blocked = Some(Blocked::by(*occupant));
+        self.rank = None;
+        self.pause_for(backoff::retry(self.retry(), random), now);
+        actions
+    }
+
+    /// Returns the token of `occupant`, if it is an outer rlock that cannot release before we end.
+    pub fn outer(&self, occupant: &Occupant) -> Option<Token> {
+        let (token, details) = occupant.holder()?;
+        let waits_for_itself = self.options.for_command || details.kept;
+        (waits_for_itself && self.options.outer.claim(token)).then_some(token)
+    }
+}
