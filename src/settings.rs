@@ -124,9 +124,6 @@ impl LockSettings {
         let wait = wait(args, sources)?;
         let mode = mode(args, sources)?;
         let place = StoreConfig::new(&args.nodes)?;
-        if mode.has_members() {
-            place.needs_server(if mode == Mode::Shared { "--shared" } else { "--slots" })?;
-        }
         if args.supersede {
             supersedes("--supersede", &keys, args.order, &place)?;
         }

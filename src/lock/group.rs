@@ -34,6 +34,12 @@ impl Marker {
     }
 }
 
+impl fmt::Display for Marker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{MARKER}{} n={} ttl={}", self.mode, self.nodes, self.ttl.as_millis())
+    }
+}
+
 /// A member's place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seat {
@@ -85,7 +91,9 @@ mod tests {
     fn a_marker_is_read_as_it_is_written_and_nothing_else_is() {
         let ttl = Duration::from_secs(30);
         assert_eq!(Marker::read("rlock s n=3 ttl=30000"), Some(Marker { mode: Mode::Shared, nodes: 3, ttl }));
-        assert_eq!(Marker::read("rlock k5 n=1 ttl=30000"), Some(Marker { mode: Mode::Slots(5), nodes: 1, ttl }));
+        let slots = Marker { mode: Mode::Slots(5), nodes: 1, ttl };
+        assert_eq!(Marker::read("rlock k5 n=1 ttl=30000"), Some(slots));
+        assert_eq!(slots.to_string(), "rlock k5 n=1 ttl=30000");
         for text in ["rlock x n=3 ttl=1", "rlock s n=3", "rlock s n=3 ttl=", "rlock k1 n=1 ttl=1", "rlocks n=1 ttl=1"] {
             assert_eq!(Marker::read(text), None, "{text}");
         }

@@ -110,9 +110,9 @@ pub trait Node {
     /// Returns when the connection is found broken, which is how a restarted node is noticed.
     fn broken(&self) -> Pending<()>;
 
-    /// Returns the open file that is the lock, where there is one. A process that inherits it keeps the lock.
-    fn descriptor(&self) -> Option<RawFd> {
-        None
+    /// Returns the open files that are the lock, where there are any. A process that inherits them keeps the lock.
+    fn descriptors(&self) -> Vec<RawFd> {
+        Vec::new()
     }
 
     /// Returns when all that was sent has been handed to the kernel, or can no longer be, or no key was ever asked for.

@@ -82,7 +82,7 @@ impl Holdings {
 
     /// Returns the open files that are the locks, where there are any.
     pub fn descriptors(&self) -> Vec<RawFd> {
-        self.held.iter().filter_map(Holding::descriptor).collect()
+        self.held.iter().flat_map(Holding::descriptors).collect()
     }
 
     /// Returns the next change. May be dropped and called again; requests go on.

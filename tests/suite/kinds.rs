@@ -1,5 +1,6 @@
 //! Shared locks and slots: who may hold beside whom, on one node and on several.
 
+mod local;
 mod members;
 mod nesting;
 mod operators;
@@ -152,7 +153,11 @@ fn kinds_that_contradict_each_other_are_refused_before_a_node_is_asked() {
     refused(&["--slots", "0"], "write a number from 1 to 1000");
     refused(&["--slots", "1001"], "write a number from 1 to 1000");
     for words in [SHARED, SLOTS] {
-        rlock("job").node("local").args(words).command(["true"]).code(64).said(&["needs a server"]);
+        rlock_words(["acquire", "-k", "job", "--node", "local"])
+            .args(words)
+            .finish()
+            .code(64)
+            .said(&["needs a server"]);
     }
 }
 

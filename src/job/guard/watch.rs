@@ -18,6 +18,9 @@ use crate::job::{handback, names, nested};
 use crate::lock::instant::Instant;
 use crate::lock::keys;
 
+/// Most descriptors that rlock sends: a `local` lock of members has two files.
+const MOST_KEPT: usize = 2 * keys::MOST;
+
 /// Runs the guard. It was forked with all signals blocked, so only SIGKILL and SIGSTOP act on it, and no handler of rlock's
 /// runs here.
 pub(super) fn watch(socket: &OwnedFd, timer: &TimerFd, state: &WatchdogState, keeps: &[RawFd]) -> ! {
@@ -100,7 +103,7 @@ enum Received {
 
 fn receive(socket: RawFd) -> nix::Result<Received> {
     let mut bytes = [0];
-    let mut space = nix::cmsg_space!([RawFd; keys::MOST]);
+    let mut space = nix::cmsg_space!([RawFd; MOST_KEPT]);
     let mut slices = [IoSliceMut::new(&mut bytes)];
     let message = recvmsg::<UnixAddr>(socket, &mut slices, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
     if message.bytes == 0 {

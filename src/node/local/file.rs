@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use nix::fcntl::{AtFlags, FcntlArg, OFlag, fcntl, openat};
 use nix::sys::stat::{Mode, fstatat};
@@ -27,12 +27,19 @@ const SHAPE: &[u8] = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx {";
 /// Length of the shortest beginning of [`SHAPE`] that is accepted: up to the first dash, so that a pid file is not.
 const BELIEVED: usize = 9;
 
+/// Age below which a file is left as it is.
+const YOUNG: Duration = Duration::from_secs(60);
+
 /// The message for a file that cannot be a lock's.
 const IRREGULAR: &str = "is not a regular file";
 
 /// `F_WRLCK` in the type that the kernel's structure has for it.
 #[allow(clippy::cast_possible_truncation)]
-const WRITE_LOCK: libc::c_short = libc::F_WRLCK as libc::c_short;
+pub(super) const WRITE_LOCK: libc::c_short = libc::F_WRLCK as libc::c_short;
+
+/// `F_UNLCK` in that type.
+#[allow(clippy::cast_possible_truncation)]
+pub(super) const NO_LOCK: libc::c_short = libc::F_UNLCK as libc::c_short;
 
 /// A lock's file, open.
 pub(super) struct LockFile {
@@ -50,6 +57,11 @@ impl LockFile {
     /// Opens the file `name` of `dir` to observe it. `None` if there is none.
     pub(super) fn existing(dir: Rc<Directory>, name: String) -> Result<Option<Self>, String> {
         Self::opened(dir, name, OFlag::O_RDONLY)
+    }
+
+    /// Opens the file `name` of `dir` to lock and delete it. `None` if there is none.
+    pub(super) fn leftover(dir: Rc<Directory>, name: String) -> Result<Option<Self>, String> {
+        Self::opened(dir, name, OFlag::O_RDWR)
     }
 
     fn opened(dir: Rc<Directory>, name: String, access: OFlag) -> Result<Option<Self>, String> {
@@ -78,9 +90,23 @@ impl LockFile {
     }
 
     /// Takes the kernel's lock; returns false if another process has it. It lasts until the last descriptor of this open file
-    /// is closed. The guard has one too, so the file is never unlocked, only closed.
+    /// is closed. The guard has one too, so this lock is never given back before, and the file only closed.
     pub(super) fn lock(&self) -> Result<bool, String> {
-        match self.file.try_lock() {
+        self.locked(self.file.try_lock())
+    }
+
+    /// Takes the kernel's lock together with others that do so; returns false if a process has it alone.
+    pub(super) fn lock_shared(&self) -> Result<bool, String> {
+        self.locked(self.file.try_lock_shared())
+    }
+
+    /// Gives back the kernel's lock that was shared, whichever processes have a descriptor of this open file.
+    pub(super) fn unlock(&self) {
+        let _ = self.file.unlock();
+    }
+
+    fn locked(&self, tried: Result<(), TryLockError>) -> Result<bool, String> {
+        match tried {
             Ok(()) => Ok(true),
             Err(TryLockError::WouldBlock) => Ok(false),
             Err(TryLockError::Error(error)) => Err(self.told(&error)),
@@ -108,7 +134,12 @@ impl LockFile {
         if seen.length == seen.head.len() as u64 && is_ours(&seen.head) {
             return Ok(());
         }
-        Err(refused(&self.dir, &self.name, "holds something else than a lock"))
+        Err(self.refused("holds something else than a lock"))
+    }
+
+    /// Returns the message for a file that is not rlock's, for the reason `why`.
+    pub(super) fn refused(&self, why: &str) -> String {
+        refused(&self.dir, &self.name, why)
     }
 
     /// Writes the holder's value, and shows that it is written.
@@ -122,7 +153,7 @@ impl LockFile {
     pub(super) fn holder(&mut self) -> Result<Option<Occupant>, String> {
         let mut lock = whole_file();
         fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut lock)).map_err(|error| self.told(&error.into()))?;
-        if i32::from(lock.l_type) == libc::F_UNLCK {
+        if lock.l_type == NO_LOCK {
             return Ok(None);
         }
         let occupant = Occupant::from(self.sighting().map_err(|error| self.told(&error))?);
@@ -139,9 +170,14 @@ impl LockFile {
         let _ = unlinkat(&self.dir, self.name.as_str(), UnlinkatFlags::NoRemoveDir);
     }
 
-    /// Sets its time to now: cleaners of temporary directories go by age (systemd-tmpfiles: 10 days).
+    /// Keeps it young: cleaners of temporary directories go by age (systemd-tmpfiles: 10 days). Many members may share it, and
+    /// each change wakes all that watch it.
     pub(super) fn touch(&self) {
-        let _ = self.file.set_modified(SystemTime::now());
+        let now = SystemTime::now();
+        let age = self.file.metadata().and_then(|there| there.modified()).map(|then| now.duration_since(then));
+        if !matches!(age, Ok(Ok(age)) if age < YOUNG) {
+            let _ = self.file.set_modified(now);
+        }
     }
 
     /// Its path.
@@ -170,6 +206,11 @@ impl LockFile {
     /// Returns the message for `error`, with the path and a remedy.
     pub(super) fn told(&self, error: &io::Error) -> String {
         told(&self.dir, &self.name, error)
+    }
+
+    /// Its content, to be read and written at positions.
+    pub(super) fn file(&self) -> &File {
+        &self.file
     }
 
     fn sighting(&mut self) -> io::Result<RawValue> {

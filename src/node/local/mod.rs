@@ -7,41 +7,48 @@
 mod directory;
 mod fence;
 mod file;
+mod files;
+mod gate;
+mod listening;
+mod member;
+mod table;
 mod watch;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
-
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use uuid::Uuid;
 
 use self::directory::Directory;
 use self::file::LockFile;
+use self::files::Files;
+use self::gate::{Gate, TURN};
+use self::listening::{Awaited, Listening, OwnGate, Until};
+use self::member::{Joined, Member};
 use self::watch::Watch;
 use super::{
     Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Look, Node, Pages, Pending, Probe, Release, ReleaseReply,
     Renew, Renewal, Store, Vote, Wake,
 };
 use crate::clock::{self, Alarm};
+use crate::lock::blocker::Reservation;
+use crate::lock::details::Details;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
 use crate::lock::observation::Observation;
+use crate::lock::occupant::{Occupant, OccupantKind};
+use crate::lock::queue::Waiter;
 use crate::lock::token::Token;
 use crate::text::escape;
 
-/// Characters that must be encoded in a file name.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
-
-/// Encoded names longer than this are cut and given a hash. `NAME_MAX` is 255.
-const LONGEST_NAME: usize = 180;
-
 /// Number of tries, each of which fails if the file or its directory was deleted or replaced after it was opened.
 const TRIES: u32 = 1000;
+
+/// Number of these in which no holder is found, but a table without members, before the lock counts as held.
+const UNSETTLED: u32 = 100;
 
 /// Time for which a new holder has no watch. The kernel takes some ten milliseconds to close one, which would lengthen a short
 /// command.
@@ -72,7 +79,9 @@ impl Store for LocalStore {
             name: self.name.clone(),
             chosen: self.dir.clone(),
             held: Rc::default(),
-            busy: Rc::default(),
+            awaited: Rc::default(),
+            gate: RefCell::default(),
+            free_since: Cell::default(),
             watch: Rc::default(),
         })
     }
@@ -93,31 +102,70 @@ struct LocalNode {
     /// may have been replaced.
     chosen: Option<PathBuf>,
     held: Rc<RefCell<Option<Held>>>,
-    /// The file that another process has locked.
-    busy: Rc<RefCell<Option<LockFile>>>,
+    /// The change for which the waiter of the last attempt waits.
+    awaited: Rc<RefCell<Option<Awaited>>>,
+    /// The gate that the waiter has closed, as long as it listens.
+    gate: RefCell<Weak<OwnGate>>,
+    /// Since when the lock was free, as far as was seen, while another waiter kept its gate closed.
+    free_since: Cell<Option<Instant>>,
     watch: Rc<Watch>,
 }
 
 struct Held {
-    file: LockFile,
     token: Token,
+    place: Place,
+}
+
+/// How the lock is held.
+enum Place {
+    Alone(Files, LockFile),
+    Member(Box<Member>),
+}
+
+impl Place {
+    /// The files that must stay at their paths.
+    fn files(&self) -> Vec<&LockFile> {
+        match self {
+            Self::Alone(_, file) => vec![file],
+            Self::Member(member) => member.files().to_vec(),
+        }
+    }
+
+    fn stands(&self) -> io::Result<bool> {
+        self.files().into_iter().try_fold(true, |all, file| Ok(all && file.stands()?))
+    }
 }
 
 impl LocalNode {
-    fn directory(&self) -> Result<Rc<Directory>, Fault> {
-        Directory::open(self.chosen.as_deref()).map(Rc::new).map_err(unfit)
+    fn files(&self, key: &Key) -> Result<Files, Fault> {
+        let dir = Directory::open(self.chosen.as_deref()).map_err(unfit)?;
+        Ok(Files::new(dir, key.stored()))
     }
 
     fn take(&self, claim: &Claim) -> Result<Vote, Fault> {
+        if claim.details.mode.has_members() { self.join(claim) } else { self.take_alone(claim) }
+    }
+
+    fn take_alone(&self, claim: &Claim) -> Result<Vote, Fault> {
+        let mut unsettled = 0;
         for _ in 0..TRIES {
-            let dir = self.directory()?;
-            let Some(mut file) = LockFile::open(Rc::clone(&dir), file_name(claim.key.stored())).map_err(unfit)? else {
+            let files = self.files(&claim.key)?;
+            let Some(mut file) = files.lock().map_err(unfit)? else {
                 continue;
             };
             if !file.lock().map_err(unfit)? {
-                let occupant = file.holder().map_err(unfit)?.unwrap_or_else(file::unnamed);
-                *self.busy.borrow_mut() = Some(file);
-                return Ok(Vote::Held(Box::new(occupant)));
+                let holder = file.holder().transpose().or_else(|| files.crowd(&claim.outer).transpose());
+                let holder = match holder.transpose().map_err(unfit)? {
+                    Some(holder) => holder,
+                    // Members that come or go share it for a moment, and may leave it free.
+                    None if unsettled < UNSETTLED && files.existing_table().map_err(unfit)?.is_some() => {
+                        unsettled += 1;
+                        std::thread::yield_now();
+                        continue;
+                    }
+                    None => file::unnamed(),
+                };
+                return Ok(self.held_by(holder, files, Until::Gone(file), claim));
             }
             // The last holder may have deleted it between our open and our flock.
             if !file.stands().map_err(|error| unfit(file.told(&error)))? {
@@ -125,26 +173,85 @@ impl LocalNode {
             }
             file.must_be_ours().map_err(unfit)?;
             // No grant without a value: a `check` or an `rlock run` under it could not tell whose the lock is.
-            let fence = fence::next(&dir, claim.fence_hint);
+            let fence = fence::next(files.dir(), claim.fence_hint);
             let granted =
                 fence.and_then(|fence| file.publish(&claim.details.value(claim.token)).map(|()| fence).map_err(unfit));
             let fence = granted.inspect_err(|_| file.delete())?;
-            *self.held.borrow_mut() = Some(Held { file, token: claim.token });
+            *self.held.borrow_mut() = Some(Held { token: claim.token, place: Place::Alone(files, file) });
             return Ok(Vote::Granted { until: Instant::NEVER, fence, index: 0 });
         }
-        Err(Fault::new(FaultKind::Unavailable, "the lock's file is deleted or replaced all the time"))
+        Err(restless())
+    }
+
+    fn join(&self, claim: &Claim) -> Result<Vote, Fault> {
+        for _ in 0..TRIES {
+            let files = self.files(&claim.key)?;
+            if let Some(vote) = self.at_the_gate(&files, claim)? {
+                return Ok(vote);
+            }
+            match Member::join(files.clone(), claim)? {
+                Joined::Seated(member, fence) => {
+                    let index = member.index(claim);
+                    let place = Place::Member(Box::new(member));
+                    *self.held.borrow_mut() = Some(Held { token: claim.token, place });
+                    return Ok(Vote::Granted { until: Instant::NEVER, fence, index });
+                }
+                Joined::Held(holder, file) => return Ok(self.held_by(holder, files, Until::Gone(file), claim)),
+                Joined::Full(holder, table) => {
+                    let until = Until::Room(table, claim.details.mode);
+                    return Ok(self.held_by(holder, files, until, claim));
+                }
+                Joined::Again => {}
+            }
+        }
+        Err(restless())
+    }
+
+    /// Returns the vote for a member while another waiter keeps the gate closed. One that does not take its turn is passed over.
+    fn at_the_gate(&self, files: &Files, claim: &Claim) -> Result<Option<Vote>, Fault> {
+        let own = self.gate.borrow().upgrade();
+        if own.is_some_and(|own| own.borrow().as_ref().is_some_and(Gate::stands)) {
+            return Ok(None);
+        }
+        let Some((gate, waiter)) = files.closed_gate().map_err(unfit)? else { return Ok(None) };
+        let holder = files.holder().transpose().or_else(|| files.crowd(&claim.outer).transpose());
+        if let Some(holder) = holder.transpose().map_err(unfit)? {
+            self.free_since.set(None);
+            return Ok(Some(self.held_by(holder, files.clone(), Until::Gone(gate), claim)));
+        }
+        let now = clock::now();
+        let since = self.free_since.get().unwrap_or(now);
+        self.free_since.set(Some(since));
+        let left = TURN.saturating_sub(now.since(since));
+        if left.is_zero() {
+            gate.delete();
+            return Ok(None);
+        }
+        *self.awaited.borrow_mut() = Some(Awaited { until: Until::Gone(gate), gate: None });
+        Ok(Some(Vote::Reserved(Box::new(Reservation { waiter: waiter.holder().map(waits), left }))))
+    }
+
+    /// Returns the vote against `claim`, and notes what it waits for if it waits.
+    fn held_by(&self, holder: Occupant, files: Files, until: Until, claim: &Claim) -> Vote {
+        self.free_since.set(None);
+        let must_leave = matches!(&holder.who, OccupantKind::Group(group) if group.marker.mode != claim.details.mode);
+        let gate = must_leave.then(|| (files, claim.details.value(claim.token)));
+        *self.awaited.borrow_mut() = Some(Awaited { until, gate });
+        Vote::Held(Box::new(holder))
     }
 
     fn standing(&self, token: Token) -> Result<Option<Revoked>, Fault> {
-        match self.held.borrow().as_ref().filter(|held| held.token == token) {
-            None => Ok(Some(Revoked::Missing)),
-            Some(Held { file, .. }) => match file.stands() {
-                Ok(true) => Ok(None),
-                Ok(false) if file.path().symlink_metadata().is_ok() => Ok(Some(Revoked::TakenOver)),
-                Ok(false) => Ok(Some(Revoked::Missing)),
-                Err(error) => Err(unfit(file.told(&error))),
-            },
+        let held = self.held.borrow();
+        let Some(held) = held.as_ref().filter(|held| held.token == token) else { return Ok(Some(Revoked::Missing)) };
+        for file in held.place.files() {
+            match file.stands() {
+                Ok(true) => {}
+                Ok(false) if file.path().symlink_metadata().is_ok() => return Ok(Some(Revoked::TakenOver)),
+                Ok(false) => return Ok(Some(Revoked::Missing)),
+                Err(error) => return Err(unfit(file.told(&error))),
+            }
         }
+        Ok(None)
     }
 
     fn renewed(&self, token: Token) -> Result<Renewal, Fault> {
@@ -152,24 +259,35 @@ impl LocalNode {
             return Ok(Renewal::Lost(revoked, None));
         }
         if let Some(held) = self.held.borrow().as_ref() {
-            held.file.touch();
+            held.place.files().into_iter().for_each(LockFile::touch);
         }
         Ok(Renewal::Renewed(Instant::NEVER, None))
     }
 
-    fn seen(&self, key: &Key) -> Result<Observation, Fault> {
-        let file = LockFile::existing(self.directory()?, file_name(key.stored())).map_err(unfit)?;
-        let occupant = file.map(|mut file| file.holder()).transpose().map_err(unfit)?.flatten();
+    fn seen(&self, key: &Key, look: Look) -> Result<Observation, Fault> {
+        let files = self.files(key)?;
         // All locks share the fence counter, so it says nothing about one. There is no queue.
-        Ok(Observation { holders: occupant.into_iter().collect(), ..Observation::of_nothing(clock::now()) })
+        let nothing = Observation::of_nothing(clock::now());
+        if let Some(holder) = files.holder().map_err(unfit)? {
+            return Ok(Observation { holders: vec![holder], ..nothing });
+        }
+        let Some(table) = files.existing_table().map_err(unfit)? else { return Ok(nothing) };
+        let members = table.members(look.token).map_err(|error| unfit(table.file().told(&error)));
+        members.map(|(holders, members)| Observation { holders, members, ..nothing })
     }
 
     fn let_go(&self, token: Token) -> Result<ReleaseReply, Fault> {
         if let Some(revoked) = self.standing(token)? {
             return Ok(ReleaseReply::NotOurs(revoked));
         }
-        if let Some(held) = self.held.borrow_mut().take() {
-            held.file.delete();
+        match self.held.borrow_mut().take().map(|held| held.place) {
+            Some(Place::Alone(files, file)) => {
+                file.delete();
+                drop(file);
+                files.clear_leftovers();
+            }
+            Some(Place::Member(member)) => member.leave(),
+            None => {}
         }
         Ok(ReleaseReply::Released)
     }
@@ -194,8 +312,8 @@ impl Node for LocalNode {
         Box::pin(std::future::ready(Renewal::Lost(Revoked::Missing, None)))
     }
 
-    fn observe(&self, key: &Key, _look: Look) -> Pending<Result<Observation, Fault>> {
-        Box::pin(std::future::ready(self.seen(key)))
+    fn observe(&self, key: &Key, look: Look) -> Pending<Result<Observation, Fault>> {
+        Box::pin(std::future::ready(self.seen(key, look)))
     }
 
     fn force_unlock(&self, _key: &Key, _how: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>> {
@@ -208,20 +326,16 @@ impl Node for LocalNode {
     }
 
     fn wake(&self) -> Pending<Wake> {
-        let (busy, watch) = (Rc::clone(&self.busy), Rc::clone(&self.watch));
-        Box::pin(async move {
-            // A holder deletes the file before it releases the lock. After a holder that was killed, and where no file can be
-            // watched, the waiter polls.
-            let file = busy.borrow_mut().take();
-            match file {
-                Some(file) if until_gone(&file, &watch).await.is_ok() => Wake::Recheck,
-                _ => std::future::pending().await,
-            }
-        })
+        let gate = self.gate.borrow().upgrade().unwrap_or_default();
+        *self.gate.borrow_mut() = Rc::downgrade(&gate);
+        Box::pin(Listening::new(&self.awaited, &self.watch, gate))
     }
 
-    fn descriptor(&self) -> Option<RawFd> {
-        self.held.borrow().as_ref().map(|held| held.file.as_raw_fd())
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.held
+            .borrow()
+            .as_ref()
+            .map_or_else(Vec::new, |held| held.place.files().into_iter().map(AsRawFd::as_raw_fd).collect())
     }
 
     fn broken(&self) -> Pending<()> {
@@ -238,26 +352,28 @@ impl Node for LocalNode {
     }
 }
 
-/// Returns when `file`, which another process has locked, is no longer the file at its path.
-async fn until_gone(file: &LockFile, watch: &Watch) -> io::Result<()> {
-    watch.begin(file)?;
-    // It may have been deleted before it was watched.
-    while file.stands()? {
+/// Returns when a file that is held is no longer the file at its path.
+async fn until_taken_away(held: &RefCell<Option<Held>>, watch: &Watch) -> io::Result<()> {
+    if !watch.has_begun() {
+        Alarm::new()?.reached(clock::now() + UNWATCHED).await;
+    }
+    if let Some(held) = held.borrow().as_ref() {
+        held.place.files().into_iter().try_for_each(|file| watch.begin(file))?;
+    }
+    while held.borrow().as_ref().map_or(Ok(false), |held| held.place.stands())? {
         watch.stirred().await?;
     }
     Ok(())
 }
 
-/// Returns when the file that is held is no longer the file at its path.
-async fn until_taken_away(held: &RefCell<Option<Held>>, watch: &Watch) -> io::Result<()> {
-    if !watch.has_begun() {
-        Alarm::new()?.reached(clock::now() + UNWATCHED).await;
-    }
-    held.borrow().as_ref().map_or(Ok(()), |held| watch.begin(&held.file))?;
-    while held.borrow().as_ref().map_or(Ok(false), |held| held.file.stands())? {
-        watch.stirred().await?;
-    }
-    Ok(())
+/// Returns the waiter that a gate's value describes.
+fn waits((token, details): (Token, &Details)) -> Waiter {
+    let pid = details.pid.unwrap_or_default();
+    Waiter { id: token.as_uuid(), host: details.host.clone(), pid, since: details.since, mode: details.mode }
+}
+
+fn restless() -> Fault {
+    Fault::new(FaultKind::Unavailable, "the lock's file is deleted or replaced all the time")
 }
 
 /// A fault that waiting does not mend.
@@ -265,42 +381,9 @@ fn unfit(why: String) -> Fault {
     Fault::new(FaultKind::Unfit, why)
 }
 
-/// Returns the file name of `key`. Two keys share a name only if the hashes of over-long ones collide, which merely makes two
-/// locks exclude each other.
-fn file_name(key: &str) -> String {
-    let mut name = utf8_percent_encode(key, ENCODED).to_string();
-    if let Some(rest) = name.strip_prefix('.') {
-        name = format!("%2E{rest}");
-    }
-    if name.len() > LONGEST_NAME {
-        let hash = Uuid::new_v5(&Uuid::NAMESPACE_OID, key.as_bytes()).simple();
-        name = format!("{}~{hash}", &name[..LONGEST_NAME]);
-    }
-    name + ".lock"
-}
-
 fn shown(path: &Path) -> String {
     escape::text(&path.to_string_lossy())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn any_key_is_a_safe_file_name_and_no_other_keys(a in ".{1,300}", b in ".{1,300}") {
-            let name = file_name(&a);
-            prop_assert!(name.len() <= 255 && !name.contains('/') && !name.starts_with('.'));
-            prop_assert_eq!(name == file_name(&b), a == b);
-        }
-    }
-
-    #[test]
-    fn dots_and_slashes_do_not_leave_the_directory() {
-        assert_eq!(file_name(".."), "%2E..lock");
-        assert_eq!(file_name("../x"), "%2E.%2Fx.lock");
-        assert_eq!(file_name(".fence"), "%2Efence.lock");
-    }
-}
+mod tests;

@@ -1,5 +1,5 @@
-//! Watches a lock's file for the loss of its name: a waiter learns by it that the lock was released, and a holder that it
-//! was taken away.
+//! Watches a lock's files. By the loss of a name a waiter learns that the lock was released, and a holder that it was taken
+//! away. By a write to the table of the members a waiter learns that one left.
 
 use std::cell::OnceCell;
 use std::io;
@@ -27,11 +27,20 @@ impl Watch {
     /// Watches `file` and its directory from now on: these very ones, not others that get their names. An error if the kernel
     /// refuses, for instance at the limit `fs.inotify.max_user_instances`.
     pub(super) fn begin(&self, file: &LockFile) -> io::Result<()> {
+        self.begin_for(file, AddWatchFlags::empty())
+    }
+
+    /// The same, and watches what is written to the file.
+    pub(super) fn begin_with_writes(&self, file: &LockFile) -> io::Result<()> {
+        self.begin_for(file, AddWatchFlags::IN_MODIFY)
+    }
+
+    fn begin_for(&self, file: &LockFile, more: AddWatchFlags) -> io::Result<()> {
         let queue = self.queue()?;
         let add = |descriptor: RawFd, changes| {
             queue.inotify.add_watch(format!("/proc/self/fd/{descriptor}").as_str(), changes)
         };
-        add(file.as_raw_fd(), AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF)?;
+        add(file.as_raw_fd(), AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF | more)?;
         add(file.dir().as_fd().as_raw_fd(), AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF)?;
         Ok(())
     }

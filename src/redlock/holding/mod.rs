@@ -135,9 +135,9 @@ impl Holding {
         self.claim.details.mode.number().map(|_| self.claim.index)
     }
 
-    /// Returns the open file that is the lock, where there is one.
-    pub fn descriptor(&self) -> Option<RawFd> {
-        self.nodes.iter().find_map(|node| node.descriptor())
+    /// Returns the open files that are the lock, where there are any.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        self.nodes.iter().flat_map(|node| node.descriptors()).collect()
     }
 
     /// Returns D: until then no other client can hold the lock.
