@@ -2,6 +2,7 @@
 
 mod credentials;
 mod hand_back;
+mod remains;
 mod schedule;
 mod store;
 pub mod token;
@@ -23,6 +24,7 @@ use crate::lock::keys::Keys;
 use crate::lock::mode::Mode;
 use crate::lock::outer::{self, OuterLocks};
 use crate::lock::queue::Order;
+use crate::lock::remains::RemainsOptions;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::node::address::Address;
@@ -34,6 +36,7 @@ use crate::text::duration;
 pub struct RunSettings {
     pub lock: LockSettings,
     pub policy: policy::PolicyOptions,
+    pub remains: RemainsOptions,
     /// The command, at least one word.
     pub argv: Vec<OsString>,
     /// Variables for the command, beside those that name the grant.
@@ -82,7 +85,8 @@ fn config(message: impl Into<String>) -> Failure {
 impl RunSettings {
     /// Checks what was typed.
     pub fn new(args: RunArgs, sources: &Sources) -> Result<Self, Failure> {
-        let mut lock = LockSettings::new(&args.lock, args.kill_after, &args.output, sources)?;
+        let remains = remains::given(&args);
+        let mut lock = LockSettings::new(&args.lock, args.kill_after, remains, &args.output, sources)?;
         if args.replace {
             replace(&mut lock)?;
         }
@@ -102,15 +106,16 @@ impl RunSettings {
             max_run: args.max_run.filter(|span| !span.is_zero()),
             contain: args.contain,
         };
-        Ok(Self { lock, policy, argv: words, environment, hand_back })
+        Ok(Self { lock, policy, remains, argv: words, environment, hand_back })
     }
 }
 
 impl LockSettings {
-    /// Checks what was typed.
+    /// Checks what was typed. `kill_after` and `remains`: those of a command.
     pub fn new(
         args: &LockArgs,
         kill_after: Option<Duration>,
+        remains: RemainsOptions,
         output: &OutputArgs,
         sources: &Sources,
     ) -> Result<Self, Failure> {
@@ -121,6 +126,8 @@ impl LockSettings {
             node_timeout: args.nodes.node_timeout,
             kill_after,
         })?;
+        let lock_delay = args.lock_delay.unwrap_or_default();
+        let schedule = schedule.outlasted(lock_delay, remains.longest());
         let wait = wait(args, sources)?;
         let mode = mode(args, sources)?;
         let place = StoreConfig::new(&args.nodes)?;
@@ -129,7 +136,7 @@ impl LockSettings {
         }
         let report = reporter(&keys, output);
         let note = args.note.as_ref().map(|note| note.to_string_lossy().into_owned());
-        Ok(Self {
+        let lock = Self {
             keys,
             place,
             restart_guard: args.restart_guard,
@@ -144,7 +151,9 @@ impl LockSettings {
             report,
             outer: outer_locks(),
             node_is_default: !sources.given("node"),
-        })
+        };
+        remains::check(RemainsOptions { lock_delay, ..remains }, &lock)?;
+        Ok(lock)
     }
 }
 

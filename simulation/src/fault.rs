@@ -165,7 +165,7 @@ impl Faults {
             Kind::One | Kind::Calm | Kind::Waiters | Kind::Newest => {
                 Fault::KillServer { node, lasts: down, survives: Survives::All }
             }
-            Kind::Forgetful | Kind::Several | Kind::Keys | Kind::Kinds => {
+            Kind::Forgetful | Kind::Several | Kind::Keys | Kind::Kinds | Kind::Once => {
                 let survives = random.weighted(&[(1, Survives::All), (2, Survives::Saved), (3, Survives::Nothing)]);
                 if survives == Survives::Saved && random.chance(0.5) {
                     Fault::Save { node }

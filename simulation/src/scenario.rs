@@ -47,13 +47,15 @@ pub enum Kind {
     Newest,
     /// One to five nodes, restarts as in `several`, and holders of every kind: exclusive, shared and with slots.
     Kinds,
+    /// One to five nodes, restarts as in `several`, and runs with `--once`.
+    Once,
     /// One to five nodes whose clocks are wrong and are set.
     Clocks,
 }
 
 impl Kind {
     /// All kinds, with their names on the command line.
-    pub const ALL: [(&'static str, Self); 11] = [
+    pub const ALL: [(&'static str, Self); 12] = [
         ("calm", Self::Calm),
         ("one", Self::One),
         ("forgetful", Self::Forgetful),
@@ -64,6 +66,7 @@ impl Kind {
         ("waiters", Self::Waiters),
         ("newest", Self::Newest),
         ("kinds", Self::Kinds),
+        ("once", Self::Once),
         ("clocks", Self::Clocks),
     ];
 
@@ -162,7 +165,7 @@ impl Scenario {
             Kind::One | Kind::Forgetful => 1,
             Kind::Several => random.weighted(&[(1, 2), (4, 3), (1, 4), (3, 5)]),
             Kind::Lossy | Kind::Away => random.weighted(&[(2, 3), (1, 5)]),
-            Kind::Calm | Kind::Clocks | Kind::Keys | Kind::Waiters | Kind::Newest | Kind::Kinds => {
+            Kind::Calm | Kind::Clocks | Kind::Keys | Kind::Waiters | Kind::Newest | Kind::Kinds | Kind::Once => {
                 random.weighted(&[(1, 1), (2, 3), (1, 5)])
             }
         };
@@ -207,15 +210,17 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
     let kill_after = random.weighted(&[(2, None), (1, Some(ms(100))), (1, Some(ms(10_000)))]);
     let options = ScheduleOptions { ttl, drift: 0.01, node_timeout: Some(ttl / 12), kill_after };
     let schedule = Schedule::new(options).expect("a twelfth of the TTL fits");
+    let once = (kind == Kind::Once).then(|| random.time(ttl, ttl * 3));
+    let schedule = schedule.outlasted(Duration::ZERO, once.unwrap_or_default());
     let guard = match kind {
         Kind::One | Kind::Calm => RestartGuard::Auto,
-        _ => RestartGuard::For(ttl + ms(random.weighted(&[(1, 0), (1, 999), (1, 500)]))),
+        _ => RestartGuard::For(schedule.remembered() + ms(random.weighted(&[(1, 0), (1, 999), (1, 500)]))),
     };
     let drawn = random.weighted(&[(6, Order::Oldest), (1, Order::Newest), (1, Order::Any)]);
     let order = if kind == Kind::Newest { Order::Oldest } else { drawn };
     let names: &[&str] = if kind == Kind::Keys { &["a", "b", "c"] } else { &["job"] };
     let keys = names.iter().map(|name| Key::new("", name).expect("a name")).collect();
-    Settings { nodes, keys, schedule, guard, order }
+    Settings { nodes, keys, schedule, guard, order, once }
 }
 
 fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {

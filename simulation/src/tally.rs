@@ -16,6 +16,8 @@ pub struct Tally {
     pub grants: u64,
     /// Locks lost.
     pub lost: u64,
+    /// Runs that found that another had succeeded.
+    pub skipped: u64,
     /// Keys set again.
     pub healed: u64,
     /// Clients that another one superseded.
@@ -39,6 +41,7 @@ impl Tally {
             worlds: 1,
             grants: report.counts.grants,
             lost: report.counts.lost,
+            skipped: report.counts.skipped,
             healed: report.counts.healed,
             superseded: report.exits.get(&Outcome::Superseded.code()).copied().unwrap_or_default(),
             faults: report.faults,
@@ -54,6 +57,7 @@ impl Tally {
         self.worlds += other.worlds;
         self.grants += other.grants;
         self.lost += other.lost;
+        self.skipped += other.skipped;
         self.healed += other.healed;
         self.superseded += other.superseded;
         self.faults += other.faults;

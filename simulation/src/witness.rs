@@ -37,6 +37,8 @@ pub struct Counts {
     pub grants: u64,
     /// Locks lost: the command was stopped.
     pub lost: u64,
+    /// Runs that found that another had succeeded.
+    pub skipped: u64,
     /// Keys that were set again.
     pub healed: u64,
     /// Longest time without a holder while a client waited and no fault was on.
@@ -55,6 +57,8 @@ pub struct Witness {
     doomed: BTreeMap<ProcessId, (Token, Instant)>,
     /// The clients with `--supersede`.
     pub newest: Newest,
+    /// The locks under which a run has succeeded, and until when no other may be repeated.
+    successes: BTreeMap<usize, Instant>,
     /// Whether waiters must be served in the order of their tickets.
     pub keeps_order: bool,
     /// The first violation.
@@ -135,6 +139,23 @@ impl Witness {
         if let Some(violation) = self.locks[lock].granted(process, hold) {
             self.violated(violation);
         }
+    }
+
+    /// `process` has the lock, and gives it back without running its command.
+    pub fn skips(&mut self, process: ProcessId) {
+        self.waiting.remove(&process);
+    }
+
+    /// `process` runs its command, unless a run has succeeded under `lock`.
+    pub fn runs_once(&mut self, process: ProcessId, lock: usize, now: Instant) {
+        if self.successes.get(&lock).is_some_and(|until| now < *until) {
+            self.violated(Violation::Repeated(format!("{process} runs again what has succeeded")));
+        }
+    }
+
+    /// A run has succeeded under `lock`, and a majority of the nodes knows of it until then.
+    pub fn succeeded(&mut self, lock: usize, until: Instant) {
+        self.successes.insert(lock, until);
     }
 
     /// The lease of the lock of `token` is longer now.

@@ -107,6 +107,14 @@ pub struct LockArgs {
     #[arg(allow_negative_numbers = true, hide_short_help = true)]
     pub ttl: Duration,
 
+    /// Keep the lock for this long after a loss: what the command had asked others to do may still go on
+    ///
+    /// Servers keep the lock for the TTL and this time after the last renewal. If the lock was lost or broken, it stays for
+    /// this time once the command is dead. A command that ends by itself releases it at once.
+    #[arg(long, value_name = "DUR", env = "RLOCK_LOCK_DELAY", value_parser = duration::parse)]
+    #[arg(allow_negative_numbers = true, hide_short_help = true)]
+    pub lock_delay: Option<Duration>,
+
     /// Which waiter gets the lock next
     #[arg(long, value_name = "WHO", env = "RLOCK_ORDER", default_value = "oldest", hide_short_help = true)]
     pub order: Order,
@@ -125,8 +133,8 @@ pub struct LockArgs {
 
     /// Ignore a server that restarted more recently than this: it may have forgotten locks
     ///
-    /// auto: off with one node; with several 30s, or the longest TTL met for the key if that is more. Where hosts use
-    /// different TTLs for a key, give all of them the longest.
+    /// auto: off with one node; with several 30s, or the longest TTL met for the key if that is more, and so --lock-delay,
+    /// --hold-at-least and --once. Where hosts use different TTLs for a key, give all of them the longest.
     #[arg(long, value_name = "auto|off|DUR", env = "RLOCK_RESTART_GUARD", default_value = "auto")]
     #[arg(value_parser = restart_guard, allow_negative_numbers = true, hide_short_help = true)]
     pub restart_guard: RestartGuard,
@@ -172,6 +180,22 @@ pub struct RunArgs {
     /// Run sh -c STRING instead of CMD
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "argv", help_heading = "Command")]
     pub shell: Option<OsString>,
+
+    /// Keep the lock for at least this long after the command's start, though it ends sooner; rlock does not wait for that
+    ///
+    /// A job of 50ms that cron starts on two hosts runs once, though their clocks differ. The lock is then parked: waiters
+    /// get it when the time is over, and break deletes it at once.
+    #[arg(long, value_name = "DUR", env = "RLOCK_HOLD_AT_LEAST", value_parser = duration::parse)]
+    #[arg(allow_negative_numbers = true, help_heading = "Command")]
+    pub hold_at_least: Option<Duration>,
+
+    /// Run the command once: for this long after it has exited with 0, others exit with 0 and do not run it
+    ///
+    /// For a migration that each of 20 hosts starts: one runs it, the others wait for that. A failure counts for nothing. The
+    /// next break of the free lock ends the time.
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, allow_negative_numbers = true)]
+    #[arg(help_heading = "Command")]
+    pub once: Option<Duration>,
 
     /// Time between the first signal and SIGKILL [default: a sixth of the TTL, at most 5s]
     ///

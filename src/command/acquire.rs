@@ -15,6 +15,7 @@ use crate::exit::Outcome;
 use crate::job::inherited::Inherited;
 use crate::job::signals::Signals;
 use crate::lock::keys::{Keys, list};
+use crate::lock::remains::RemainsOptions;
 use crate::redlock::holdings::Holdings;
 use crate::report::Problem;
 use crate::settings::LockSettings;
@@ -22,7 +23,7 @@ use crate::text::duration::millis;
 
 pub fn acquire(args: &AcquireArgs, sources: &Sources, inherited: &Inherited) -> anyhow::Result<Outcome> {
     let format = args.format;
-    let settings = LockSettings::new(&args.lock, None, &args.output, sources)?;
+    let settings = LockSettings::new(&args.lock, None, RemainsOptions::default(), &args.output, sources)?;
     settings.place.needs_server("acquire")?;
     if format == Format::Env
         && let Some(key) = settings.keys.iter().find(|key| !is_plain(key.typed()))

@@ -243,8 +243,10 @@ impl Client<'_> {
             broken: None,
             fence: None,
             ttl: duration::millis(self.lock.schedule.term().ttl()),
+            delay: duration::millis(self.lock.schedule.term().lock_delay()),
             n: self.nodes,
             v: 0,
+            parked: false,
         }
     }
 }

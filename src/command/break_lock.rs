@@ -68,7 +68,11 @@ impl BreakRequest {
         }
         let targets = self.targets(&census);
         let Some(first) = targets.first() else {
-            return Err(Problem::NothingToBreak.about(&self.key).into());
+            // A lock that is free may be marked: then `run --once` does nothing.
+            return match census.mark().filter(|_| census.leading().is_none() && self.slot.is_none()) {
+                Some(run) => self.unmark(&nodes, run).await,
+                None => Err(Problem::NothingToBreak.about(&self.key).into()),
+            };
         };
         if !self.foreign {
             same_list(&self.key, &nodes, &looks, true)?;
@@ -168,6 +172,28 @@ impl BreakRequest {
         }
     }
 
+    /// Deletes the mark of a success, unless another run has succeeded meanwhile.
+    async fn unmark(&self, nodes: &Nodes, run: &Occupant) -> anyhow::Result<Outcome> {
+        let Some((token, _)) = run.holder().filter(|(token, _)| self.token.is_none_or(|meant| meant == *token)) else {
+            return Err(Problem::NothingToBreak.about(&self.key).into());
+        };
+        if self.yes {
+            self.report.say(&Event::Marked { run });
+        } else {
+            match ask(format_args!("{}: {}", self.key, run.success()), "Break it?") {
+                Some(true) => {}
+                Some(false) => return Err(Problem::Declined.about(&self.key).into()),
+                None => return Err(Problem::NoTerminalFor { run }.about(&self.key).into()),
+            }
+        }
+        let done = self.force(nodes, |_| Some(ForceUnlock::DeleteMark(token))).await?;
+        if done.faults.len() >= Quorum::of(nodes.len()).needed() {
+            return Err(unanswered(&self.key, nodes, &done.faults, self.reach.node_is_default).into());
+        }
+        self.report.say(&Event::MarkDeleted);
+        Ok(Outcome::Done)
+    }
+
     /// Deletes a foreign value, unless it has changed since it was observed.
     async fn clear(&self, nodes: &Nodes, looks: &Observations) -> anyhow::Result<Outcome> {
         let census = looks.census();
@@ -207,7 +233,8 @@ impl BreakRequest {
             let waited = clock::now().since(begun);
             if looks.census().is_answered() && !kept {
                 drop(progress);
-                self.report.say(&Event::HolderReleased { after: waited });
+                let parked = tokens.iter().filter_map(|token| looks.census().parked(*token)).max();
+                self.report.say(&Event::HolderReleased { after: waited, parked });
                 return Ok(Outcome::Done);
             }
             if waited > left + MARGIN {

@@ -16,7 +16,7 @@ use crate::lock::fence::Fence;
 use crate::lock::keys::Keys;
 use crate::lock::occupant::Occupant;
 use crate::lock::request::Renew;
-use crate::lock::schedule::{Schedule, ScheduleOptions};
+use crate::lock::schedule::{LONGEST_TTL, Schedule, ScheduleOptions};
 use crate::lock::token::Token;
 use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, observe_token};
@@ -57,7 +57,10 @@ async fn extend(lock: &HeldLock, reach: &NodeSettings, options: &RenewOptions, n
     if looks.census().is_held_by(*token) != Some(true) {
         return Err(not_the_holder(key, nodes, &looks, *token, reach.node_is_default));
     }
-    let schedule = options.schedule(key, ttl(lock, &looks, options.ttl)?)?;
+    let delay = looks.census().entry(*token).and_then(Occupant::holder).map_or(0, |(_, details)| details.delay);
+    let lock_delay = Duration::from_millis(delay).min(LONGEST_TTL);
+    let schedule =
+        options.schedule(key, ttl(lock, &looks, options.ttl, lock_delay)?)?.outlasted(lock_delay, Duration::ZERO);
     let fence = known_fence(lock, &looks)?;
     let index = looks.census().entry(*token).map(|entry| entry.seat.index);
     let request = Renew { key: key.clone(), token: *token, fence, term: schedule.term(), index };
@@ -75,12 +78,18 @@ async fn extend(lock: &HeldLock, reach: &NodeSettings, options: &RenewOptions, n
     Err(not_the_holder(key, nodes, &looks, *token, reach.node_is_default))
 }
 
-/// Returns the TTL that was asked for, else the one that the lock was taken with.
+/// Returns the TTL that was asked for, else the one that the lock was taken with, without its `--lock-delay`.
 ///
 /// The restart guard of other clients relies on the one in the lock's value (docs/design.md §6). So with several nodes no
 /// renewal may make it longer.
-fn ttl(lock: &HeldLock, looks: &Observations, asked: Option<Duration>) -> Result<Duration, Failure> {
+fn ttl(
+    lock: &HeldLock,
+    looks: &Observations,
+    asked: Option<Duration>,
+    lock_delay: Duration,
+) -> Result<Duration, Failure> {
     let taken = looks.census().entry(lock.token).and_then(Occupant::lease_length);
+    let taken = taken.map(|taken| taken.saturating_sub(lock_delay));
     match (asked, taken) {
         (Some(asked), Some(taken)) if looks.of_nodes.len() > 1 && asked > taken => {
             Err(Problem::TtlTooLong { taken }.about(&lock.key))

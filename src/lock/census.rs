@@ -29,6 +29,17 @@ pub enum State {
     Unknown,
 }
 
+/// An earlier run's success (`--once`), as the nodes of a holder tell it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Success<'a> {
+    /// One of them has the mark of this run.
+    Marked(&'a Occupant),
+    /// A majority has none.
+    None,
+    /// It cannot be told.
+    Unknown,
+}
+
 impl<'a> Census<'a> {
     /// A census of the answers of all nodes, at least one.
     pub fn of(of_nodes: &'a [Option<Observation>]) -> Self {
@@ -146,12 +157,14 @@ impl<'a> Census<'a> {
         }
     }
 
-    /// Returns the entries of `token`, whose lock was not broken, with their nodes. A member has its slot where it is at the
+    /// Returns the entries of `token`, whose lock was neither broken nor parked, with their nodes. A member has its slot where it is at the
     /// index at which most nodes have it.
     fn of_token(&self, token: Token) -> Vec<(&'a Observation, &'a Occupant)> {
-        let is_broken = |occupant: &Occupant| occupant.holder().is_some_and(|(_, details)| details.broken.is_some());
+        let is_over = |occupant: &Occupant| {
+            occupant.holder().is_some_and(|(_, details)| details.broken.is_some() || details.parked)
+        };
         let there = |observation: &'a Observation| {
-            observation.of(token).filter(|occupant| !is_broken(occupant)).map(|occupant| (observation, occupant))
+            observation.of(token).filter(|occupant| !is_over(occupant)).map(|occupant| (observation, occupant))
         };
         let all: Vec<_> = self.answers().filter_map(there).collect();
         let votes = |index: u16| all.iter().filter(|(_, other)| other.seat.index == index).count();
@@ -176,9 +189,31 @@ impl<'a> Census<'a> {
         }
     }
 
-    /// Whether `token` has the key at a node that answered, broken or not.
+    /// Whether `token` has the key at a node that answered, broken or not. A lock that is parked is the run's no more.
     pub fn is_anywhere(&self, token: Token) -> bool {
-        self.answers().any(|observation| observation.of(token).is_some())
+        self.answers().any(|observation| observation.of(token).is_some_and(|occupant| !occupant.is_parked()))
+    }
+
+    /// Returns the success that was marked before `token` got the lock. Only nodes that have the lock as the token's count: a
+    /// success that a majority has marked is known to one of any majority that granted the lock since.
+    pub fn success_before(&self, token: Token) -> Success<'a> {
+        let own = self.of_token(token);
+        match own.iter().find_map(|(observation, _)| observation.mark.as_ref()) {
+            Some(run) => Success::Marked(run),
+            None if own.len() >= self.quorum.needed() => Success::None,
+            None => Success::Unknown,
+        }
+    }
+
+    /// Returns the mark of a success that lasts longest at any node.
+    pub fn mark(&self) -> Option<&'a Occupant> {
+        self.answers().filter_map(|observation| observation.mark.as_ref()).max_by_key(|mark| length(mark))
+    }
+
+    /// Returns the time for which the lock of `token` stays parked: the longest at any node.
+    pub fn parked(&self, token: Token) -> Option<Duration> {
+        let there = |observation: &'a Observation| observation.of(token).filter(|occupant| occupant.is_parked());
+        self.answers().filter_map(there).filter_map(|occupant| occupant.ttl).max()
     }
 
     /// Whether more answers would change nothing about `token`: it has a majority, or the holder is known, or there is none.
@@ -258,129 +293,4 @@ fn length(occupant: &Occupant) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lock::details::Details;
-    use crate::lock::mode::Mode;
-    use crate::lock::occupant::OccupantKind;
-    use crate::lock::queue::Waiter;
-
-    #[expect(clippy::unnecessary_wraps, reason = "what a census counts is optional")]
-    fn observation(token: Option<Token>, ttl: u64, fence: u64) -> Option<Observation> {
-        let holder = |token| OccupantKind::Holder(token, Details::default());
-        let occupant = token.map(|token| Occupant::new(holder(token), Some(Duration::from_secs(ttl))));
-        Some(Observation {
-            holders: occupant.into_iter().collect(),
-            fence: Fence::new(fence),
-            ..Observation::of_nothing(Instant::from_nanos(0))
-        })
-    }
-
-    #[test]
-    fn a_majority_holds_and_a_minority_does_not() {
-        let (a, b) = (Token::fresh(), Token::fresh());
-        let of_nodes = [observation(Some(a), 9, 7), observation(Some(a), 8, 7), observation(Some(b), 7, 6)];
-        let census = Census::of(&of_nodes);
-        assert_eq!(census.state(), State::Held);
-        assert_eq!((census.is_held_by(a), census.is_held_by(b)), (Some(true), Some(false)));
-        assert_eq!(census.fence(a), Fence::new(7));
-        let until = census.valid_until(a, 0.0);
-        assert_eq!(until, Some(Instant::from_nanos(0) + Duration::from_millis(7998)));
-    }
-
-    #[test]
-    fn a_silent_node_leaves_open_what_it_could_decide_and_nothing_else() {
-        let a = Token::fresh();
-        let one_of_three = [observation(Some(a), 9, 7), None, observation(None, 0, 7)];
-        let census = Census::of(&one_of_three);
-        assert_eq!((census.state(), census.is_held_by(a), census.is_answered()), (State::Unknown, None, true));
-        let none_of_three = [observation(None, 0, 7), None, observation(None, 0, 7)];
-        assert_eq!(Census::of(&none_of_three).state(), State::Free);
-        assert!(!Census::of(&[observation(None, 0, 7), None, None]).is_answered());
-    }
-
-    #[test]
-    fn a_look_goes_on_until_the_holder_is_known_or_nobody_can_be() {
-        let (ours, theirs) = (Token::fresh(), Token::fresh());
-        let free = || observation(None, 0, 7);
-        let tells = |of_nodes: &[Option<Observation>]| Census::of(of_nodes).tells_whose(ours);
-        assert!(!tells(&[free(), None, None]));
-        assert!(!tells(&[observation(Some(theirs), 9, 7), None, free()]));
-        assert!(tells(&[observation(Some(theirs), 9, 7), None, observation(Some(theirs), 9, 7)]));
-        assert!(tells(&[free(), None, free()]));
-        assert!(tells(&[observation(Some(ours), 9, 7), None, observation(Some(ours), 9, 7)]));
-        assert!(!tells(&[observation(Some(ours), 9, 7), None, None]));
-    }
-
-    #[test]
-    fn a_holder_of_another_list_is_met_at_any_node() {
-        let of = |n| {
-            let details = Details { n, ..Details::default() };
-            let occupant = Some(Occupant::new(OccupantKind::Holder(Token::fresh(), details), None));
-            Some(Observation {
-                holders: occupant.into_iter().collect(),
-                ..Observation::of_nothing(Instant::from_nanos(0))
-            })
-        };
-        let met = |of_nodes: &[Option<Observation>]| Census::of(of_nodes).other_list();
-        // A value of an rlock that does not say how many nodes it uses proves nothing.
-        assert_eq!(met(&[of(3), None, of(0)]), None);
-        let (node, why) = met(&[of(3), None, of(1)]).unwrap();
-        assert!(node == 2 && why.contains("with 1 node; we have 3:"), "{why}");
-        assert!(met(&[of(5)]).is_some_and(|(_, why)| why.contains("with 5 nodes; we have 1:")));
-    }
-
-    #[test]
-    fn who_waits_is_who_waits_anywhere_in_the_order_of_the_tickets() {
-        let ticket = |host: &str, number| Ticket {
-            waiter: Waiter {
-                id: Token::fresh().as_uuid(),
-                host: host.to_owned(),
-                pid: 1,
-                since: 1,
-                mode: Mode::Exclusive,
-            },
-            number,
-            supersedes: None,
-        };
-        let [a, b, c] = [ticket("a", 3), ticket("b", -1), ticket("c", 2)];
-        let node = |queue: Vec<Ticket>, more| {
-            Some(Observation { queue, more, ..Observation::of_nothing(Instant::from_nanos(0)) })
-        };
-        let of_nodes = [node(vec![b.clone(), a.clone()], false), None, node(vec![b.clone(), c.clone()], false)];
-        let hosts = |census: &Census| census.queue().iter().map(|t| t.waiter.host.clone()).collect::<String>();
-        assert_eq!(
-            (hosts(&Census::of(&of_nodes)), Census::of(&of_nodes).has_more_waiters()),
-            ("bca".to_owned(), false)
-        );
-        // It gave up its place and came again, and one node has not heard of it.
-        let again = [node(vec![Ticket { number: 1, ..a.clone() }, c], true), node(vec![a], false)];
-        assert_eq!((hosts(&Census::of(&again)), Census::of(&again).has_more_waiters()), ("ac".to_owned(), true));
-    }
-
-    #[test]
-    fn the_fence_is_one_that_a_majority_knows_and_some_node_has() {
-        let a = Token::fresh();
-        let fence = |number| Fence::new(number).unwrap();
-        let late_grant = [observation(Some(a), 9, 7), observation(Some(a), 9, 7), observation(Some(a), 9, 9)];
-        let census = Census::of(&late_grant);
-        assert_eq!(census.fence(a), Fence::new(7));
-        assert!(census.has_fence(a, fence(7)));
-        for wrong in [6, 8, 9] {
-            assert!(!census.has_fence(a, fence(wrong)), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_fence_that_a_healed_node_tells_stands_whatever_the_counters_say() {
-        let a = Token::fresh();
-        let fence = |number| Fence::new(number).unwrap();
-        let mut healed = observation(Some(a), 9, 11);
-        let details = Details { fence: Some(7), ..Details::default() };
-        healed.as_mut().unwrap().holders[0].who = OccupantKind::Holder(a, details);
-        let of_nodes = [observation(Some(a), 9, 7), healed, observation(Some(a), 9, 9)];
-        let census = Census::of(&of_nodes);
-        assert_eq!(census.fence(a), Fence::new(7));
-        assert!(census.has_fence(a, fence(7)) && !census.has_fence(a, fence(9)));
-    }
-}
+mod tests;

@@ -1,10 +1,12 @@
 //! The holder's description of itself, stored beside the token, with the kind of lock (docs/design.md §4).
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::mode::Mode;
 use super::token::Token;
-use crate::text::escape;
+use crate::text::{duration, escape};
 
 /// The format written here.
 const FORMAT: u32 = 1;
@@ -14,6 +16,9 @@ pub const LARGEST_VALUE: usize = 1024;
 
 /// The first word of a tombstone.
 pub const BROKEN: &str = "broken ";
+
+/// The first word of a parked lock: its command has ended, and the lock stays.
+pub const PARKED: &str = "parked ";
 
 /// The longest `--note`, in bytes once encoded.
 pub const LONGEST_NOTE: usize = 512;
@@ -48,10 +53,21 @@ pub struct Details {
     pub fence: Option<u64>,
     /// Expiry that the nodes are told, in milliseconds.
     pub ttl: u64,
+    /// Part of it that outlasts the holder's lease (`--lock-delay`).
+    #[serde(skip_serializing_if = "is_zero")]
+    pub delay: u64,
     /// Number of nodes that the holder uses.
     pub n: usize,
     /// Format of this value.
     pub v: u32,
+    /// Whether the lock is parked. The first word of its value says so.
+    #[serde(skip)]
+    pub parked: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The meaning of fields that a value lacks.
@@ -70,8 +86,10 @@ impl Default for Details {
             broken: None,
             fence: None,
             ttl: 0,
+            delay: 0,
             n: 0,
             v: 0,
+            parked: false,
         }
     }
 }
@@ -86,14 +104,14 @@ impl Details {
     /// Returns these details, each text cut so that the whole value stays within [`LARGEST_VALUE`].
     #[must_use]
     pub fn fitted(self) -> Self {
+        let maker = if self.broken.is_some() { 128 } else { 0 };
+        let delay = if self.delay > 0 { 32 } else { 0 };
         Self {
             host: cut(self.host, 96),
             user: cut(self.user, 64),
             cmd: cut(self.cmd, 128),
-            // A tombstone also has its maker and its first word.
-            note: self
-                .note
-                .map(|note| cut(note, if self.broken.is_some() { LONGEST_NOTE - 128 } else { LONGEST_NOTE })),
+            // A tombstone also has its maker and its first word, and few values have a delay.
+            note: self.note.map(|note| cut(note, LONGEST_NOTE - maker - delay)),
             broken: self.broken.map(|by| cut(by, 96)),
             v: FORMAT,
             ..self
@@ -112,12 +130,21 @@ impl Details {
         format!("{BROKEN}{}", details.fitted().value(token))
     }
 
+    /// Returns the value of a lock that stays for `span` when its command has ended: `parked TOKEN SP DETAILS`. The first word
+    /// keeps requests of the holder that run late from taking it for their own.
+    pub fn parked(&self, token: Token, span: Duration) -> String {
+        let ttl = self.ttl.max(duration::millis(span));
+        let details = Self { pid: None, kept: false, ttl, ..self.clone() };
+        format!("{PARKED}{}", details.fitted().value(token))
+    }
+
     /// Returns the holder for people: `deploy@web1, pid 4711, running backup.sh (note)`.
     pub fn person(&self) -> String {
         let [user, host, cmd] = [&self.user, &self.host, &self.cmd].map(|text| escape::text(text));
         let by = match self.pid.filter(|_| self.kept) {
             Some(pid) => format!("{user}@{host}, pid {pid}, running {cmd}"),
             None if self.kept => format!("{user}@{host}, running {cmd}"),
+            None if self.parked => format!("{user}@{host}, which ran {cmd}"),
             None => format!("{user}@{host}, taken with acquire"),
         };
         self.note.as_ref().map_or_else(|| by.clone(), |note| format!("{by} ({})", escape::text(note)))
@@ -206,8 +233,9 @@ mod tests {
 
         #[test]
         fn a_value_never_exceeds_its_limit(host in ".{0,300}", user in ".{0,300}", cmd in ".{0,300}", note in ".{0,600}", by in ".{0,200}") {
-            let details = Details { mode: Mode::Slots(1000), host, user, cmd, note: Some(note), pid: Some(u32::MAX), kept: false, since: u64::MAX, fence: Some(u64::MAX), ttl: u64::MAX, n: 99, broken: None, v: 0 };
+            let details = Details { mode: Mode::Slots(1000), host, user, cmd, note: Some(note), pid: Some(u32::MAX), kept: false, since: u64::MAX, fence: Some(u64::MAX), ttl: u64::MAX, delay: u64::MAX, n: 99, ..Details::default() };
             prop_assert!(details.tombstone(Token::fresh(), by).len() <= LARGEST_VALUE);
+            prop_assert!(details.parked(Token::fresh(), Duration::MAX).len() <= LARGEST_VALUE);
             prop_assert!(details.fitted().value(Token::fresh()).len() <= LARGEST_VALUE);
         }
     }

@@ -76,6 +76,9 @@ impl fmt::Display for Group {
         }
         let Some((_, details)) = &self.shown else { return f.write_str("members that cannot be read") };
         f.write_str(&details.person())?;
+        if details.parked {
+            f.write_str(" (parked)")?;
+        }
         match self.members {
             0 | 1 => Ok(()),
             members => write!(f, " and {} more", members - 1),
@@ -106,6 +109,9 @@ mod tests {
         let group =
             |mode, members| Group { marker: marker(mode), members, shown: Some((Token::fresh(), details.clone())) };
         assert_eq!(group(Mode::Shared, 1).to_string(), "held shared by u@web1, taken with acquire");
+        let parked = Some((Token::fresh(), Details { parked: true, cmd: "job".to_owned(), ..details.clone() }));
+        let parked = Group { shown: parked, ..group(Mode::Shared, 1) };
+        assert_eq!(parked.to_string(), "held shared by u@web1, which ran job (parked)");
         assert!(group(Mode::Shared, 12).to_string().ends_with("taken with acquire and 11 more"));
         assert!(group(Mode::Slots(5), 3).to_string().starts_with("held in 3 of 5 slots by u@web1"));
     }

@@ -18,6 +18,8 @@ pub enum Derived {
     Leases,
     /// The members themselves.
     Holders,
+    /// The mark of a run that succeeded.
+    Once,
     /// The waiters that were told that they may take it.
     Turns,
     /// The waiters that check whether the first of them takes its turn.
@@ -30,8 +32,8 @@ pub enum Derived {
 
 impl Derived {
     /// Those that a lock has.
-    pub const OF_LOCK: [Self; 7] =
-        [Self::Fence, Self::Leases, Self::Holders, Self::Queue, Self::Turns, Self::Standby, Self::Newest];
+    pub const OF_LOCK: [Self; 8] =
+        [Self::Fence, Self::Leases, Self::Holders, Self::Queue, Self::Turns, Self::Standby, Self::Newest, Self::Once];
 
     /// Its name in the stored key.
     pub fn name(self) -> &'static str {
@@ -40,6 +42,7 @@ impl Derived {
             Self::Queue => "queue",
             Self::Leases => "leases",
             Self::Holders => "holders",
+            Self::Once => "once",
             Self::Turns => "turns",
             Self::Standby => "standby",
             Self::Newest => "newest",

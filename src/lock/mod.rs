@@ -23,6 +23,7 @@ pub mod occupant;
 pub mod outer;
 pub mod queue;
 pub mod quorum;
+pub mod remains;
 pub mod replacing;
 pub mod reply;
 pub mod request;

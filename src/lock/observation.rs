@@ -24,6 +24,8 @@ pub struct Observation {
     pub queue: Vec<Ticket>,
     /// Whether there are more waiters.
     pub more: bool,
+    /// The mark of a run that succeeded (`--once`): the holder that it was, and for how long the mark stays.
+    pub mark: Option<Occupant>,
     /// When the node was about to be asked: what it told of time counts from then.
     pub asked: Instant,
 }
@@ -31,7 +33,16 @@ pub struct Observation {
 impl Observation {
     /// A node that has nothing, asked then.
     pub fn of_nothing(asked: Instant) -> Self {
-        Self { holders: Vec::new(), members: 0, foreign: None, fence: None, queue: Vec::new(), more: false, asked }
+        Self {
+            holders: Vec::new(),
+            members: 0,
+            foreign: None,
+            fence: None,
+            queue: Vec::new(),
+            more: false,
+            mark: None,
+            asked,
+        }
     }
 
     /// Returns the occupant of the key; the first, of several.
@@ -47,7 +58,8 @@ impl Observation {
             OccupantKind::Group(group) => group.shown.as_ref().map_or(0, |(_, details)| details.size()),
             OccupantKind::Unnamed => 0,
         };
-        let holders = self.holders.iter().map(|occupant| size_of::<Occupant>() + text(occupant)).sum::<usize>();
+        let holders =
+            self.holders.iter().chain(&self.mark).map(|occupant| size_of::<Occupant>() + text(occupant)).sum::<usize>();
         let foreign = self.foreign.as_ref().map_or(0, |foreign| foreign.head.len());
         let waiters = self.queue.iter().map(|ticket| size_of::<Ticket>() + ticket.waiter.host.len()).sum::<usize>();
         size_of::<Self>() + holders + foreign + waiters
@@ -61,7 +73,12 @@ impl Observation {
     /// Returns the time until which `occupant` certainly stays here, with clocks whose rates differ by `drift`. Never, if it has
     /// no end.
     pub fn valid_until(&self, occupant: &Occupant, drift: f64) -> Instant {
-        let end = |ttl: Duration| self.asked + ttl.saturating_sub(schedule::drift(ttl, drift));
+        // What outlasts the lease is not the holder's.
+        let delay = occupant.holder().map_or(0, |(_, details)| details.delay);
+        let end = |ttl: Duration| {
+            let lease = ttl.saturating_sub(Duration::from_millis(delay));
+            self.asked + lease.saturating_sub(schedule::drift(lease, drift))
+        };
         occupant.ttl.map_or(Instant::NEVER, end)
     }
 }

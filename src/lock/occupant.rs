@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::details::{BROKEN, Details};
+use super::details::{BROKEN, Details, PARKED};
 use super::fence::Fence;
 use super::group::{Group, Marker, Seat};
 use super::mode::Mode;
@@ -83,6 +83,17 @@ impl Occupant {
         }
     }
 
+    /// Whether its command has ended and the lock stays for a time. Of a group: whether that is so of its only member.
+    pub fn is_parked(&self) -> bool {
+        match &self.who {
+            OccupantKind::Holder(_, details) => details.parked,
+            OccupantKind::Group(group) => {
+                group.members == 1 && group.shown.as_ref().is_some_and(|(_, told)| told.parked)
+            }
+            OccupantKind::Foreign(_) | OccupantKind::Unnamed => false,
+        }
+    }
+
     /// Returns the kind of its lock, if it is an rlock.
     pub fn mode(&self) -> Option<Mode> {
         match &self.who {
@@ -142,12 +153,12 @@ fn understand(seen: &RawValue) -> Option<OccupantKind> {
     if let Some(marker) = Marker::read(text) {
         return Some(OccupantKind::Group(Box::new(Group { marker, members: 0, shown: None })));
     }
-    let lock = text.strip_prefix(BROKEN);
-    let (token, details) = lock.unwrap_or(text).split_once(' ')?;
+    let (lock, parked) = (text.strip_prefix(BROKEN), text.strip_prefix(PARKED));
+    let (token, details) = lock.or(parked).unwrap_or(text).split_once(' ')?;
     let told: Details = serde_json::from_str(details).ok()?;
-    // A tombstone is one by its first word.
+    // A tombstone is one by its first word, and so is a parked lock.
     let broken = lock.map(|_| told.broken.unwrap_or_else(|| "another user".to_owned()));
-    Some(OccupantKind::Holder(token.parse().ok()?, Details { broken, ..told }))
+    Some(OccupantKind::Holder(token.parse().ok()?, Details { broken, parked: parked.is_some(), ..told }))
 }
 
 fn describe(seen: &RawValue) -> String {
@@ -167,6 +178,7 @@ impl fmt::Display for Occupant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.named())?;
         match self.ttl {
+            Some(ttl) if self.is_parked() => write!(f, "; free in {}", duration::show_rounded(ttl)),
             Some(ttl) => write!(f, "; its lease ends in {} unless renewed", duration::show_rounded(ttl)),
             None if !matches!(self.who, OccupantKind::Foreign(_)) => Ok(()),
             None => write!(f, "; it has no TTL and will never go away by itself"),
@@ -175,11 +187,28 @@ impl fmt::Display for Occupant {
 }
 
 impl Occupant {
+    /// Returns the run whose success this marks, for people, and for how long it counts.
+    pub fn success(&self) -> String {
+        let left = self.ttl.map_or_else(|| "for ever".to_owned(), |ttl| format!("for {}", duration::show_rounded(ttl)));
+        match self.holder() {
+            Some((_, details)) => {
+                let [user, host, cmd] = [&details.user, &details.host, &details.cmd].map(|text| escape::text(text));
+                format!("{user}@{host} ran {cmd} with success (--once); that counts {left}")
+            }
+            None => format!("a mark that no rlock wrote says that it was run (--once); that counts {left}"),
+        }
+    }
+
     /// Returns the occupant for people: `held by deploy@web1, pid 4711, running backup.sh (note)`.
     pub fn named(&self) -> String {
         match &self.who {
             OccupantKind::Holder(_, details) => {
                 let how = match details.mode {
+                    Mode::Exclusive if details.parked => "parked by".to_owned(),
+                    Mode::Shared if details.parked => "parked, and shared, by".to_owned(),
+                    Mode::Slots(number) if details.parked => {
+                        format!("slot {} of {number} is parked by", self.seat.index)
+                    }
                     Mode::Exclusive => "held by".to_owned(),
                     Mode::Shared => "held shared by".to_owned(),
                     Mode::Slots(number) => format!("slot {} of {number} is held by", self.seat.index),
@@ -226,6 +255,18 @@ mod tests {
         let liar = Details { broken: Some("me".to_owned()), ..details };
         let seen = Occupant::from(sighting(liar.value(token).as_bytes()));
         assert_eq!(seen.holder().and_then(|(_, details)| details.broken.clone()), None);
+    }
+
+    #[test]
+    fn a_parked_lock_names_the_run_that_has_ended_and_who_meets_it_allows_for_its_whole_time() {
+        let run = Details { host: "web1".to_owned(), pid: Some(7), ttl: 30_000, n: 3, ..Details::default() }.fitted();
+        let token = Token::fresh();
+        let seen = |span| Occupant::from(sighting(run.parked(token, Duration::from_secs(span)).as_bytes()));
+        assert!(seen(60).is_parked() && seen(60).holder().is_some_and(|(_, told)| !told.kept && told.pid.is_none()));
+        assert_eq!([60, 5].map(|span| seen(span).lease_length()), [60, 30].map(|span| Some(Duration::from_secs(span))));
+        let shown = Occupant { ttl: Some(Duration::from_secs(40)), ..seen(60) }.to_string();
+        assert_eq!(shown, "parked by @web1, which ran ; free in 40s");
+        assert!(!Occupant::from(sighting(run.value(token).as_bytes())).is_parked());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::token::Token;
 pub struct Replacing<'a> {
     /// Those that a live `run` keeps: it stops its command when it is told to.
     pub told: Vec<(Token, &'a Details, &'a Occupant)>,
-    /// Another one, which must be waited for: a lock of `acquire`, or a foreign value.
+    /// Another one, which must be waited for: a lock of `acquire`, a parked lock, or a foreign value.
     pub spared: Option<&'a Occupant>,
     /// Whether these are all of them.
     pub is_complete: bool,
@@ -29,7 +29,7 @@ impl<'a> Replacing<'a> {
             match occupant.holder() {
                 Some((token, _)) if outer.claim(token) => {}
                 Some((_, details)) if details.broken.is_some() => {}
-                Some((token, details)) if details.kept => told.push((token, details, occupant)),
+                Some((token, details)) if details.kept && !details.parked => told.push((token, details, occupant)),
                 _ => spared = spared.or(Some(occupant)),
             }
         }
@@ -94,11 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_of_acquire_and_a_foreign_one_are_spared_and_a_tombstone_is_left_alone() {
+    fn what_no_run_keeps_is_spared_and_a_tombstone_is_left_alone() {
         let acquired = holder(Mode::Exclusive, false);
         let foreign = Occupant::new(OccupantKind::Foreign("x".to_owned()), None);
         assert_eq!(told(&[node(&[&acquired])], Mode::Exclusive), (vec![], true, true));
         assert_eq!(told(&[node(&[&foreign])], Mode::Exclusive), (vec![], true, true));
+        let details = Details { parked: true, ..Details::default() };
+        let parked = Occupant::new(OccupantKind::Holder(Token::fresh(), details), None);
+        assert_eq!(told(&[node(&[&parked])], Mode::Exclusive), (vec![], true, true));
         let details = Details { broken: Some("me".to_owned()), ..Details::default() };
         let broken = Occupant::new(OccupantKind::Holder(Token::fresh(), details), None);
         assert_eq!(told(&[node(&[&broken])], Mode::Exclusive), (vec![], false, true));

@@ -8,6 +8,7 @@ use super::key::Key;
 use super::mode::Mode;
 use super::occupant::RawValue;
 use super::queue::{Ticket, Waiter};
+use super::remains::Remains;
 use super::reply::Counter;
 use super::schedule::Term;
 use super::token::Token;
@@ -53,7 +54,20 @@ impl Claim {
 
     /// Returns the release of the key that the request may have set; `queue`: the fate of the waiter's place in the queue.
     pub fn release(&self, queue: QueueAction) -> Release {
-        Release { key: self.key.clone(), token: self.token, queue, mode: Some(self.details.mode) }
+        let mode = Some(self.details.mode);
+        Release { key: self.key.clone(), token: self.token, queue, mode, parked: None, mark: None }
+    }
+
+    /// The same, once a command has run under the lock.
+    pub fn release_leaving(&self, queue: QueueAction, remains: Remains) -> Release {
+        let parked = remains.parked.map(|parking| Parked {
+            left: parking.left,
+            value: self.details.parked(self.token, parking.span),
+            ttl: self.term.ttl().max(parking.span),
+            parks_tombstone: parking.parks_tombstone,
+        });
+        let mark = remains.once.map(|life| Mark { life, value: self.details.value(self.token) });
+        Release { parked, mark, ..self.release(queue) }
     }
 }
 
@@ -95,8 +109,34 @@ pub struct Release {
     pub token: Token,
     /// The fate of the waiter's place in the queue.
     pub queue: QueueAction,
-    /// The kind of the lock; `None` if the caller does not know it.
+    /// The kind of the lock; `None` if the caller does not know it, and leaves nothing.
     pub mode: Option<Mode>,
+    /// The value that stays in the lock's place; `None`: it is deleted.
+    pub parked: Option<Parked>,
+    /// The mark of a success.
+    pub mark: Option<Mark>,
+}
+
+/// A lock that stays when its command has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Parked {
+    /// Time for which it stays, from the release on.
+    pub left: Duration,
+    /// The value in place of the holder's.
+    pub value: String,
+    /// The expiry that others must allow for after a node's restart.
+    pub ttl: Duration,
+    /// Whether it takes a tombstone's place too.
+    pub parks_tombstone: bool,
+}
+
+/// The mark of a success, beside the lock (`--once`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mark {
+    /// Time for which it stays, from the release on.
+    pub life: Duration,
+    /// The value of the run that succeeded.
+    pub value: String,
 }
 
 /// The fate of a waiter's place when its lock is released or an attempt given up.
@@ -128,4 +168,6 @@ pub enum ForceUnlock<'a> {
     Delete(Token, u64),
     /// A value that is not rlock's is deleted, if it is still this one.
     DeleteForeign(&'a RawValue),
+    /// The mark of a success is deleted, if it is still this token's.
+    DeleteMark(Token),
 }

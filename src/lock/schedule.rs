@@ -20,7 +20,7 @@ const RENEW_AT_LEAST_EVERY: Duration = Duration::from_secs(24 * 3600);
 /// The chosen parts of a schedule. A part that is `None` follows from the TTL.
 #[derive(Clone, Copy, Debug)]
 pub struct ScheduleOptions {
-    /// Expiry that each node is told.
+    /// Length of a lease, drift included.
     pub ttl: Duration,
     /// Clock-rate error allowed for, as a fraction of the TTL.
     pub drift: f64,
@@ -57,13 +57,19 @@ pub struct Terms {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Term {
     ttl: Duration,
+    lock_delay: Duration,
     drift: Duration,
 }
 
 impl Term {
     /// Returns the expiry that the node is told.
     pub fn ttl(self) -> Duration {
-        self.ttl
+        self.ttl + self.lock_delay
+    }
+
+    /// Returns the part of the expiry that does not count: the lock stays for so long after its holder's lease.
+    pub fn lock_delay(self) -> Duration {
+        self.lock_delay
     }
 
     /// Returns the end of a grant whose request was about to be sent at `sent`.
@@ -81,6 +87,8 @@ pub struct Schedule {
     retry: Duration,
     kill_after: Duration,
     margin: Duration,
+    lock_delay: Duration,
+    remains: Duration,
 }
 
 impl Schedule {
@@ -93,7 +101,7 @@ impl Schedule {
         if schedule.fits() {
             return Ok(schedule);
         }
-        Err(ScheduleError::TooShort { schedule, shortest: shortest_fitting(wishes) })
+        Err(ScheduleError::TooShort { schedule: Box::new(schedule), shortest: shortest_fitting(wishes) })
     }
 
     fn derive(wishes: ScheduleOptions) -> Self {
@@ -108,7 +116,21 @@ impl Schedule {
             retry: share(50).clamp(Duration::from_millis(10), Duration::from_millis(250)),
             kill_after: wishes.kill_after.unwrap_or_else(|| share(6).min(Duration::from_secs(5))),
             margin: share(20).min(Duration::from_millis(500)),
+            lock_delay: Duration::ZERO,
+            remains: Duration::ZERO,
         }
+    }
+
+    /// Returns this schedule for nodes that keep the lock for `lock_delay` longer than its lease, and what a run leaves of it
+    /// for `remains` at most.
+    #[must_use]
+    pub fn outlasted(self, lock_delay: Duration, remains: Duration) -> Self {
+        Self { lock_delay, remains, ..self }
+    }
+
+    /// Longest time for which a node must remember anything of ours after it was last told: `--restart-guard auto` covers it.
+    pub fn remembered(&self) -> Duration {
+        self.term().ttl().max(self.remains)
     }
 
     fn fits(&self) -> bool {
@@ -123,7 +145,7 @@ impl Schedule {
             .fold(Duration::ZERO, Duration::saturating_add)
     }
 
-    /// Expiry that each node is told.
+    /// Length of a lease, drift included.
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
@@ -171,7 +193,7 @@ impl Schedule {
 
     /// Returns the TTL and how much of it counts, for a request.
     pub fn term(&self) -> Term {
-        Term { ttl: self.ttl, drift: self.drift }
+        Term { ttl: self.ttl, lock_delay: self.lock_delay, drift: self.drift }
     }
 
     /// Time to renew a lease that lasts until `deadline`: a third of the TTL after its request was sent.
@@ -196,12 +218,12 @@ impl Schedule {
 }
 
 /// Why a schedule is refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ScheduleError {
     /// The parts of the schedule add up to more than the TTL.
     TooShort {
         /// The schedule that does not fit.
-        schedule: Schedule,
+        schedule: Box<Schedule>,
         /// Shortest TTL that fits the other choices, if there is one.
         shortest: Option<Duration>,
     },
@@ -263,6 +285,19 @@ mod tests {
             let d = s.term().end(Instant::from_nanos(0));
             assert_eq!(s.renew_at(d), Instant::from_nanos(24 * 3600 * 1_000_000_000));
         }
+    }
+
+    #[test]
+    fn a_lock_delay_lengthens_the_expiry_and_no_tenure() {
+        let (plain, seconds) = (Schedule::new(wishes(30_000)).unwrap(), Duration::from_secs);
+        let delayed = plain.outlasted(seconds(15), seconds(20));
+        assert_eq!((plain.term().ttl(), delayed.term().ttl()), (seconds(30), seconds(45)));
+        let sent = Instant::from_nanos(7);
+        assert_eq!(delayed.term().end(sent), plain.term().end(sent));
+        assert_eq!(
+            [plain, delayed, plain.outlasted(seconds(15), seconds(60))].map(|s| s.remembered()),
+            [30, 45, 60].map(seconds)
+        );
     }
 
     #[test]

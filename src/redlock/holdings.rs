@@ -13,6 +13,7 @@ use crate::lock::fault::Fault;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::leases::Leases;
+use crate::lock::remains::Remains;
 use crate::lock::token::Token;
 
 /// Locks that are held, in the order in which they were taken.
@@ -119,6 +120,11 @@ impl Holdings {
 
     /// Gives all locks back. Returns the outcome for each.
     pub async fn release(self) -> Vec<ReleaseOutcome> {
-        join_all(self.held.into_iter().map(Holding::release)).await
+        self.release_leaving(Remains::default()).await
+    }
+
+    /// The same, once a command has run under them; each leaves `remains`.
+    pub async fn release_leaving(self, remains: Remains) -> Vec<ReleaseOutcome> {
+        join_all(self.held.into_iter().map(|holding| holding.release_leaving(remains))).await
     }
 }

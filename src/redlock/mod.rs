@@ -1,6 +1,7 @@
 //! Several nodes together: one attempt to take the lock ([`attempt`]), waiting for it ([`wait`]), keeping it ([`holding`]), and keeping
 //! several at once ([`holdings`]).
-//! Other rlocks look at it ([`observe`]), find it ([`scan`]), and renew, release or break it ([`outside`]).
+//! Other rlocks look at it ([`observe`]), find it ([`scan`]), and renew, release or break it ([`outside`]). A run asks whether another
+//! has succeeded ([`once`]).
 //!
 //! The decisions are `lock`'s. Here requests go out, replies come in, and the clock is read.
 
@@ -10,6 +11,7 @@ pub mod holding;
 pub mod holdings;
 pub mod nodes;
 pub mod observe;
+pub mod once;
 pub mod outside;
 mod replace;
 pub mod scan;

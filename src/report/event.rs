@@ -87,6 +87,12 @@ pub enum Event<'a> {
     Unkillable { group: i32 },
     /// The command has ended. `outer`: the lock is the outer rlock's, and stays held.
     Ended { outer: bool },
+    /// `--once`: the command is not run, because this run has succeeded.
+    RunBefore { run: &'a Occupant },
+    /// `--once`: too few nodes have confirmed that they know of the success.
+    SuccessUnmarked,
+    /// The command has ended, and the lock stays for this time.
+    Parked { left: Duration },
     /// The lock was given back.
     Released,
     /// The release found no lock of this rlock.
@@ -103,8 +109,12 @@ pub enum Event<'a> {
     TombstonedAt { broken: usize, of: usize },
     /// `break`: the key was deleted; at so many of the holder's nodes, if it uses another number of them.
     KeyDeleted { at: Option<(usize, usize)> },
-    /// `break`: the holder has stopped its command and released the lock.
-    HolderReleased { after: Duration },
+    /// `break --yes`: the run whose mark is deleted.
+    Marked { run: &'a Occupant },
+    /// `break`: the mark of a success was deleted.
+    MarkDeleted,
+    /// `break`: the holder has stopped its command and released the lock. `parked`: it stays for this time.
+    HolderReleased { after: Duration, parked: Option<Duration> },
     /// Lines found no room in the queue to stderr.
     Dropped { count: u64 },
     /// rlock panicked at `place`.
@@ -156,12 +166,15 @@ impl Event<'_> {
             Self::Lingering => "lingering",
             Self::NestedUnkillable | Self::Unkillable { .. } => "unkillable",
             Self::Ended { .. } => "ended",
+            Self::RunBefore { .. } | Self::Marked { .. } => "once",
+            Self::SuccessUnmarked => "unmarked",
+            Self::Parked { .. } => "parked",
             Self::Released | Self::NothingToRelease => "released",
             Self::NotReleased(_) => "unreleased",
             Self::Checked => "checked",
             Self::Holder { .. } => "holder",
             Self::Tombstoned | Self::TombstonedAt { .. } => "entombed",
-            Self::KeyDeleted { .. } | Self::HolderReleased { .. } => "broken",
+            Self::KeyDeleted { .. } | Self::MarkDeleted | Self::HolderReleased { .. } => "broken",
             Self::Dropped { .. } => "dropped",
             Self::Bug { .. } => "bug",
         }
@@ -182,6 +195,8 @@ impl Event<'_> {
             | Self::RenewalFailed(_)
             | Self::Lingering
             | Self::Ended { .. }
+            | Self::RunBefore { .. }
+            | Self::Parked { .. }
             | Self::Released
             | Self::NothingToRelease
             | Self::Checked
@@ -200,7 +215,10 @@ impl Event<'_> {
             | Self::NotReleased(_)
             | Self::Holder { .. }
             | Self::TombstonedAt { .. }
+            | Self::SuccessUnmarked
             | Self::KeyDeleted { .. }
+            | Self::Marked { .. }
+            | Self::MarkDeleted
             | Self::HolderReleased { .. }
             | Self::Dropped { .. } => Level::Warning,
             Self::Lost { .. }
@@ -236,14 +254,21 @@ impl Event<'_> {
             | Self::Holder { occupant } => return holder(occupant),
             Self::Running { pid } => json!({ "pid": pid }),
             Self::Forwarded { signal } => json!({ "signal": signal.as_str() }),
-            Self::Renewed { left } => json!({ "left_ms": millis(*left) }),
+            Self::Renewed { left } | Self::Parked { left } => json!({ "left_ms": millis(*left) }),
             Self::Lost { why, .. } => json!({ "reason": why }),
             Self::LostUnnoticed { how } => json!({ "reason": lost_how(*how) }),
             Self::Unkillable { group } => json!({ "pid": group }),
             Self::TombstonedAt { broken, of } | Self::KeyDeleted { at: Some((broken, of)) } => {
                 json!({ "nodes": broken, "of": of })
             }
-            Self::HolderReleased { after } => json!({ "wait_ms": millis(*after) }),
+            Self::HolderReleased { after, parked } => {
+                json!({ "wait_ms": millis(*after), "left_ms": parked.map(millis) })
+            }
+            Self::RunBefore { run } | Self::Marked { run } => {
+                let mut fields = holder(run);
+                fields.extend(run.ttl.map(|left| ("left_ms".to_owned(), millis(left).into())));
+                return fields;
+            }
             Self::Dropped { count } => json!({ "count": count }),
             Self::Bug { place } => json!({ "place": place }),
             Self::GuardReplaced
@@ -252,10 +277,12 @@ impl Event<'_> {
             | Self::Lingering
             | Self::NestedUnkillable
             | Self::Ended { .. }
+            | Self::SuccessUnmarked
             | Self::Released
             | Self::NothingToRelease
             | Self::Checked
             | Self::Tombstoned
+            | Self::MarkDeleted
             | Self::KeyDeleted { at: None } => Value::Null,
         };
         if let Value::Object(fields) = fields { fields } else { Map::new() }
@@ -318,6 +345,13 @@ impl fmt::Display for Event<'_> {
             }
             Self::Ended { outer: false } => f.write_str("the command has ended; giving the lock back"),
             Self::Ended { outer: true } => f.write_str("the command has ended; the outer rlock keeps the lock"),
+            Self::RunBefore { run } => write!(f, "not run: {}", run.success()),
+            Self::SuccessUnmarked => {
+                f.write_str("no majority of the nodes knows of the success: another run with --once may repeat it")
+            }
+            Self::Parked { left } => {
+                write!(f, "parked: the lock stays for another {}", duration::show_rounded(*left))
+            }
             Self::Released => f.write_str("released"),
             Self::NothingToRelease => f.write_str("released nothing: the lock was not held any more"),
             Self::NotReleased(at) => {
@@ -331,8 +365,13 @@ impl fmt::Display for Event<'_> {
             Self::KeyDeleted { at: Some((broken, of)) } => {
                 write!(f, "broken: the key was deleted at {}", holders_nodes(*broken, *of))
             }
-            Self::HolderReleased { after } => {
-                write!(f, "broken: its holder released it after {}", duration::show_rounded(*after))
+            Self::Marked { run } => f.write_str(&run.success()),
+            Self::MarkDeleted => f.write_str("broken: the next run with --once runs its command again"),
+            Self::HolderReleased { after, parked } => {
+                write!(f, "broken: its holder released it after {}", duration::show_rounded(*after))?;
+                parked.map_or(Ok(()), |left| {
+                    write!(f, "; it stays parked for another {} (--lock-delay)", duration::show_rounded(left))
+                })
             }
             Self::Dropped { count } => {
                 let lines = if *count == 1 { "line was" } else { "lines were" };

@@ -64,6 +64,8 @@ pub enum Problem<'a> {
     WouldWaitForItself { holder: &'a Occupant },
     /// `run` inside a live run whose lock does not cover it.
     OtherKindInside { holder: &'a Occupant, inner: Mode },
+    /// `run --once` inside a live run that holds the lock.
+    OnceInside { holder: &'a Occupant },
     /// The outer rlock cannot be reached.
     OuterUnreachable { holder: &'a Occupant },
     /// No outer rlock holds the lock, while this one holds another lock of the run.
@@ -72,6 +74,8 @@ pub enum Problem<'a> {
     NoKey,
     /// `break` of a free lock.
     NothingToBreak,
+    /// `break` of a success without `--yes` and without a terminal.
+    NoTerminalFor { run: &'a Occupant },
     /// `break` of a foreign value without `--foreign`.
     Foreign { holder: &'a Occupant },
     /// `break` without `--yes` and without a terminal.
@@ -154,11 +158,13 @@ impl Problem<'_> {
             | Self::KeptByNoRun
             | Self::WouldWaitForItself { .. }
             | Self::OtherKindInside { .. }
+            | Self::OnceInside { .. }
             | Self::OuterUnreachable { .. }
             | Self::PartlyCovered { .. }
             | Self::NoKey
             | Self::Foreign { .. }
             | Self::NoTerminal { .. }
+            | Self::NoTerminalFor { .. }
             | Self::UnsafeForShell
             | Self::NoManPage { .. } => Outcome::Usage,
             Self::NoGuard { .. } => Outcome::CannotExecute,
@@ -179,6 +185,7 @@ impl Problem<'_> {
             Self::NotTheHolder { census } => census.holder().map(holder).unwrap_or_default(),
             Self::WouldWaitForItself { holder: occupant }
             | Self::OtherKindInside { holder: occupant, .. }
+            | Self::OnceInside { holder: occupant }
             | Self::OuterUnreachable { holder: occupant }
             | Self::PartlyCovered { holder: occupant }
             | Self::Foreign { holder: occupant }
@@ -242,11 +249,8 @@ impl fmt::Display for Problem<'_> {
                 let (outer, inner) = (holder.named(), inner.name());
                 write!(f, "{outer}, which runs us; {inner} inside would wait for itself: take it outside")
             }
-            Self::OuterUnreachable { holder } => write!(
-                f,
-                "{}: this is part of its command, but that rlock cannot be reached from here (another host, container or user); run the command without rlock run, and ask rlock check first",
-                holder.named()
-            ),
+            Self::OnceInside { holder } => f.write_str(&once_inside(holder)),
+            Self::OuterUnreachable { holder } => f.write_str(&outer_unreachable(holder)),
             Self::PartlyCovered { holder } => write!(
                 f,
                 "another of these locks is {}, and this is part of its command, which does not run under this lock too: let the outer rlock take all of them, or run this outside",
@@ -256,6 +260,7 @@ impl fmt::Display for Problem<'_> {
             Self::NothingToBreak => f.write_str("nothing to break: the lock is free"),
             Self::Foreign { holder } => write!(f, "{holder}; give --foreign to delete it"),
             Self::NoTerminal { holder } => write!(f, "{holder}; no terminal to ask at, so give --yes"),
+            Self::NoTerminalFor { run } => write!(f, "{}; no terminal to ask at, so give --yes", run.success()),
             Self::Declined => f.write_str("not broken"),
             Self::HolderChanged => {
                 f.write_str("the holder has changed or released it meanwhile; nothing was broken")
@@ -290,6 +295,18 @@ impl fmt::Display for Problem<'_> {
             Self::StoppedAfterBug => f.write_str("the command was stopped after a bug"),
         }
     }
+}
+
+fn once_inside(holder: &Occupant) -> String {
+    let holder = holder.named();
+    format!("{holder}, and this is part of its command, whose success alone can be marked: give --once outside")
+}
+
+fn outer_unreachable(holder: &Occupant) -> String {
+    format!(
+        "{}: this is part of its command, but that rlock cannot be reached from here (another host, container or user); run the command without rlock run, and ask rlock check first",
+        holder.named()
+    )
 }
 
 /// Returns the remedy for faults that leave no majority.

@@ -7,9 +7,10 @@ use crate::text::duration;
 
 /// Returns the locks and the nodes as typed, with the passwords of their addresses, and how to reach the nodes. A password
 /// from elsewhere than an address is handed over as read: its file may be gone by then. `None` for a lock on this machine
-/// alone, which the guard holds by a descriptor.
+/// alone, which the guard holds by a descriptor, and for one that is to stay after a loss.
 pub(super) fn of(args: &LockArgs, lock: &LockSettings) -> Option<HandBack> {
-    if lock.place.local().is_some() {
+    // With --lock-delay the lock outlasts a killed rlock: it ends by itself.
+    if lock.place.local().is_some() || !lock.schedule.term().lock_delay().is_zero() {
         return None;
     }
     let limit = duration::show(lock.schedule.node_timeout());
@@ -63,5 +64,11 @@ mod tests {
     #[test]
     fn a_lock_of_this_machine_is_given_back_by_no_release() {
         assert_eq!(hand_back(&["--node", "local"]), None);
+    }
+
+    #[test]
+    fn a_lock_that_is_to_stay_after_a_loss_is_given_back_by_no_release() {
+        assert_eq!(hand_back(&["--node", "redis://h", "--lock-delay", "15s"]), None);
+        assert!(hand_back(&["--node", "redis://h", "--lock-delay", "0s"]).is_some());
     }
 }

@@ -95,6 +95,12 @@ fn holders_of_every_kind_keep_out_what_they_exclude() {
 }
 
 #[test]
+fn a_success_is_not_repeated_as_long_as_a_majority_knows_of_it() {
+    let tally = played(Kind::Once);
+    assert!(tally.grants > SEEDS && tally.skipped > SEEDS * 3 && tally.faults > SEEDS, "{tally:?}");
+}
+
+#[test]
 fn a_seed_gives_the_same_story_again() {
     for seed in 0..5 {
         let told = || {

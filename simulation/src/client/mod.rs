@@ -47,6 +47,8 @@ pub struct Settings {
     pub guard: RestartGuard,
     /// `--order`.
     pub order: Order,
+    /// `--once`, which all runs then give.
+    pub once: Option<Duration>,
 }
 
 /// A client of a host whose clock is wrong by `skew_ms`.

@@ -9,9 +9,11 @@ use rlock::job::facts::{Foreground, OnLost};
 use rlock::job::policy::{Action, Event, Policy, PolicyOptions};
 use rlock::job::polling;
 use rlock::lock::instant::Instant;
+use rlock::lock::remains::RemainsOptions;
 use rlock::redlock::ReleaseOutcome;
 use rlock::redlock::holding::Change;
 use rlock::redlock::holdings::{Changed, Holdings};
+use rlock::redlock::once::{Before, run_before};
 use rlock::redlock::wait::{Waited, wait};
 
 use super::claimant::Waiter;
@@ -39,6 +41,27 @@ pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>
         max_run,
         contain: false,
     };
+    if client.settings.once.is_some() {
+        let key = &client.settings.keys[client.locks[0]];
+        let outcome = match run_before(&nodes[0], key, options.schedule, &holdings).await {
+            Ok(Before::None) => None,
+            Ok(Before::Success(_)) => {
+                kernel::with(|kernel| kernel.witness.counts.skipped += 1);
+                Some(Outcome::Done)
+            }
+            Ok(Before::Unknown(_)) => Some(Outcome::Unreachable),
+            Err(_) => Some(Outcome::Bug),
+        };
+        if let Some(outcome) = outcome {
+            kernel::with(|kernel| {
+                let process = kernel.current;
+                kernel.tell(|| format!("{process}: does not run its command: {outcome:?}"));
+                kernel.witness.skips(process);
+            });
+            holdings.release().await;
+            return outcome;
+        }
+    }
     supervise(&client, holdings, options, behaviour).await
 }
 
@@ -65,6 +88,11 @@ async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptio
             kernel.witness.granted(process, *lock, hold);
         }
     });
+    let started = clock::now();
+    let mut heard_loss = None;
+    if client.settings.once.is_some() {
+        kernel::with(|kernel| kernel.witness.runs_once(kernel.current, client.locks[0], started));
+    }
     let mut alarm = Alarm::new().expect("simulated alarms need no descriptor");
     let mut polling_since = None;
     'over: loop {
@@ -84,6 +112,9 @@ async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptio
             }),
         };
         let Some(event) = event else { continue };
+        if let Event::Lost(loss) = event {
+            heard_loss = Some(loss);
+        }
         // A signal that rlock passes on does not stop the command: what the command leaves running needs no lock.
         let stops = !matches!(event, Event::CaughtSignal(_));
         let actions = policy.on(event, clock::now());
@@ -101,7 +132,14 @@ async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptio
         }
     }
     command::disarm();
-    let freed = holdings.release().await;
+    let remains = RemainsOptions { once: client.settings.once, ..RemainsOptions::default() };
+    let ended = clock::now();
+    let remains = remains.after(policy.ending(heard_loss), started, ended);
+    let freed = holdings.release_leaving(remains).await;
+    if let Some(life) = remains.once.filter(|_| freed[0] == ReleaseOutcome::Ours) {
+        // The clock of a server may be 0.4 % too fast.
+        kernel::with(|kernel| kernel.witness.succeeded(client.locks[0], ended + life.mul_f64(0.99)));
+    }
     policy.outcome(!freed.iter().any(|freed| matches!(freed, ReleaseOutcome::NotOurs(_))))
 }
 

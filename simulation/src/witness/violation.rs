@@ -9,6 +9,8 @@ pub enum Violation {
     Overlap(String),
     /// A fence that is not above the one before.
     Fence(String),
+    /// A run with `--once` that repeats a success.
+    Repeated(String),
     /// A waiter that came later was served first.
     Order(String),
     /// The lock is free, a majority is there, and no waiter takes it.
@@ -35,6 +37,7 @@ impl Violation {
         match self {
             Self::Overlap(_) => "overlap",
             Self::Fence(_) => "fence",
+            Self::Repeated(_) => "repeated",
             Self::Order(_) => "order",
             Self::Idle(_) => "idle",
             Self::LeftKey(_) => "left key",
@@ -52,6 +55,7 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Overlap(why)
         | Self::Fence(why)
+        | Self::Repeated(why)
         | Self::Order(why)
         | Self::Idle(why)
         | Self::LeftKey(why)

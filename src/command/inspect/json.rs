@@ -53,6 +53,7 @@ fn object(key: &Key, observations: &Observations, nodes: &Nodes) -> Value {
             "total": census.quorum().total(),
         },
         "nodes": (0..nodes.len()).map(|node| at_node(node, observations, &census, nodes)).collect::<Vec<_>>(),
+        "once": census.mark().map(mark),
         "waiters": census.queue().into_iter().map(|ticket| waiter(&ticket.waiter)).collect::<Vec<_>>(),
         "more_waiters": census.has_more_waiters(),
     })
@@ -83,9 +84,22 @@ fn holder(who: &OccupantKind) -> Option<Value> {
         "cmd": details.cmd,
         "note": details.note,
         "since": details.since,
-        "acquired": !details.kept,
+        "acquired": !details.kept && !details.parked,
+        "parked": details.parked,
         "broken_by": details.broken,
     }))
+}
+
+/// Returns the run whose success is marked, as far as it says who it was.
+fn mark(run: &Occupant) -> Value {
+    let details = run.holder().map(|(_, details)| details);
+    json!({
+        "host": details.map(|details| &details.host),
+        "user": details.map(|details| &details.user),
+        "cmd": details.map(|details| &details.cmd),
+        "since": details.map(|details| details.since),
+        "ttl_ms": run.ttl.map(millis),
+    })
 }
 
 fn at_node(node: usize, observations: &Observations, census: &Census, nodes: &Nodes) -> Value {

@@ -113,8 +113,11 @@ fn only(holder: &str, votes: String) -> [String; 8] {
     cells
 }
 
-/// Returns pid and command; a lock that was acquired has neither.
+/// Returns pid and command; a lock that was acquired has neither, and a parked one no pid.
 fn process(details: &Details) -> [String; 2] {
+    if details.parked {
+        return ["-".to_owned(), format!("{} (parked)", escape::text(&details.cmd))];
+    }
     if !details.kept {
         return ["-".to_owned(), "(acquire)".to_owned()];
     }
@@ -152,6 +155,7 @@ fn remarks(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults) -> Vec
             remarks
                 .push(format!("{key}: {} broke it; its holder must stop its command and release it", escape::text(by)));
         }
+        remarks.extend(census.mark().map(|run| format!("{key}: {}", run.success())));
         remarks.extend(waiters(key, &census, locks.len() == 1));
     }
     remarks

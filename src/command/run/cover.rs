@@ -13,6 +13,7 @@ use crate::lock::fence::Fence;
 use crate::lock::lease::Loss;
 use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
+use crate::lock::remains::Remains;
 use crate::lock::token::Token;
 use crate::redlock::ReleaseOutcome;
 use crate::redlock::holding::Change;
@@ -115,12 +116,12 @@ impl Cover {
         }
     }
 
-    /// Gives our own locks back; returns the outcome for each. The command is dead, or has ended by itself.
-    pub(super) async fn release(self, report: &Reporter) -> Vec<ReleaseOutcome> {
+    /// Gives our own locks back, leaving `remains`; returns the outcome for each. The command is dead, or has ended by itself.
+    pub(super) async fn release(self, remains: Remains, report: &Reporter) -> Vec<ReleaseOutcome> {
         match self {
             Self::Own(holdings) => {
                 report.say(&Report::Ended { outer: false });
-                holdings.release().await
+                holdings.release_leaving(remains).await
             }
             Self::Outer(..) => {
                 report.say(&Report::Ended { outer: true });

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 mod cover;
 pub(super) mod joining;
+mod once;
 mod supervise;
 
 use super::acquisition::{self, Acquired};
@@ -60,8 +61,16 @@ async fn run_async(settings: &RunSettings, inherited: &Inherited, mut guard: Gua
     let (waited, image) = tokio::join!(biased; waited, image(settings));
     let cover = match waited? {
         Acquired::Won(holdings) => Cover::Own(holdings),
+        // The outer rlock releases the lock, and knows of no success inside its command.
+        Acquired::Nested(_, holders) if settings.remains.once.is_some() => {
+            return Err(Problem::OnceInside { holder: &holders[0] }.about(&settings.lock.keys).into());
+        }
         Acquired::Nested(outers, holders) => Cover::Outer(outers, holders),
         Acquired::Over(outcome) => return Ok(outcome),
+    };
+    let cover = match once::unless_done(settings, &nodes[0], cover).await? {
+        Ok(cover) => cover,
+        Err(outcome) => return Ok(outcome),
     };
     // A signal between the wait and the command's start still ends the wait.
     if let Some(caught) = signals.interruption() {
@@ -69,7 +78,7 @@ async fn run_async(settings: &RunSettings, inherited: &Inherited, mut guard: Gua
         return Ok(acquisition::ended_by(caught));
     }
     match image.and_then(|image| start(image, settings, inherited, &cover, signals, &mut guard)) {
-        Ok(started) => Job::new(started, guard).supervise(&settings.lock, cover).await,
+        Ok(started) => Job::new(started, guard).supervise(&settings.lock, settings.remains, cover).await,
         Err(error) => {
             let end = match &cover {
                 Cover::Own(holdings) if holdings.len() > 1 => "; the locks are released",

@@ -22,7 +22,9 @@ use crate::job::signals::Signals;
 use crate::job::spawn::Leader;
 use crate::job::terminal::Terminal;
 use crate::lock::instant::Instant;
+use crate::lock::key::Key;
 use crate::lock::lease::Loss;
+use crate::lock::remains::{Ending, RemainsOptions};
 use crate::redlock::ReleaseOutcome;
 use crate::report::{Event as Report, Problem, Reporter};
 use crate::settings::LockSettings;
@@ -41,6 +43,7 @@ pub(super) struct Job {
     alarm: Alarm,
     /// Runs nested in the command. `None` where they connect to an outer rlock, and once the lock is given back.
     nested: Option<NestedRuns>,
+    started: Instant,
     loss: Option<Loss>,
     killed_at: Option<Instant>,
     /// Since when the end of the command's processes is polled.
@@ -62,12 +65,18 @@ impl Job {
         let Started { tree, leader, policy, signals, alarm, nested } = started;
         let terminal = Terminal::open();
         let (loss, killed_at, polling_since) = (None, None, None);
-        Self { tree, leader, guard, policy, signals, terminal, alarm, nested, loss, killed_at, polling_since }
+        let started = clock::now();
+        Self { tree, leader, guard, policy, signals, terminal, alarm, nested, started, loss, killed_at, polling_since }
     }
 
     /// Supervises the command until it has ended and the lock is given back. Even after a panic in rlock the command is dead
     /// before that.
-    pub(super) async fn supervise(mut self, lock: &LockSettings, mut cover: Cover) -> anyhow::Result<Outcome> {
+    pub(super) async fn supervise(
+        mut self,
+        lock: &LockSettings,
+        remains: RemainsOptions,
+        mut cover: Cover,
+    ) -> anyhow::Result<Outcome> {
         let watched = AssertUnwindSafe(self.watch(&lock.report, &mut cover)).catch_unwind().await;
         let watched = watched.unwrap_or_else(|_| Err(Problem::StoppedAfterBug.failure().into()));
         if watched.is_err() {
@@ -76,7 +85,9 @@ impl Job {
         self.terminal.take_back(self.tree.group());
         // The command is dead, or has ended by itself and its background processes may go on.
         self.guard.disarm();
-        let freed = cover.release(&lock.report).await;
+        let ending = if watched.is_ok() { self.policy.ending(self.loss) } else { Ending::LockLost };
+        let remains = remains.after(ending, self.started, clock::now());
+        let freed = cover.release(remains, &lock.report).await;
         self.guard.stop();
         self.leader.reap();
         watched.with_context(|| lock.keys.to_string())?;
@@ -85,7 +96,17 @@ impl Job {
             let report = lock.report.of(key);
             match freed {
                 ReleaseOutcome::NotOurs(how) => report.say(&Report::LostUnnoticed { how: *how }),
+                ReleaseOutcome::Ours if remains.parked.is_some() => {}
                 _ => report_release(&report, freed),
+            }
+            if remains.once.is_some() && *freed != ReleaseOutcome::Ours {
+                report.say(&Report::SuccessUnmarked);
+            }
+        }
+        if let Some(parking) = remains.parked {
+            let is_ours = |(_, freed): &(&Key, &ReleaseOutcome)| **freed == ReleaseOutcome::Ours;
+            for (key, _) in lock.keys.iter().zip(&freed).filter(is_ours) {
+                lock.report.of(key).say(&Report::Parked { left: parking.left });
             }
         }
         Ok(self.policy.outcome(!freed.iter().any(|freed| matches!(freed, ReleaseOutcome::NotOurs(_)))))

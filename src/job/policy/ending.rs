@@ -7,6 +7,8 @@ use super::nested::Nested;
 use super::{Action, ExitStatus, Instant, OnLost, Phase, Policy, Reaction};
 use crate::exit::Outcome;
 use crate::job::facts::Foreground;
+use crate::lock::lease::Loss;
+use crate::lock::remains::Ending;
 
 impl Policy {
     pub(super) fn tick(&mut self, now: Instant) -> Vec<Action> {
@@ -70,6 +72,17 @@ impl Policy {
     pub(super) fn gone(&mut self) -> Vec<Action> {
         let is_over = self.awaits_gone() && self.exit_status.is_some() && self.nested == Nested::None;
         if is_over { self.finish() } else { vec![] }
+    }
+
+    /// Returns how the command ended, for what is left of its locks. `loss`: the loss that was heard of.
+    pub fn ending(&self, loss: Option<Loss>) -> Ending {
+        match loss {
+            Some(Loss::TakenOver) => Ending::TakenOver,
+            Some(Loss::Absent | Loss::Broken) => Ending::LockLost,
+            None if self.lease != LeaseStatus::Kept => Ending::LockLost,
+            None if self.outcome(true) == Outcome::Exited(0) => Ending::Succeeded,
+            None => Ending::Failed,
+        }
     }
 
     /// Returns the outcome; `held` tells whether the lock was still ours when it was given back.

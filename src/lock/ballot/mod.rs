@@ -326,7 +326,7 @@ impl Ballot {
     /// Returns the longest TTL known: our own, or that of a holder that was met.
     pub fn longest_ttl(&self) -> Duration {
         let met = self.replies().filter_map(NodeReply::occupant).filter_map(Occupant::lease_length).max();
-        met.unwrap_or_default().max(self.rules.schedule.ttl())
+        met.unwrap_or_default().max(self.rules.schedule.remembered())
     }
 
     /// Returns M, with what this attempt has met.

@@ -124,7 +124,7 @@ impl Waiting {
             ties: 0,
             false_wakes: 0,
             absence: Absence::default(),
-            longest_ttl: options.schedule.ttl(),
+            longest_ttl: options.schedule.remembered(),
             wakeups: Wakeups::until(options.quorum, now),
             notices: Notices::default(),
             outer_refused: None,

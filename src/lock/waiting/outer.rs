@@ -44,7 +44,8 @@ impl Waiting {
     /// Returns the token of `occupant`, if it is an outer rlock that cannot release before we end.
     pub fn outer(&self, occupant: &Occupant) -> Option<Token> {
         let (token, details) = occupant.holder()?;
-        let waits_for_itself = self.options.for_command || details.kept;
+        // A parked lock ends by itself: its run is over.
+        let waits_for_itself = !details.parked && (self.options.for_command || details.kept);
         (waits_for_itself && self.options.outer.claim(token)).then_some(token)
     }
 }

@@ -17,6 +17,7 @@ pub mod listeners;
 mod metered;
 mod pool;
 pub mod probe;
+mod release;
 pub mod reply;
 mod requests;
 pub mod scan;
@@ -35,7 +36,6 @@ use super::{
 };
 use crate::lock::key::{Derived, Key};
 use crate::lock::lease::Revoked;
-use crate::lock::mode::Mode;
 use crate::lock::observation::Observation;
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::restart;
@@ -49,8 +49,8 @@ use pool::Pool;
 use requests::{PendingReply, Reply, Requests};
 // Public for the suite, which runs them on the simulated server and on real ones.
 pub use scripts::{
-    ACQUIRE, ACQUIRE_NEWEST, ANNOUNCE, DELETE_FOREIGN, FORCE_DELETE, HEAL, JOIN, JOIN_NEWEST, LEAVE, OBSERVE, RELEASE,
-    RELEASE_ANY, RENEW, TOMBSTONE,
+    ACQUIRE, ACQUIRE_NEWEST, ANNOUNCE, DELETE_FOREIGN, FORCE_DELETE, HEAL, JOIN, JOIN_NEWEST, KEEP, KEEP_MEMBER, LEAVE,
+    OBSERVE, RELEASE, RELEASE_ANY, RENEW, TOMBSTONE, UNMARK,
 };
 use state::Subscription;
 
@@ -228,13 +228,18 @@ impl Node for RedisNode {
                 command.arg(&seen.kind).arg(seen.length).arg(&seen.head);
                 command
             }
+            ForceUnlock::DeleteMark(token) => {
+                let mut command = on_lock(UNMARK, key);
+                command.arg(token.to_string());
+                command
+            }
         };
         let reply = self.requests.ask(command);
         Box::pin(async move { reply.received().await.result.and_then(|value| reply::standing(&value, "forced")) })
     }
 
     fn release(&self, release: &Release) -> Pending<ReleaseReply> {
-        let command = release_command(&release.key, Some(release.token), &release.queue, release.mode);
+        let command = release::command(release);
         let (channel, is_final) = match &release.queue {
             QueueAction::None => (None, false),
             QueueAction::Leave(_) => (None, true),
@@ -257,8 +262,7 @@ impl Node for RedisNode {
     }
 
     fn leave(&self, key: &Key, waiter: &Waiter) -> Pending<()> {
-        let reply =
-            self.requests.leave(release_command(key, None, &QueueAction::Leave(waiter.clone()), Some(waiter.mode)));
+        let reply = self.requests.leave(release::leave(key, waiter));
         Box::pin(async move { drop(reply.received().await) })
     }
 
@@ -316,26 +320,6 @@ fn millis(span: Duration) -> u64 {
 /// Returns the waiter's entry in the queue; empty if there is no waiter.
 fn in_queue(waiter: Option<&Waiter>) -> String {
     waiter.map_or_else(String::new, Waiter::to_string)
-}
-
-/// Returns the release of `token`'s key; without a token, the waiter leaves the queue and no key is released.
-/// `mode`: the kind of the lock, if it is known.
-fn release_command(key: &Key, token: Option<Token>, action: &QueueAction, mode: Option<Mode>) -> Cmd {
-    let script = match mode {
-        Some(Mode::Exclusive) => RELEASE,
-        Some(Mode::Shared | Mode::Slots(_)) => LEAVE,
-        None => RELEASE_ANY,
-    };
-    let mut command = on_lock(script, key);
-    command.arg(token.map_or_else(String::new, |token| token.to_string()));
-    match action {
-        QueueAction::None => command.arg("").arg(""),
-        QueueAction::Leave(waiter) => command.arg(in_queue(Some(waiter))).arg(""),
-        QueueAction::Keep(ticket) => command.arg(in_queue(Some(&ticket.waiter))).arg(ticket.number),
-    };
-    let newest = if let QueueAction::Keep(ticket) = action { ticket.newest() } else { String::new() };
-    command.arg(millis(QUEUE_LIFE)).arg(newest);
-    command
 }
 
 fn fence_life(term: Term) -> u64 {

@@ -195,8 +195,14 @@ pub fn observation(value: &Value, asked: Instant) -> Result<Observation, Fault> 
 
 fn seen(value: &Value, asked: Instant) -> Option<Observation> {
     let Value::Array(items) = value else { return None };
-    let [Value::Array(at_key), Value::Array(members), fence, Value::Array(waiters), Value::Int(more)] =
-        items.as_slice()
+    let [
+        Value::Array(at_key),
+        Value::Array(members),
+        fence,
+        Value::Array(waiters),
+        Value::Int(more),
+        Value::Array(mark),
+    ] = items.as_slice()
     else {
         return None;
     };
@@ -215,7 +221,15 @@ fn seen(value: &Value, asked: Instant) -> Option<Observation> {
     let fence = std::str::from_utf8(bulk(fence)?).ok().and_then(|text| text.parse().ok()).and_then(Fence::new);
     // A member that is not a waiter of rlock is skipped when its turn comes, and so it is here.
     let queue = waiters.chunks_exact(2).filter_map(ticket).collect();
-    Some(Observation { holders, members, foreign, fence, queue, more: *more > 0, asked })
+    Some(Observation { holders, members, foreign, fence, queue, more: *more > 0, mark: self::mark(mark), asked })
+}
+
+/// Reads the mark of a success: its value and the ms that it has left. A value that no rlock wrote is a mark all the same.
+fn mark(parts: &[Value]) -> Option<Occupant> {
+    let [value, Value::Int(left)] = parts else { return None };
+    let (kind, head) = ("string".to_owned(), bulk(value)?.to_vec());
+    let ttl = u64::try_from(*left).ok().map(Duration::from_millis);
+    (head.len() <= LARGEST_VALUE).then(|| RawValue { kind, length: head.len() as u64, head, ttl }.into())
 }
 
 /// Reads a member: its token, the ms until it is over, and its entry. One that another release wrote may not be readable.

@@ -60,11 +60,25 @@ pub const FORCE_DELETE: &str = script!(
     "any.lua",
     "force_delete.lua"
 );
+pub const UNMARK: &str = script!("peek.lua", "token.lua", "unmark.lua");
 pub const DELETE_FOREIGN: &str = script!("peek.lua", "queue.lua", "delete_foreign.lua");
 pub const OBSERVE: &str = script!("peek.lua", "marker.lua", "members.lua", "admit.lua", "observe.lua");
 pub const RELEASE: &str =
     script!("peek.lua", "token.lua", "queue.lua", "marker.lua", "pass.lua", "exclusive.lua", "release.lua");
 pub const LEAVE: &str =
     script!("peek.lua", "queue.lua", "marker.lua", "members.lua", "pass.lua", "leave.lua", "release.lua");
+pub const KEEP: &str =
+    script!("peek.lua", "token.lua", "queue.lua", "marker.lua", "pass.lua", "ending.lua", "keep.lua", "release.lua");
+pub const KEEP_MEMBER: &str = script!(
+    "peek.lua",
+    "token.lua",
+    "queue.lua",
+    "marker.lua",
+    "members.lua",
+    "pass.lua",
+    "ending.lua",
+    "keep_member.lua",
+    "release.lua"
+);
 pub const RELEASE_ANY: &str =
     script!("peek.lua", "token.lua", "queue.lua", "marker.lua", "members.lua", "pass.lua", "any.lua", "release.lua");

@@ -2,6 +2,7 @@
 
 mod memory;
 mod newest;
+mod remains;
 mod scripts;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +17,7 @@ use super::dial::{Dial, Stream};
 use super::*;
 use crate::clock::virtual_time;
 use crate::lock::details::Details;
+use crate::lock::mode::Mode;
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::node::FaultKind;

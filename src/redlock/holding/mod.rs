@@ -15,15 +15,16 @@ use std::os::fd::RawFd;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::{Nodes, ReleaseOutcome, release};
+use super::{Nodes, ReleaseCount, ReleaseOutcome, release};
 use crate::clock::{self, Alarm};
 use crate::lock::fault::{Fault, FaultKind};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::lease::{Lease, Loss, Revoked};
+use crate::lock::remains::Remains;
 use crate::lock::schedule::Schedule;
 use crate::lock::token::Token;
-use crate::node::{Claim, Node, Pending, QueueAction, Renewal};
+use crate::node::{Claim, Node, Pending, QueueAction, Release, Renewal};
 use upkeep::Upkeep;
 
 /// A held lock.
@@ -265,13 +266,22 @@ impl Holding {
     }
 
     /// Gives the lock back: compare-and-delete on every node.
-    pub async fn release(mut self) -> ReleaseOutcome {
+    pub async fn release(self) -> ReleaseOutcome {
+        self.release_leaving(Remains::default()).await
+    }
+
+    /// The same, once a command has run under the lock; it leaves `remains`.
+    pub async fn release_leaving(mut self, remains: Remains) -> ReleaseOutcome {
         let begun = clock::now();
         let all: Vec<usize> = (0..self.nodes.len()).collect();
         let limit = self.schedule.node_timeout();
         let waiter = self.claim.ticket.as_ref().map(|ticket| ticket.waiter.clone());
-        let request = self.claim.release(waiter.map_or(QueueAction::None, QueueAction::Leave));
-        let count = release(&self.nodes, &all, &request, limit).await;
+        let queue = waiter.map_or(QueueAction::None, QueueAction::Leave);
+        let request = self.claim.release_leaving(queue, remains);
+        let mut count = release(&self.nodes, &all, &request, limit).await;
+        if request.mark.is_some() {
+            self.repeat(&request, &mut count).await;
+        }
         if count.ours >= self.nodes.quorum().needed() {
             return ReleaseOutcome::Ours;
         }
@@ -281,6 +291,23 @@ impl Holding {
         match count.revoked.last() {
             Some((_, how)) if self.deadline() <= begun => ReleaseOutcome::NotOurs(*how),
             _ => ReleaseOutcome::Unconfirmed(count.faults),
+        }
+    }
+
+    /// Repeats a release that a majority has not confirmed, for as long as no other client can have the lock there. A success
+    /// that too few nodes know of would be repeated.
+    async fn repeat(&mut self, request: &Release, count: &mut ReleaseCount) {
+        while count.ours < self.nodes.quorum().needed() && !count.faults.is_empty() {
+            let next = clock::now() + upkeep::pause(self.schedule);
+            if next >= self.deadline() {
+                return;
+            }
+            self.alarm.reached(next).await;
+            let silent: Vec<usize> = (0..self.nodes.len()).filter(|&node| count.faults.of(node).is_some()).collect();
+            let again = release(&self.nodes, &silent, request, self.schedule.node_timeout()).await;
+            count.ours += again.ours;
+            count.revoked.extend(again.revoked);
+            count.faults = again.faults;
         }
     }
 }

@@ -9,6 +9,7 @@ use nix::sys::stat::{Mode, fchmod};
 use rlock::cli::subcommands::HeldArgs;
 use rlock::cli::{self, Command, NodeArgs, OutputArgs, RunArgs, Sources};
 use rlock::exit::{Failure, Outcome, outcome_of};
+use rlock::lock::remains::RemainsOptions;
 use rlock::node::address::{Address, Secret, Server};
 use rlock::settings::token::{HeldSettings, NodeSettings};
 use rlock::settings::{LockSettings, RunSettings, StoreConfig};
@@ -39,7 +40,8 @@ pub fn hold(input: &[u8]) {
         Command::Run(args) => run(*args.0, contents, sources),
         Command::Acquire(args) => {
             let args = *args.0;
-            LockSettings::new(&args.lock, None, &args.output, sources).map(|lock| place(&lock.place))
+            LockSettings::new(&args.lock, None, RemainsOptions::default(), &args.output, sources)
+                .map(|lock| place(&lock.place))
         }
         Command::Renew(args) => held(&args.held, &args.output, sources),
         Command::Release(args) => held(&args.held, &args.output, sources),

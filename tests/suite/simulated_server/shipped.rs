@@ -13,13 +13,14 @@ const LOCK: &str = "job";
 const FENCE: &str = "rlock:fence:{job}:job";
 const LEASES: &str = "rlock:leases:{job}:job";
 const HOLDERS: &str = "rlock:holders:{job}:job";
+const ONCE: &str = "rlock:once:{job}:job";
 const QUEUE: &str = "rlock:queue:{job}:job";
 const TURNS: &str = "rlock:turns:{job}:job";
 const STANDBY: &str = "rlock:standby:{job}:job";
 const NEWEST: &str = "rlock:newest:{job}:job";
 
 /// The keys of every script, in its order.
-const KEYS: [&str; 8] = [LOCK, FENCE, LEASES, HOLDERS, QUEUE, TURNS, STANDBY, NEWEST];
+const KEYS: [&str; 9] = [LOCK, FENCE, LEASES, HOLDERS, QUEUE, TURNS, STANDBY, NEWEST, ONCE];
 
 /// Waiters by their number: of two hosts, and of several kinds.
 const WAITERS: [&str; 5] = ["", "w1 here 1 5", "w2 here 2 5 s", "w3 there 3 5 k2", "w4 there 4 5 s"];
@@ -64,6 +65,13 @@ enum Step {
         stays: bool,
         script: &'static str,
     },
+    /// A release that leaves something.
+    Keep {
+        token: usize,
+        waiter: usize,
+        leaves: Leaves,
+    },
+    Unmark(usize),
     Tombstone(usize),
     ForceDelete {
         token: usize,
@@ -88,6 +96,25 @@ enum Step {
     },
     Raw(&'static str),
     Fault(Fault),
+}
+
+/// The remains of a release.
+#[derive(Clone, Copy, Debug)]
+enum Leaves {
+    /// An exclusive lock is parked, perhaps in a tombstone's place.
+    Parked { parks_tombstone: bool },
+    /// A success.
+    Mark,
+    /// A member is parked.
+    Member { parks_tombstone: bool },
+}
+
+fn leaves() -> impl Strategy<Value = Leaves> {
+    (0..3usize, any::<bool>()).prop_map(|(which, parks_tombstone)| match which {
+        0 => Leaves::Parked { parks_tombstone },
+        1 => Leaves::Mark,
+        _ => Leaves::Member { parks_tombstone },
+    })
 }
 
 /// A place among the members of a lock.
@@ -129,6 +156,8 @@ const RAW: &[&str] = &[
     "HDEL rlock:holders:{job}:job 1",
     "SET rlock:holders:{job}:job x",
     "FOO",
+    "HSET rlock:once:{job}:job a b",
+    "DEL rlock:once:{job}:job",
     "SET rlock:fence:{job}:job 4503599627370495",
 ];
 
@@ -164,7 +193,10 @@ fn step() -> impl Strategy<Value = Step> {
         2 => renew.prop_map(|(token, fence, index)| Step::Renew { token, fence, index }),
         3 => heal.prop_map(|(token, waiter, fence, told, place)| Step::Heal { token, waiter, fence, told, place }),
         5 => release.prop_map(|(token, waiter, stays, script)| Step::Release { token, waiter, stays, script }),
-        1 => token.clone().prop_map(Step::Tombstone),
+        4 => (token.clone(), 0..WAITERS.len(), leaves())
+            .prop_map(|(token, waiter, leaves)| Step::Keep { token, waiter, leaves }),
+        1 => token.clone().prop_map(Step::Unmark),
+        2 => token.clone().prop_map(Step::Tombstone),
         1 => (token.clone(), fence()).prop_map(|(token, fence)| Step::ForceDelete { token, fence }),
         1 => Just(Step::DeleteForeign),
         1 => (0..4usize, 0..4usize, token).prop_map(|(waiters, members, token)| Step::Observe { waiters, members, token }),
@@ -235,6 +267,22 @@ fn request(step: &Step, start: i64) -> Option<(usize, Words)> {
             let came = if waiter % 2 == 1 { came(waiter) } else { String::new() };
             eval(script, &[&token, WAITERS[waiter], &ticket, LONG, &came])
         }
+        Step::Keep { token, waiter, leaves } => {
+            let (name, value) = (name(token), value(token));
+            let parked = format!("parked {value}");
+            let flag = |is_set: bool| if is_set { "1" } else { "" };
+            let (script, remains) = match leaves {
+                Leaves::Parked { parks_tombstone } => {
+                    (scripts::KEEP, [LONG, &parked, LONG, flag(parks_tombstone), "", ""])
+                }
+                Leaves::Mark => (scripts::KEEP, ["", "", "", "", LONG, &value]),
+                Leaves::Member { parks_tombstone } => {
+                    (scripts::KEEP_MEMBER, [TTLS[token], &parked, TTLS[2], flag(parks_tombstone), "", ""])
+                }
+            };
+            eval(script, &[&[name.as_str(), WAITERS[waiter], "", LONG, ""], &remains[..]].concat())
+        }
+        Step::Unmark(token) => eval(scripts::UNMARK, &[&name(token)]),
         Step::Tombstone(token) => eval(scripts::TOMBSTONE, &[&name(token), &format!("broken {} {{}}", name(token))]),
         Step::ForceDelete { token, fence } => eval(scripts::FORCE_DELETE, &[&name(token), &after(fence), LONG]),
         Step::DeleteForeign => eval(scripts::DELETE_FOREIGN, &["string", "7", "foreign"]),

@@ -52,3 +52,26 @@ fn a_contained_command_leaves_nothing_and_keeps_its_code() {
     assert_eq!(p.on(Event::Gone, at(7000)), [Action::Finish]);
     assert_eq!(p.outcome(true), Outcome::Exited(3));
 }
+
+#[test]
+fn only_a_command_that_exited_with_0_under_its_lock_has_succeeded() {
+    use crate::lock::remains::Ending;
+    for (status, late, ending) in [
+        (ExitStatus::Exited(0), false, Ending::Succeeded),
+        (ExitStatus::Exited(3), false, Ending::Failed),
+        (ExitStatus::Killed(9), false, Ending::Failed),
+        (ExitStatus::Exited(0), true, Ending::LockLost),
+    ] {
+        let mut p = policy(OnLost::Kill);
+        p.on(ended(status), if late { deadline() } else { at(1) });
+        assert_eq!(p.ending(None), ending, "{status:?} late={late}");
+        assert_eq!([Loss::Absent, Loss::Broken].map(|loss| p.ending(Some(loss))), [Ending::LockLost; 2]);
+        assert_eq!(p.ending(Some(Loss::TakenOver)), Ending::TakenOver);
+    }
+    let options = PolicyOptions { max_run: Some(Duration::from_secs(5)), ..options(OnLost::Kill) };
+    let mut p = Policy::new(options, deadline(), at(0));
+    p.on(Event::Tick, at(5000));
+    p.on(ended(ExitStatus::Exited(0)), at(5001));
+    p.on(Event::Gone, at(5002));
+    assert_eq!((p.outcome(true), p.ending(None)), (Outcome::TimeIsUp, Ending::Failed), "it was stopped");
+}

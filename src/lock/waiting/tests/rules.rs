@@ -374,3 +374,13 @@ fn a_pause_shows_the_party_that_blocks_and_the_waiters_ahead() {
     w.on(Event::Tick, w.wake_at(), 0.5);
     assert!(w.pausing().is_none());
 }
+
+#[test]
+fn a_lock_that_an_outer_rlock_has_parked_is_waited_for() {
+    let occupant = |parked| {
+        let details = Details { parked, ..Details::default() };
+        Occupant::new(OccupantKind::Holder(outer(), details), Some(ms(800)))
+    };
+    let w = waiting(1, None);
+    assert_eq!([w.outer(&occupant(false)), w.outer(&occupant(true))], [Some(outer()), None]);
+}

@@ -10,7 +10,7 @@ local function give_up(token)
     span()
     return true, peek()
   end
-  if not ours(seen, token) and not broken(seen, token) then return false, seen, seen end
+  if not ours(seen, token) and not broken(seen, token) and not parked(seen, token) then return false, seen, seen end
   call('DEL', KEY)
   return true, nil
 end

@@ -30,6 +30,8 @@ local group, nodes = marker(seen)
 if group == kind and nodes == ARGV[9] and intact(kind) then
   local place, number, value = member(token)
   local owner = kind ~= 's' and call('HGET', HOLDERS, index)
+  -- A member that is parked is the run's no more: a request that ran late.
+  if place and is_of(value, 'parked ' .. token) then return seen end
   if place and (place == index or owner) then extend(token, ttl) end
   if place == index then
     if not is_of(value, token) then return {'broken', 'string', #value, value, seen[5]} end

@@ -1,11 +1,13 @@
 -- Reads the lock's holders, its fence counter and its queue. Changes nothing.
--- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its members' leases, KEYS[4] its members, KEYS[5] its queue
+-- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its members' leases, KEYS[4] its members,
+--   KEYS[5] its queue, KEYS[9] the mark of a success
 -- ARGV[1] number of waiters wanted, ARGV[2] most bytes of them
 -- ARGV[3] number of members wanted, ARGV[4] most bytes of them, ARGV[5] token of a member that is wanted first, or empty
--- {seen, members, fence, {waiter, ticket, waiter, ticket, …}, more}
+-- {seen, members, fence, {waiter, ticket, waiter, ticket, …}, more, mark}
 --   seen is {'held', type, length, first KiB, PTTL} | {}, and of a marker one number more: how many members there are
 --   members is {token, ms left, entry, token, ms left, entry, …}
 --   fence is empty if there is none, more is 1 if not all waiters are returned
+--   mark is {value, ms left} | {}
 local fence = try('GETRANGE', KEYS[2], 0, 19)
 local wanted, room = tonumber(ARGV[1]), tonumber(ARGV[2])
 local waiters, more = {}, 0
@@ -40,4 +42,6 @@ if marker(seen) then
     end
   end
 end
-return {seen or {}, members, type(fence) == 'string' and fence or '', waiters, more}
+local done = try('GETRANGE', KEYS[9], 0, 1023)
+local mark = type(done) == 'string' and done ~= '' and {done, call('PTTL', KEYS[9])} or {}
+return {seen or {}, members, type(fence) == 'string' and fence or '', waiters, more, mark}

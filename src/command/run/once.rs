@@ -1,0 +1,45 @@
+//! `--once`: the end of a run whose command is not started, because another run has succeeded or because too few nodes tell.
+
+use super::cover::Cover;
+use crate::exit::Outcome;
+use crate::lock::waiting::Blocked;
+use crate::redlock::Nodes;
+use crate::redlock::once::{Before, run_before};
+use crate::report::{Event, Problem};
+use crate::settings::RunSettings;
+
+/// Returns the lock if the command may run, else how rlock ends, with the lock given back.
+pub(super) async fn unless_done(
+    settings: &RunSettings,
+    nodes: &Nodes,
+    cover: Cover,
+) -> anyhow::Result<Result<Cover, Outcome>> {
+    let (lock, report) = (&settings.lock, &settings.lock.report);
+    let before = match &cover {
+        Cover::Own(holdings) if settings.remains.once.is_some() => {
+            run_before(nodes, &lock.keys[0], lock.schedule, holdings).await
+        }
+        _ => Ok(Before::None),
+    };
+    match before {
+        Ok(Before::None) => Ok(Ok(cover)),
+        Ok(Before::Success(run)) => {
+            report.say(&Event::RunBefore { run: &run });
+            cover.give_up(report).await;
+            Ok(Err(Outcome::Done))
+        }
+        Ok(Before::Unknown(faults)) => {
+            cover.give_up(report).await;
+            // Without a fault the nodes answer, and too few of them have the lock as ours any more.
+            let blocked =
+                if faults.is_empty() { Blocked::TooLate } else { Blocked::Unreachable(faults, nodes.quorum()) };
+            Err(Problem::Unreachable { blocked: &blocked, node_is_default: lock.node_is_default }
+                .about(&lock.keys)
+                .into())
+        }
+        Err(error) => {
+            cover.give_up(report).await;
+            Err(error.into())
+        }
+    }
+}
