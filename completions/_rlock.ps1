@@ -62,7 +62,7 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('--once', '--once', [CompletionResultType]::ParameterName, 'Run the command once: for this long after it has exited with 0, others exit with 0 and do not run it')
             [CompletionResult]::new('--kill-after', '--kill-after', [CompletionResultType]::ParameterName, 'Time between the first signal and SIGKILL [default: a sixth of the TTL, at most 5s]')
             [CompletionResult]::new('--max-run', '--max-run', [CompletionResultType]::ParameterName, 'Stop the command after this, as timeout(1) does: exit 124, even if SIGKILL was needed')
-            [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'When the lock is lost: kill the command, or warn and let it go on, perhaps beside another')
+            [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'When the lock is lost: kill the command, or warn and let it go on, perhaps beside another, or reclaim the lock')
             [CompletionResult]::new('--signal', '--signal', [CompletionResultType]::ParameterName, 'First signal to the command when the lock is being lost or --max-run is over')
             [CompletionResult]::new('--log', '--log', [CompletionResultType]::ParameterName, 'Form of the lines on stderr: text, or json, which prints each step too')
             [CompletionResult]::new('-s', '-s', [CompletionResultType]::ParameterName, 'Share the lock with other runs that give -s: no other kind of holder beside them')

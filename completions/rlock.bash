@@ -818,7 +818,7 @@ _rlock() {
                     return 0
                     ;;
                 --on-lost)
-                    COMPREPLY=($(compgen -W "kill warn" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "kill warn reclaim" -- "${cur}"))
                     return 0
                     ;;
                 --signal)

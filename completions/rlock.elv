@@ -58,7 +58,7 @@ set edit:completion:arg-completer[rlock] = {|@words|
             cand --once 'Run the command once: for this long after it has exited with 0, others exit with 0 and do not run it'
             cand --kill-after 'Time between the first signal and SIGKILL [default: a sixth of the TTL, at most 5s]'
             cand --max-run 'Stop the command after this, as timeout(1) does: exit 124, even if SIGKILL was needed'
-            cand --on-lost 'When the lock is lost: kill the command, or warn and let it go on, perhaps beside another'
+            cand --on-lost 'When the lock is lost: kill the command, or warn and let it go on, perhaps beside another, or reclaim the lock'
             cand --signal 'First signal to the command when the lock is being lost or --max-run is over'
             cand --log 'Form of the lines on stderr: text, or json, which prints each step too'
             cand -s 'Share the lock with other runs that give -s: no other kind of holder beside them'

@@ -59,8 +59,9 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -l hold-at-least -d 'Ke
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l once -d 'Run the command once: for this long after it has exited with 0, others exit with 0 and do not run it' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l kill-after -d 'Time between the first signal and SIGKILL [default: a sixth of the TTL, at most 5s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l max-run -d 'Stop the command after this, as timeout(1) does: exit 124, even if SIGKILL was needed' -r
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l on-lost -d 'When the lock is lost: kill the command, or warn and let it go on, perhaps beside another' -r -f -a "kill\t'Stop the command before the lock can pass on'
-warn\t'Let the command go on and say so'"
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l on-lost -d 'When the lock is lost: kill the command, or warn and let it go on, perhaps beside another, or reclaim the lock' -r -f -a "kill\t'Stop the command before the lock can pass on'
+warn\t'Let the command go on and say so'
+reclaim\t'Take the lock again at once if no other rlock had it since, else as kill'"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l signal -d 'First signal to the command when the lock is being lost or --max-run is over' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'"

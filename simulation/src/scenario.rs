@@ -169,7 +169,7 @@ impl Scenario {
                 random.weighted(&[(1, 1), (2, 3), (1, 5)])
             }
         };
-        let settings = settings(kind, nodes, &mut random);
+        let settings = Settings { reclaims: seed % 2 == 1, ..settings(kind, nodes, &mut random) };
         let ttl = settings.schedule.ttl();
         let hosts = 2 + random.below(4);
         let skew = if matches!(kind, Kind::Clocks | Kind::Forgetful) { 2_000 } else { 0 };
@@ -220,7 +220,7 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
     let order = if kind == Kind::Newest { Order::Oldest } else { drawn };
     let names: &[&str] = if kind == Kind::Keys { &["a", "b", "c"] } else { &["job"] };
     let keys = names.iter().map(|name| Key::new("", name).expect("a name")).collect();
-    Settings { nodes, keys, schedule, guard, order, once }
+    Settings { nodes, keys, schedule, guard, order, once, reclaims: false }
 }
 
 fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {

@@ -41,6 +41,8 @@ pub struct Counts {
     pub skipped: u64,
     /// Keys that were set again.
     pub healed: u64,
+    /// Locks that were lost and went on, since no other client had them.
+    pub reclaimed: u64,
     /// Longest time without a holder while a client waited and no fault was on.
     pub idle: Duration,
 }

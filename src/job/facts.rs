@@ -37,4 +37,6 @@ pub enum OnLost {
     Kill,
     /// Let the command go on and say so
     Warn,
+    /// Take the lock again at once if no other rlock had it since, else as kill
+    Reclaim,
 }

@@ -73,6 +73,8 @@ pub enum Event<'a> {
     RenewalFailed(AtNode<'a>),
     /// A lock that was kept while another was waited for is lost. All are released, and the wait begins anew.
     LostWhileWaiting,
+    /// The keys of the lock were lost and are set again: the command goes on.
+    Reclaimed { why: &'a str },
     /// The lock was lost, or can no longer be renewed in time.
     Lost { why: &'a str, reaction: Reaction },
     /// The release found that the lock had been lost.
@@ -161,6 +163,7 @@ impl Event<'_> {
             Self::Renewed { .. } => "renewed",
             Self::RenewalFailed(_) => "trouble",
             Self::LostWhileWaiting => "anew",
+            Self::Reclaimed { .. } => "reclaimed",
             Self::Lost { .. } | Self::LostUnnoticed { .. } => "lost",
             Self::TimeIsUp => "max-run",
             Self::Lingering => "lingering",
@@ -208,6 +211,7 @@ impl Event<'_> {
             | Self::OuterSilent { .. }
             | Self::NotReplaced { .. }
             | Self::LostWhileWaiting
+            | Self::Reclaimed { .. }
             | Self::NoUptime(_)
             | Self::NoQueue(_)
             | Self::NoWakeups { .. }
@@ -255,7 +259,7 @@ impl Event<'_> {
             Self::Running { pid } => json!({ "pid": pid }),
             Self::Forwarded { signal } => json!({ "signal": signal.as_str() }),
             Self::Renewed { left } | Self::Parked { left } => json!({ "left_ms": millis(*left) }),
-            Self::Lost { why, .. } => json!({ "reason": why }),
+            Self::Lost { why, .. } | Self::Reclaimed { why } => json!({ "reason": why }),
             Self::LostUnnoticed { how } => json!({ "reason": lost_how(*how) }),
             Self::Unkillable { group } => json!({ "pid": group }),
             Self::TombstonedAt { broken, of } | Self::KeyDeleted { at: Some((broken, of)) } => {
@@ -327,6 +331,7 @@ impl fmt::Display for Event<'_> {
             Self::LostWhileWaiting => {
                 f.write_str("lost the lock while waiting for another; all are released, and the wait begins anew")
             }
+            Self::Reclaimed { why } => write!(f, "{why}; set again, since no other rlock had the lock meanwhile"),
             Self::Lost { why, reaction } => write!(f, "lost the lock: {why}; {}", reacted(*reaction)),
             Self::LostUnnoticed { how } => write!(
                 f,

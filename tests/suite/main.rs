@@ -36,6 +36,7 @@ mod once;
 mod places;
 mod prose;
 mod queue;
+mod reclaimed;
 mod redlock;
 mod remains;
 mod restarts;

@@ -49,6 +49,8 @@ pub struct Settings {
     pub order: Order,
     /// `--once`, which all runs then give.
     pub once: Option<Duration>,
+    /// `--on-lost reclaim`.
+    pub reclaims: bool,
 }
 
 /// A client of a host whose clock is wrong by `skew_ms`.

@@ -28,7 +28,12 @@ pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>
     let mut claimant = Waiter { client: &client, for_command: true };
     let waited = wait(&nodes, client.waiting(true), &mut claimant, &mut async || terminating().await).await;
     let holdings = match waited {
-        Ok(Waited::Won(holdings, _)) => holdings,
+        Ok(Waited::Won(mut holdings, _)) => {
+            if client.settings.reclaims {
+                holdings.reclaim();
+            }
+            holdings
+        }
         Ok(Waited::Cancelled(signal)) => return Outcome::Signalled(signal as i32),
         Ok(Waited::GaveUp(_, reason)) => return gave_up(&reason),
         // Nothing can be joined here.
@@ -36,7 +41,7 @@ pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>
     };
     let options = PolicyOptions {
         schedule: client.settings.schedule,
-        on_lost: OnLost::Kill,
+        on_lost: if client.settings.reclaims { OnLost::Reclaim } else { OnLost::Kill },
         first_signal: Signal::SIGTERM,
         max_run,
         contain: false,
@@ -152,6 +157,10 @@ fn heard(changed: &Changed) -> Option<Event> {
     });
     match *change {
         Change::Extended(_) => deadline.map(Event::Extended),
+        Change::Reclaimed(..) => {
+            kernel::with(|kernel| kernel.witness.counts.reclaimed += 1);
+            deadline.map(Event::Extended)
+        }
         Change::Trouble(..) | Change::Refused(..) => None,
         Change::Lost(loss) => {
             command::gives_nothing_back();

@@ -18,6 +18,7 @@ use crate::cli::{RunArgs, Sources};
 use crate::clock::Alarm;
 use crate::exit::{Failure, Outcome};
 use crate::job::exec::Image;
+use crate::job::facts::OnLost;
 use crate::job::guard::{Guard, Task};
 use crate::job::inherited::Inherited;
 use crate::job::names;
@@ -60,7 +61,12 @@ async fn run_async(settings: &RunSettings, inherited: &Inherited, mut guard: Gua
     // The command is prepared while the nodes are asked.
     let (waited, image) = tokio::join!(biased; waited, image(settings));
     let cover = match waited? {
-        Acquired::Won(holdings) => Cover::Own(holdings),
+        Acquired::Won(mut holdings) => {
+            if settings.policy.on_lost == OnLost::Reclaim {
+                holdings.reclaim();
+            }
+            Cover::Own(holdings)
+        }
         // The outer rlock releases the lock, and knows of no success inside its command.
         Acquired::Nested(_, holders) if settings.remains.once.is_some() => {
             return Err(Problem::OnceInside { holder: &holders[0] }.about(&settings.lock.keys).into());

@@ -12,7 +12,13 @@ impl Holding {
     /// node that joins with a counter above our fence joins unproven, and the other nodes are asked at once for their word.
     pub(super) fn renewed(&mut self, node: usize, asked: Instant, until: Instant, counter: Counter) -> Option<Change> {
         let is_above = counter.is_none_or(|counter| counter > self.fence.get());
-        if is_above && self.stage == Stage::Keeping && self.lease.wants_healing(node) {
+        let joins = match self.stage {
+            Stage::Keeping => self.lease.wants_healing(node),
+            // Its tenure is unbroken: other members may have raised the counter.
+            Stage::Reclaiming(_) => self.lease.wants_healing(node) && !self.upkeep[node].was_proven,
+            Stage::Shielding | Stage::Over => false,
+        };
+        if is_above && joins {
             let now = clock::now();
             self.lease.admit(node, asked, until, now);
             for (other, upkeep) in self.upkeep.iter_mut().enumerate() {
@@ -38,7 +44,11 @@ impl Holding {
         }
         (upkeep.failures, upkeep.lost_since, upkeep.fault, upkeep.told_counter) = (0, None, None, None);
         let deadline = self.changed_deadline()?;
-        Some(if self.stage == Stage::Keeping { Change::Extended(deadline) } else { Change::Shielded(deadline) })
+        Some(match self.stage {
+            Stage::Keeping => Change::Extended(deadline),
+            Stage::Reclaiming(_) => self.reclaimed(deadline),
+            Stage::Shielding | Stage::Over => Change::Shielded(deadline),
+        })
     }
 
     /// Records that node `node` has no key of ours, and set none because its counter is not the one that the request named. It

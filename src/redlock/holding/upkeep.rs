@@ -25,6 +25,8 @@ pub(super) struct Upkeep {
     pub(super) lost_since: Option<Instant>,
     /// Why the last of them failed.
     pub(super) fault: Option<Fault>,
+    /// Whether its tenure was proven when the keys were lost that are being reclaimed.
+    pub(super) was_proven: bool,
     /// Whether the caller knows that the node refuses us.
     pub(super) refusal_told: bool,
     /// Returns when the connection that last worked breaks.
@@ -33,7 +35,9 @@ pub(super) struct Upkeep {
 
 impl Upkeep {
     pub(super) fn new(due: Instant, asked: Option<Instant>, broken: Pending<()>) -> Self {
-        Self { due, asked, told_counter: None, failures: 0, lost_since: None, fault: None, refusal_told: false, broken }
+        let (told_counter, failures, lost_since, fault) = (None, 0, None, None);
+        let (was_proven, refusal_told) = (false, false);
+        Self { due, asked, told_counter, failures, lost_since, fault, was_proven, refusal_told, broken }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod healing;
 mod losing;
+mod reclaiming;
 mod renewing;
 
 use std::cell::RefCell;
