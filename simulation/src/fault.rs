@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use crate::node::Survives;
 use crate::random::Random;
-use crate::scenario::Kind;
+use crate::scenario::{CROWD, Kind};
 
 /// The client that a fault hits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
     /// The holder, if there is one.
     Holder,
+    /// The holder, if its client's number leaves this rest.
+    HolderOf { rest: usize, of: usize },
     /// The process of the client with this number.
     Client(usize),
     /// The process of the client with this number, if it waits and has a place in the queue.
@@ -93,6 +95,9 @@ pub struct Faults {
 impl Faults {
     /// Draws the faults until `horizon`, in the order of their times.
     pub fn draw(&self, horizon: Duration, random: &mut Random) -> Vec<(Duration, Fault)> {
+        if self.kind == Kind::Crowd {
+            return Self::of_a_crowd(random);
+        }
         let pause = self.ttl.mul_f64(random.weighted(&[(1, 0.1), (2, 0.5), (2, 2.0)]));
         let mut faults = Vec::new();
         let mut at = random.time(Duration::ZERO, pause * 2);
@@ -100,6 +105,20 @@ impl Faults {
             faults.push((at, self.one(random)));
             at += random.time(Duration::from_micros(1), pause * 2);
         }
+        faults
+    }
+
+    /// Of eight clients one stops as a waiter, and one dies as the holder, with its guard, so that no release wakes the next one.
+    fn of_a_crowd(random: &mut Random) -> Vec<(Duration, Fault)> {
+        let ms = Duration::from_millis;
+        let stops = |number: usize| {
+            let target = Target::Waiter(8 * number + 7);
+            (random.time(ms(400), ms(800)), Fault::StopClient { target, lasts: ms(60_000) })
+        };
+        let mut faults: Vec<(Duration, Fault)> = (0..CROWD / 8).map(stops).collect();
+        let dies = Fault::KillClient { target: Target::HolderOf { rest: 3, of: 8 }, with_guard: true };
+        faults.extend((0..1_000).map(|number| (ms(800 + 20 * number), dies)));
+        faults.sort_by_key(|(at, _)| *at);
         faults
     }
 
@@ -162,7 +181,7 @@ impl Faults {
     fn forgetting(&self, node: usize, lasts: Duration, random: &mut Random) -> Fault {
         let down = lasts.min(self.ttl);
         match self.kind {
-            Kind::One | Kind::Calm | Kind::Waiters | Kind::Newest => {
+            Kind::One | Kind::Calm | Kind::Waiters | Kind::Newest | Kind::Crowd => {
                 Fault::KillServer { node, lasts: down, survives: Survives::All }
             }
             Kind::Forgetful | Kind::Several | Kind::Keys | Kind::Kinds | Kind::Once => {

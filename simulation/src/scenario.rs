@@ -45,6 +45,8 @@ pub enum Kind {
     Waiters,
     /// The same, and most runs have `--supersede` or `--replace`.
     Newest,
+    /// One to three nodes that are well, and fifty clients, of which one in four dies as the holder or stops as a waiter.
+    Crowd,
     /// One to five nodes, restarts as in `several`, and holders of every kind: exclusive, shared and with slots.
     Kinds,
     /// One to five nodes, restarts as in `several`, and runs with `--once`.
@@ -55,7 +57,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, with their names on the command line.
-    pub const ALL: [(&'static str, Self); 12] = [
+    pub const ALL: [(&'static str, Self); 13] = [
         ("calm", Self::Calm),
         ("one", Self::One),
         ("forgetful", Self::Forgetful),
@@ -65,6 +67,7 @@ impl Kind {
         ("keys", Self::Keys),
         ("waiters", Self::Waiters),
         ("newest", Self::Newest),
+        ("crowd", Self::Crowd),
         ("kinds", Self::Kinds),
         ("once", Self::Once),
         ("clocks", Self::Clocks),
@@ -148,6 +151,9 @@ pub struct Scenario {
     pub faults: Vec<(Duration, Fault)>,
 }
 
+/// Number of clients of a crowd.
+pub const CROWD: usize = 50;
+
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
@@ -164,6 +170,7 @@ impl Scenario {
         let nodes = match kind {
             Kind::One | Kind::Forgetful => 1,
             Kind::Several => random.weighted(&[(1, 2), (4, 3), (1, 4), (3, 5)]),
+            Kind::Crowd => random.weighted(&[(1, 1), (1, 3)]),
             Kind::Lossy | Kind::Away => random.weighted(&[(2, 3), (1, 5)]),
             Kind::Calm | Kind::Clocks | Kind::Keys | Kind::Waiters | Kind::Newest | Kind::Kinds | Kind::Once => {
                 random.weighted(&[(1, 1), (2, 3), (1, 5)])
@@ -182,8 +189,11 @@ impl Scenario {
         let clock = |_| WallClock { ahead: signed(&mut random, ahead), rate: signed(&mut random, 4_000) };
         let clocks = (0..nodes).map(clock).collect();
         let latency = latency(kind, settings.schedule, &mut random);
-        let mut clients: Vec<Plan> = (0..2 + random.below(6)).map(|_| plan(kind, ttl, hosts, &mut random)).collect();
-        if !matches!(kind, Kind::Calm | Kind::Waiters | Kind::Newest) {
+        let mut clients: Vec<Plan> = match kind {
+            Kind::Crowd => (0..CROWD).map(|number| one_of_a_crowd(number, hosts, &mut random)).collect(),
+            _ => (0..2 + random.below(6)).map(|_| plan(kind, ttl, hosts, &mut random)).collect(),
+        };
+        if !matches!(kind, Kind::Calm | Kind::Waiters | Kind::Newest | Kind::Crowd) {
             clients.push(probes(ttl, hosts, &mut random));
         }
         if kind == Kind::Kinds {
@@ -206,7 +216,8 @@ impl Scenario {
 }
 
 fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
-    let ttl = ms(random.weighted(&[(3, 1_000), (2, 2_000), (1, 5_000)]));
+    let ttl = random.weighted(&[(3, 1_000), (2, 2_000), (1, 5_000)]);
+    let ttl = ms(if kind == Kind::Crowd { 900 } else { ttl });
     let kill_after = random.weighted(&[(2, None), (1, Some(ms(100))), (1, Some(ms(10_000)))]);
     let options = ScheduleOptions { ttl, drift: 0.01, node_timeout: Some(ttl / 12), kill_after };
     let schedule = Schedule::new(options).expect("a twelfth of the TTL fits");
@@ -217,7 +228,7 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
         _ => RestartGuard::For(schedule.remembered() + ms(random.weighted(&[(1, 0), (1, 999), (1, 500)]))),
     };
     let drawn = random.weighted(&[(6, Order::Oldest), (1, Order::Newest), (1, Order::Any)]);
-    let order = if kind == Kind::Newest { Order::Oldest } else { drawn };
+    let order = if matches!(kind, Kind::Newest | Kind::Crowd) { Order::Oldest } else { drawn };
     let names: &[&str] = if kind == Kind::Keys { &["a", "b", "c"] } else { &["job"] };
     let keys = names.iter().map(|name| Key::new("", name).expect("a name")).collect();
     Settings { nodes, keys, schedule, guard, order, once, reclaims: false }
@@ -225,7 +236,7 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
 
 fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {
     let most = Duration::from_micros(random.weighted(&[(2, 300), (2, 2_000), (1, 15_000)]));
-    let spikes = if matches!(kind, Kind::Calm | Kind::Away | Kind::Waiters | Kind::Newest) {
+    let spikes = if matches!(kind, Kind::Calm | Kind::Away | Kind::Waiters | Kind::Newest | Kind::Crowd) {
         0.0
     } else {
         random.weighted(&[(2, 0.0), (2, 0.01), (1, 0.05)])
@@ -236,6 +247,14 @@ fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {
 fn plan(kind: Kind, ttl: Duration, hosts: usize, random: &mut Random) -> Plan {
     let rounds = 1 + random.below(8);
     Plan { host: random.below(hosts), rounds: (0..rounds).map(|_| round(kind, ttl, random)).collect() }
+}
+
+/// A client that comes within a third of a second, after those of a smaller number, and wants the lock once.
+fn one_of_a_crowd(number: usize, hosts: usize, random: &mut Random) -> Plan {
+    let behaviour = Behaviour { runs: random.time(ms(30), ms(200)), code: 0, at_term: AtTerm::Dies(ms(1)) };
+    let after = ms(6 * number as u64);
+    let round = Round { after, errand: Errand::Run(behaviour, None), wait: None, locks: 1, mode: Mode::Exclusive };
+    Plan { host: random.below(hosts), rounds: vec![round] }
 }
 
 /// A client that tries again and again, without waiting: it takes the lock as soon as a majority lets it.

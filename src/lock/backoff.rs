@@ -82,19 +82,26 @@ pub struct Absence {
     attempts: u32,
     /// Number of nodes that voted in the last attempt.
     voted: usize,
+    /// Time from the last attempt until nodes that restarted make a majority again.
+    counts_in: Option<Duration>,
 }
 
 impl Absence {
     /// Counts an attempt in which `voted` nodes gave a vote; `needed` make a majority. One more than before is a node that
-    /// came back: others may follow.
-    pub fn note(&mut self, voted: usize, needed: usize) {
+    /// came back: others may follow. `counts_in`: time until a majority counts, if that is known.
+    pub fn note(&mut self, voted: usize, needed: usize, counts_in: Option<Duration>) {
         let is_back = voted >= needed || voted > self.voted;
         self.attempts = if is_back { 0 } else { self.attempts.saturating_add(1) };
         self.voted = voted;
+        self.counts_in = counts_in;
     }
 
-    /// Returns the pause before the next attempt: as after any failed exchange, and twice as long after each further one.
+    /// Returns the pause before the next attempt: as after any failed exchange, and twice as long after each further one. If it is
+    /// known when a majority counts, it ends then.
     pub fn pause(&self, range: Duration, random: f64) -> Duration {
+        if let Some(counts_in) = self.counts_in {
+            return counts_in + retry(range, random);
+        }
         retry(doubled(range, self.attempts.saturating_sub(1), AWAY.max(range)), random)
     }
 }
@@ -125,23 +132,23 @@ mod tests {
         let longest = |absence: &Absence| absence.pause(range, 1.0);
         let mut absence = Absence::default();
         let pauses: Vec<u128> = std::iter::repeat_with(|| {
-            absence.note(0, 2);
+            absence.note(0, 2, None);
             longest(&absence).as_millis()
         })
         .take(7)
         .collect();
         assert_eq!(pauses, [100, 200, 400, 800, 1600, 2000, 2000]);
         assert_eq!(absence.pause(range, 0.0), seconds(1));
-        absence.note(1, 2);
+        absence.note(1, 2, None);
         assert_eq!(longest(&absence), range, "one is back");
-        absence.note(1, 2);
-        absence.note(1, 2);
+        absence.note(1, 2, None);
+        absence.note(1, 2, None);
         assert_eq!(longest(&absence), range * 2, "no other is");
-        absence.note(2, 2);
+        absence.note(2, 2, None);
         assert_eq!(longest(&absence), range);
-        absence.note(2, 2);
+        absence.note(2, 2, None);
         assert_eq!(longest(&absence), range, "a majority that votes is not away");
-        (0..u32::MAX).step_by(1 << 28).for_each(|_| absence.note(0, 2));
+        (0..u32::MAX).step_by(1 << 28).for_each(|_| absence.note(0, 2, None));
         assert!(longest(&absence) <= AWAY);
     }
 

@@ -213,6 +213,7 @@ impl Attempt {
             is_complete,
             by_majority: ballot.holder().is_some(),
             voted: ballot.votes(),
+            counts_in: ballot.counts_in(),
             has_taken_any: ballot.has_taken_any(),
             entered: ballot.queue_entry_time(),
             rank: ballot.rank(),

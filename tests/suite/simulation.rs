@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rlock::lock::restart::RestartGuard;
-use simulation::scenario::{Kind, Scenario};
+use simulation::scenario::{CROWD, Kind, Scenario};
 use simulation::shrink::shrink;
 use simulation::story::Story;
 use simulation::tally::Tally;
@@ -81,6 +81,13 @@ fn waiters_that_stop_die_or_leave_cost_the_others_seconds_at_most() {
 fn of_waiters_that_supersede_each_other_the_last_that_came_goes_on() {
     let tally = played(Kind::Newest);
     assert!(tally.grants > SEEDS * 3 && tally.superseded > SEEDS && tally.faults > SEEDS, "{tally:?}");
+}
+
+#[test]
+fn a_long_line_waits_no_longer_than_a_short_one_for_the_end_of_a_dead_holder() {
+    let tally = played(Kind::Crowd);
+    assert_eq!(tally.grants, SEEDS * CROWD as u64);
+    assert!(tally.faults > SEEDS * 8, "{tally:?}");
 }
 
 #[test]

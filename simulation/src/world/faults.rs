@@ -129,6 +129,10 @@ impl World<'_> {
     fn target(&self, target: Target) -> Option<ProcessId> {
         let id = match target {
             Target::Holder => kernel::with(|kernel| kernel.witness.any_holder(kernel.now)),
+            Target::HolderOf { rest, of } => {
+                let holder = kernel::with(|kernel| kernel.witness.any_holder(kernel.now));
+                holder.filter(|holder| holder.client % of == rest)
+            }
             Target::Waiter(number) => {
                 let process = self.clients.get(number).and_then(|(_, process)| *process);
                 process.filter(|process| kernel::with(|kernel| kernel.witness.is_queued(*process)))

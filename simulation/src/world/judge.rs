@@ -23,6 +23,9 @@ const CALM_IDLE: Duration = Duration::from_millis(500);
 /// The same where only waiters stop, die or leave, counted during these faults: each may cost its turn, a second.
 const WAITERS_IDLE: Duration = Duration::from_secs(4);
 
+/// The same where a holder dies too: its lease of 0.9 s, the turn of a stopped waiter, and the time to take what is free.
+const CROWD_IDLE: Duration = Duration::from_millis(2_200);
+
 /// Time after which no key but a fence counter and the newest waiter is left: of the others a queue lives longest.
 const ALL_BUT_COUNTERS: Duration = Duration::from_secs(660);
 
@@ -57,13 +60,14 @@ impl World<'_> {
         let grown_up = guard + Duration::from_secs(2);
         let ready = self.nodes.iter().map(|node| node.started() + grown_up).max().unwrap_or(BEGIN);
         kernel::with(|kernel| kernel.witness.judge_doomed(now));
-        let only_waiters = matches!(self.scenario.kind, Kind::Waiters | Kind::Newest);
+        let only_waiters = matches!(self.scenario.kind, Kind::Waiters | Kind::Newest | Kind::Crowd);
         if self.faults > 0 && !only_waiters {
             return;
         }
         let most = match self.scenario.kind {
             Kind::Calm => CALM_IDLE,
             Kind::Waiters | Kind::Newest => WAITERS_IDLE,
+            Kind::Crowd => CROWD_IDLE,
             _ => IDLE + self.scenario.settings.schedule.ttl() + self.set_back,
         };
         let (processes, settings) = (&self.processes, &self.scenario.settings);

@@ -1,5 +1,7 @@
 //! The outcome of the votes for the caller: won, busy, split, unreachable, refused.
 
+use std::time::Duration;
+
 use super::{Ballot, Discount, NodeReply, Verdict};
 use crate::lock::blocker::Blocker;
 use crate::lock::fault::{Fault, FaultKind, Faults};
@@ -72,6 +74,18 @@ impl Ballot {
     /// Number of nodes that gave a vote, for us or not.
     pub fn votes(&self) -> usize {
         (0..self.votes.len()).filter(|node| self.has_voted(*node)).count()
+    }
+
+    /// Returns the time until a majority counts, if only nodes under their restart guard are missing for it.
+    pub fn counts_in(&self) -> Option<Duration> {
+        if self.unanswered() + self.failed() > 0 {
+            return None;
+        }
+        let mut left: Vec<Duration> =
+            (0..self.votes.len()).filter_map(|node| Some(self.restarted(node)?.left)).collect();
+        left.sort_unstable();
+        let missing = self.quorum.needed().checked_sub(self.votes.len() - left.len())?;
+        left.get(missing.checked_sub(1)?).copied()
     }
 
     /// Whether it is certain which outcome an attempt that cannot be won has: busy or not.
@@ -186,17 +200,22 @@ impl Ballot {
         if let Some(refusal) = self.refusal(node) {
             return Some(refusal);
         }
-        let restarted = || {
-            let restarted = Restarted::new(self.uptime(node).unwrap_or_default(), self.guarded_span());
-            Some(Fault::new(FaultKind::Unavailable, restarted.to_string()))
-        };
+        if let Some(restarted) = self.restarted(node) {
+            return Some(Fault::new(FaultKind::Unavailable, restarted.to_string()));
+        }
         let vote = &self.votes[node];
         match (&vote.reply, vote.discounted) {
             (None, _) => self.missed_deadline().then(|| Fault::timeout(self.rules.schedule.node_timeout())),
             (Some(NodeReply::Failed(fault)), _) => Some(fault.clone()),
-            (Some(NodeReply::Restarted), _) | (_, Some(Discount::Restarted)) => restarted(),
             (_, Some(Discount::Lost(how))) => Some(Fault::new(FaultKind::Unavailable, how.to_string())),
-            (Some(NodeReply::Granted(_) | NodeReply::Blocked(_)), _) => None,
+            (Some(NodeReply::Granted(_) | NodeReply::Blocked(_) | NodeReply::Restarted), _) => None,
         }
+    }
+
+    /// Returns the state of node `node`, if it does not count since it restarted.
+    fn restarted(&self, node: usize) -> Option<Restarted> {
+        let vote = &self.votes[node];
+        let is_young = matches!(vote.reply, Some(NodeReply::Restarted)) || vote.discounted == Some(Discount::Restarted);
+        is_young.then(|| Restarted::new(self.uptime(node).unwrap_or_default(), self.guarded_span()))
     }
 }

@@ -298,3 +298,24 @@ fn a_waiter_enters_at_the_median_of_the_nodes_times() {
     assert_eq!((ballot.queue_entry_time(), ballot.rank()), (Some(40), Some(2)));
     assert_eq!(ballot.unqueued(), Some((1, "NOPERM")));
 }
+
+#[test]
+fn a_set_that_waits_for_restarted_nodes_alone_tells_when_a_majority_counts() {
+    let told = |uptimes: &[u64], others: &[Vote]| {
+        let mut ballot = Ballot::new(Quorum::of(uptimes.len() + others.len()), rules(RestartGuard::Auto));
+        for (node, uptime) in uptimes.iter().enumerate() {
+            let identity = Identity { uptime: *uptime, run_id: node.to_string(), replication_id: node.to_string() };
+            let answer = Answer { vote: Vote::Restarted, server: ServerInfo::Told(identity), place: None };
+            ballot.answered(node, at(0), answer, at(1));
+        }
+        for (node, vote) in others.iter().enumerate() {
+            ballot.answered(uptimes.len() + node, at(0), vote.clone().into(), at(1));
+        }
+        ballot.counts_in()
+    };
+    let seconds = |number| Some(Duration::from_secs(number));
+    assert_eq!(told(&[1, 11, 21], &[]), seconds(20), "the second of three makes the majority");
+    assert_eq!(told(&[1, 11], &[held_by(&rlock(3))]), seconds(50), "the holder met has a TTL of 60 s");
+    assert_eq!(told(&[1], &[held_by(&rlock(3)), held_by(&rlock(3))]), None, "a majority counts already");
+    assert_eq!(told(&[1, 11], &[away()]), None, "one that is away may come back before");
+}

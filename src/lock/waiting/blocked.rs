@@ -18,6 +18,8 @@ pub struct Tried {
     pub by_majority: bool,
     /// Number of nodes that gave a vote, for us or not.
     pub voted: usize,
+    /// Time until a majority counts, if only nodes under their restart guard are missing for it.
+    pub counts_in: Option<Duration>,
     /// Whether a node has granted, and so no other client got it.
     pub has_taken_any: bool,
     /// Unix time in µs that the nodes told, for the ticket.
@@ -62,13 +64,16 @@ impl Blocked {
         Self::Busy(Box::new(Blocker::Occupant(occupant)))
     }
 
+    /// Blocked by split votes, most of which `blocker` has. A waiter whose turn it is does not tie: it comes within its second, or
+    /// its turn ends.
+    pub(super) fn by_votes(blocker: &Blocker, faults: &Faults, quorum: Quorum) -> Self {
+        let blocker = Box::new(blocker.clone());
+        let is_turn = blocker.occupant().is_none() && faults.len() <= quorum.tolerated();
+        if is_turn { Self::Busy(blocker) } else { Self::Split(blocker, faults.clone()) }
+    }
+
     /// Whether no majority gave a vote that is of use.
     pub(super) fn is_absence(&self) -> bool {
         matches!(self, Self::Unreachable(..) | Self::TooLate)
-    }
-
-    /// Whether the key is free, and it is another waiter's turn.
-    pub(super) fn is_reserved(&self) -> bool {
-        matches!(self, Self::Busy(blocker) if matches!(**blocker, Blocker::Reserved(_)))
     }
 }

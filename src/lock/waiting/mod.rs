@@ -21,6 +21,7 @@ mod notices;
 mod outer;
 mod phase;
 mod run;
+mod standby;
 mod superseding;
 mod wakeups;
 
@@ -41,6 +42,7 @@ use super::queue::{Ticket, Waiter};
 use super::token::Token;
 use notices::Notices;
 use phase::{Next, Phase};
+use standby::Standby;
 use wakeups::Wakeups;
 
 /// How long nodes that have never answered are tried.
@@ -74,8 +76,7 @@ pub struct Waiting {
     /// The number of the run's first ticket, which the next ones have too.
     number: Option<i64>,
     rank: Option<u32>,
-    /// Whether this waiter checks that the first in the queue takes its turn.
-    stands_by: bool,
+    standby: Standby,
     /// With `--supersede`: when this waiter came, unix time in µs.
     came: Option<u64>,
     /// The place with which a waiter asks next that has left the queue; `None`: without one.
@@ -117,7 +118,7 @@ impl Waiting {
             again: None,
             replaces: options.replace,
             rank: None,
-            stands_by: false,
+            standby: Standby::default(),
             answered: false,
             blocked: None,
             splits: 0,
@@ -201,7 +202,9 @@ impl Waiting {
 
     fn start(&mut self) -> Action {
         self.ticket = self.ticket.take().or(self.again.take());
-        self.stands_by |= self.wakeups.is_standby();
+        if self.wakeups.is_standby() {
+            self.standby.appoint();
+        }
         self.wakeups = Wakeups::until(self.options.quorum, Instant::NEVER);
         self.phase = Phase::Trying;
         let nodes = self.options.quorum.total();
@@ -241,7 +244,7 @@ impl Waiting {
                 }
                 Blocked::Busy(blocker.clone())
             }
-            Tally::Split(blocker, faults) => Blocked::Split(blocker.clone(), faults.clone()),
+            Tally::Split(blocker, faults) => Blocked::by_votes(blocker, faults, self.options.quorum),
             Tally::TooLate => Blocked::TooLate,
             Tally::Unreachable { faults, .. } => Blocked::Unreachable(faults.clone(), self.options.quorum),
         };
@@ -288,7 +291,7 @@ impl Waiting {
     fn remember(&mut self, tried: &Tried, blocked: &Blocked) {
         let quorum = self.options.quorum;
         let voted = if blocked.is_absence() { tried.voted } else { quorum.needed() };
-        self.absence.note(voted, quorum.needed());
+        self.absence.note(voted, quorum.needed(), tried.counts_in);
         // With too few nodes for a majority it is no tie: reordering the queue would not help.
         let is_tie = matches!(blocked, Blocked::Split(_, faults) if faults.len() <= quorum.tolerated());
         let taken = u32::from(tried.has_taken_any);
@@ -310,9 +313,11 @@ impl Waiting {
     fn pause(&mut self, subscribed: usize, random: f64) -> Duration {
         let is_subscribed = self.ticket.is_some() && subscribed >= self.options.quorum.needed();
         let retry = self.retry();
-        self.stands_by &= self.blocked.as_ref().is_some_and(Blocked::is_reserved);
+        if let Some(blocked) = &self.blocked {
+            self.standby.saw(blocked);
+        }
         // A standby tries when the first waiter would.
-        let rank = if self.stands_by { Some(0) } else { self.rank };
+        let rank = if self.standby.is_on_duty() { Some(0) } else { self.rank };
         match &self.blocked {
             // A minority names an outer rlock; it is joined once a majority does.
             Some(Blocked::Busy(blocker)) if blocker.occupant().is_some_and(|who| self.outer(who).is_some()) => {

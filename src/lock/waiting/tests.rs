@@ -1,6 +1,7 @@
 //! Every short history of a wait, long random ones, and the rules one by one. Nothing here waits for real.
 
 mod model;
+mod pauses;
 mod reports;
 mod rules;
 mod several;
@@ -108,6 +109,7 @@ fn tried(tally: Tally) -> Tried {
         is_complete: true,
         by_majority: true,
         voted: 1,
+        counts_in: None,
         has_taken_any: false,
         entered: Some(1000),
         rank: Some(2),

@@ -164,20 +164,6 @@ fn false_wake_ups_are_followed_ever_later_after_the_fifth() {
 }
 
 #[test]
-fn a_standby_looks_in_a_second_and_as_the_first_does_while_the_turn_is_not_taken() {
-    let mut w = paused(&tried(busy()));
-    w.on(Event::Woken(0, Wake::StandBy), at(100), 0.5);
-    assert_eq!(w.wake_at(), at(1100));
-    fail(&mut w, &tried(Tally::Busy(reserved())), at(1100));
-    assert_eq!(w.wake_at(), at(1901));
-    fail(&mut w, &tried(Tally::Busy(reserved())), at(1901));
-    assert_eq!(w.wake_at(), at(2702), "it goes on");
-    fail(&mut w, &tried(busy()), at(2702));
-    fail(&mut w, &tried(Tally::Busy(reserved())), at(20_000));
-    assert_eq!(w.wake_at(), at(21_201), "until the turn was taken");
-}
-
-#[test]
 fn a_broken_connection_is_followed_by_an_attempt_within_the_retry_pause() {
     for random in [0.0, 0.5, 0.99] {
         let mut w = paused(&tried(busy()));
