@@ -253,7 +253,14 @@ fn plan(kind: Kind, ttl: Duration, hosts: usize, random: &mut Random) -> Plan {
 fn one_of_a_crowd(number: usize, hosts: usize, random: &mut Random) -> Plan {
     let behaviour = Behaviour { runs: random.time(ms(30), ms(200)), code: 0, at_term: AtTerm::Dies(ms(1)) };
     let after = ms(6 * number as u64);
-    let round = Round { after, errand: Errand::Run(behaviour, None), wait: None, locks: 1, mode: Mode::Exclusive };
+    let round = Round {
+        after,
+        errand: Errand::Run(behaviour, None),
+        wait: None,
+        locks: 1,
+        mode: Mode::Exclusive,
+        ends: Ends::None,
+    };
     Plan { host: random.below(hosts), rounds: vec![round] }
 }
 

@@ -176,8 +176,8 @@ fn a_broken_lock_is_not_reclaimed() {
             held.fake(node).mood = Mood::Slow(Duration::from_millis(20));
         }
         // "Missing" is heard at 10.02 s. From then on node 1 alone answers.
-        held.fake(1).broken = true;
         held.changes_until(10.01).await;
+        held.fake(1).broken = true;
         held.fake(0).mood = Mood::Silent;
         held.fake(2).mood = Mood::Silent;
         let changes = held.changes_until(10.5).await;
