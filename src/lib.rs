@@ -9,6 +9,7 @@
 pub mod cli;
 pub mod clock;
 pub mod command;
+pub mod config;
 pub mod exit;
 pub mod input;
 pub mod job;

@@ -16,6 +16,14 @@ pub fn without_userinfo(text: &str) -> String {
     text.split_once("://").and_then(cut).unwrap_or_else(|| text.to_owned())
 }
 
+/// Whether the address, or one of a list, has a password. A part without a scheme is the rest of a password with a comma.
+pub fn has_password(addresses: &str) -> bool {
+    addresses.split(',').any(|address| match address.split_once("://") {
+        Some((_, rest)) => rest.rsplit_once('@').is_some_and(|(userinfo, _)| userinfo.contains(':')),
+        None => address.contains('@'),
+    })
+}
+
 /// Returns `text` without `secret`, and without its longer beginnings.
 pub fn without(text: &str, secret: &str) -> String {
     let telling = secret.len().clamp(1, TELLING);
@@ -49,6 +57,21 @@ mod tests {
             ("a@b", "a@b"),
         ] {
             assert_eq!(without_userinfo(text), shown);
+        }
+    }
+
+    #[test]
+    fn an_address_with_a_password_is_known() {
+        for (text, has) in [
+            ("redis://u:p@h", true),
+            ("redis://:p@h:1/2", true),
+            ("redis://h,redis://:p@i", true),
+            ("redis://u:p,q@h", true),
+            ("redis://u@h:6379", false),
+            ("redis://h:6379,local", false),
+            ("local:/a:b", false),
+        ] {
+            assert_eq!(has_password(text), has, "{text}");
         }
     }
 

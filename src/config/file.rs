@@ -1,0 +1,178 @@
+//! The text of one configuration file, as sections and settings.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+
+use super::setting::{Origin, Position, Section, Setting, Value};
+use super::{Config, fault, unknown};
+use crate::exit::Failure;
+use crate::text::escape;
+
+/// Names outside the sections.
+const TOP: [&str; 4] = ["default-profile", "defaults", "profile", "lock"];
+
+/// Reads `text`, the contents of the file `shown`.
+pub(super) fn parse(shown: &str, text: &str) -> Result<Config, Failure> {
+    let lines = Lines::new(shown, text);
+    let table = DeTable::parse(text).map_err(|error| {
+        let position = lines.position(error.span().unwrap_or_default());
+        fault(&position, escape::text(&error.message().replace('\n', "; ")))
+    })?;
+    let mut config = Config::default();
+    for (name, value) in in_order(table.get_ref()) {
+        let position = lines.position(name.span());
+        match (name.get_ref().as_ref(), value.get_ref()) {
+            ("default-profile", DeValue::String(profile)) => {
+                config.default_profile = Some((profile.clone().into_owned(), position));
+            }
+            ("default-profile", _) => return Err(fault(&position, "default-profile is the name of a profile")),
+            ("defaults", DeValue::Table(settings)) => config.add_section(&lines, Section::Defaults, settings)?,
+            (kind @ ("profile" | "lock"), DeValue::Table(sections)) => {
+                for (name, settings) in in_order(sections) {
+                    let text = name.get_ref().clone().into_owned();
+                    let section = if kind == "lock" { Section::Lock(text) } else { Section::Profile(text) };
+                    let DeValue::Table(settings) = settings.get_ref() else {
+                        let why = format!("{kind} needs a name: [{kind}.NAME]");
+                        return Err(fault(&lines.position(name.span()), why));
+                    };
+                    config.add_section(&lines, section, settings)?;
+                }
+            }
+            (kind @ ("defaults" | "profile" | "lock"), _) => {
+                return Err(fault(&position, format!("{kind} is a section: [{kind}…]")));
+            }
+            (other, DeValue::Table(_)) => return Err(unknown(&position, other, TOP)),
+            (other, _) => {
+                let why = format!("{} stands outside of a section; put it below [defaults]", escape::text(other));
+                return Err(fault(&position, why));
+            }
+        }
+    }
+    Ok(config)
+}
+
+impl Config {
+    fn add_section(&mut self, lines: &Lines, section: Section, table: &DeTable) -> Result<(), Failure> {
+        for (name, value) in in_order(table) {
+            let position = lines.position(name.span());
+            let name = name.get_ref().clone().into_owned();
+            let value =
+                read(value.get_ref()).map_err(|why| fault(&position, format!("{}: {why}", escape::text(&name))))?;
+            self.settings.push(Setting { name, value, origin: Origin { position, section: section.clone() } });
+        }
+        self.sections.push(section);
+        Ok(())
+    }
+}
+
+/// Entries in the order of their lines.
+fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<(&'a Spanned<DeString<'i>>, &'a Spanned<DeValue<'i>>)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(name, _)| name.span().start);
+    entries
+}
+
+fn read(value: &DeValue) -> Result<Value, &'static str> {
+    match value {
+        DeValue::Boolean(switch) => Ok(Value::Switch(*switch)),
+        DeValue::Array(items) => {
+            items.iter().map(|item| text(item.get_ref())).collect::<Result<_, _>>().map(Value::List)
+        }
+        other => text(other).map(Value::Text),
+    }
+}
+
+fn text(value: &DeValue) -> Result<String, &'static str> {
+    match value {
+        DeValue::String(text) => Ok(text.clone().into_owned()),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map(|number| number.to_string())
+            .map_err(|_| "the number is too large"),
+        DeValue::Float(number) => Ok(number.as_str().to_owned()),
+        DeValue::Datetime(_) => Err("write the value in quotes"),
+        DeValue::Boolean(_) | DeValue::Array(_) | DeValue::Table(_) => {
+            Err("write a string, a number, true, false, or an array of strings")
+        }
+    }
+}
+
+/// The lines of a file.
+struct Lines {
+    file: Arc<str>,
+    /// Offsets of the line ends.
+    ends: Vec<usize>,
+}
+
+impl Lines {
+    fn new(shown: &str, text: &str) -> Self {
+        Self { file: shown.into(), ends: text.match_indices('\n').map(|(at, _)| at).collect() }
+    }
+
+    fn position(&self, span: Range<usize>) -> Position {
+        Position { file: self.file.clone(), line: self.ends.partition_point(|end| *end < span.start) + 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn settings(text: &str) -> Vec<(String, String, String)> {
+        let config = parse("f", text).unwrap_or_else(|failure| panic!("{failure}"));
+        let shown =
+            |setting: Setting| (setting.name.clone(), setting.value.texts().join("|"), setting.origin.to_string());
+        config.settings.into_iter().map(shown).collect()
+    }
+
+    #[test]
+    fn each_setting_knows_its_line_and_section() {
+        let text = "default-profile = 'p'\n\n[defaults]\nttl = '1m'\n[profile.p]\nnode = [\n 'a',\n 'b',\n]\nbusy-code = 0\n\
+                    [lock.\"x-*\"]\nno-wait = true\ndrift = 0.02\nslots = 0x10\n";
+        let wanted = [
+            ("ttl", "1m", "f:4 [defaults]"),
+            ("node", "a|b", "f:6 [profile.p]"),
+            ("busy-code", "0", "f:10 [profile.p]"),
+            ("no-wait", "true", "f:12 [lock.\"x-*\"]"),
+            ("drift", "0.02", "f:13 [lock.\"x-*\"]"),
+            ("slots", "16", "f:14 [lock.\"x-*\"]"),
+        ];
+        assert_eq!(settings(text), wanted.map(|(a, b, c)| (a.into(), b.into(), c.into())));
+    }
+
+    const TEXT: &str = "([\\[\\]\"'=.,{}\\n\\PC ]|defaults|lock|profile){0,40}";
+
+    proptest! {
+        #[test]
+        fn no_text_is_refused_with_more_than_one_line_or_a_control_character(text in TEXT) {
+            if let Err(failure) = parse("f", &text) {
+                prop_assert!(failure.message.starts_with("f:"), "{}", failure);
+                prop_assert_eq!(escape::text(&failure.message), failure.message.as_str());
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_configuration_is_refused_with_the_line() {
+        for (text, line, words) in [
+            ("[defaults]\nttl = \n", 2, ""),
+            ("[defaults]\nttl = '1m'\nttl = '2m'\n", 3, "duplicate"),
+            ("[defaults]\n\n[default]\n", 3, "did you mean defaults?"),
+            ("\nttl = '1m'\n", 2, "[defaults]"),
+            ("profile = 'prod'\n", 1, "section"),
+            ("[profile]\nnode = 'a'\n", 2, "[profile.NAME]"),
+            ("[lock]\nttl = '1m'\n", 2, "[lock.NAME]"),
+            ("default-profile = 3\n", 1, "name of a profile"),
+            ("[defaults]\nttl = 2020-01-01\n", 2, "ttl: write the value in quotes"),
+            ("[defaults]\nnode = [['a']]\n", 2, "node: "),
+            ("[defaults.ttl]\nx = 1\n", 1, "ttl: "),
+        ] {
+            let failure = parse("f", text).expect_err(text).to_string();
+            assert!(failure.starts_with(&format!("f:{line}: ")) && failure.contains(words), "{text:?}: {failure}");
+            assert!(!failure.contains('\n'), "{failure:?}");
+        }
+    }
+}
