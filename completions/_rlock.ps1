@@ -33,6 +33,7 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('inspect', 'inspect', [CompletionResultType]::ParameterValue, 'Show which locks are held, and by which client')
             [CompletionResult]::new('break', 'break', [CompletionResultType]::ParameterValue, 'Take a lock away from its holder')
             [CompletionResult]::new('doctor', 'doctor', [CompletionResultType]::ParameterValue, 'Tell whether the nodes are fit to hold locks')
+            [CompletionResult]::new('config', 'config', [CompletionResultType]::ParameterValue, 'Show every setting that is in force, and where it comes from')
             [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print the completions for a shell')
             [CompletionResult]::new('man', 'man', [CompletionResultType]::ParameterValue, 'Print a man page: rlock''s, or a subcommand''s')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
@@ -57,6 +58,8 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('--node-timeout', '--node-timeout', [CompletionResultType]::ParameterName, 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]')
             [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust this issuer (a PEM file) for rediss:// instead of the system''s')
             [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'Read the password from the first line of this file, which others must not be able to read')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Read this configuration file alone; none: read no file')
+            [CompletionResult]::new('--profile', '--profile', [CompletionResultType]::ParameterName, 'Apply the settings of this profile of the configuration files')
             [CompletionResult]::new('-c', '-c', [CompletionResultType]::ParameterName, 'Run sh -c STRING instead of CMD')
             [CompletionResult]::new('--hold-at-least', '--hold-at-least', [CompletionResultType]::ParameterName, 'Keep the lock for at least this long after the command''s start, though it ends sooner; rlock does not wait for that')
             [CompletionResult]::new('--once', '--once', [CompletionResultType]::ParameterName, 'Run the command once: for this long after it has exited with 0, others exit with 0 and do not run it')
@@ -101,6 +104,8 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('--node-timeout', '--node-timeout', [CompletionResultType]::ParameterName, 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]')
             [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust this issuer (a PEM file) for rediss:// instead of the system''s')
             [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'Read the password from the first line of this file, which others must not be able to read')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Read this configuration file alone; none: read no file')
+            [CompletionResult]::new('--profile', '--profile', [CompletionResultType]::ParameterName, 'Apply the settings of this profile of the configuration files')
             [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Output: token, json or env')
             [CompletionResult]::new('--log', '--log', [CompletionResultType]::ParameterName, 'Form of the lines on stderr: text, or json, which prints each step too')
             [CompletionResult]::new('-s', '-s', [CompletionResultType]::ParameterName, 'Share the lock with other runs that give -s: no other kind of holder beside them')
@@ -127,6 +132,8 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('--node-timeout', '--node-timeout', [CompletionResultType]::ParameterName, 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]')
             [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust this issuer (a PEM file) for rediss:// instead of the system''s')
             [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'Read the password from the first line of this file, which others must not be able to read')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Read this configuration file alone; none: read no file')
+            [CompletionResult]::new('--profile', '--profile', [CompletionResultType]::ParameterName, 'Apply the settings of this profile of the configuration files')
             [CompletionResult]::new('--fence', '--fence', [CompletionResultType]::ParameterName, 'The lock''s fence, for a server that has forgotten it; of several locks, a list as for --token')
             [CompletionResult]::new('--ttl', '--ttl', [CompletionResultType]::ParameterName, 'How long the lock is to last from now on [default: as long as it was taken for]')
             [CompletionResult]::new('--log', '--log', [CompletionResultType]::ParameterName, 'Form of the lines on stderr: text, or json, which prints each step too')
@@ -147,6 +154,8 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('--node-timeout', '--node-timeout', [CompletionResultType]::ParameterName, 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]')
             [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust this issuer (a PEM file) for rediss:// instead of the system''s')
             [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'Read the password from the first line of this file, which others must not be able to read')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Read this configuration file alone; none: read no file')
+            [CompletionResult]::new('--profile', '--profile', [CompletionResultType]::ParameterName, 'Apply the settings of this profile of the configuration files')
             [CompletionResult]::new('--log', '--log', [CompletionResultType]::ParameterName, 'Form of the lines on stderr: text, or json, which prints each step too')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Print nothing when busy or waiting; failures still get their line')
             [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Print nothing when busy or waiting; failures still get their line')
@@ -165,6 +174,8 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('--node-timeout', '--node-timeout', [CompletionResultType]::ParameterName, 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]')
             [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust this issuer (a PEM file) for rediss:// instead of the system''s')
             [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'Read the password from the first line of this file, which others must not be able to read')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Read this configuration file alone; none: read no file')
+            [CompletionResult]::new('--profile', '--profile', [CompletionResultType]::ParameterName, 'Apply the settings of this profile of the configuration files')
             [CompletionResult]::new('--fence', '--fence', [CompletionResultType]::ParameterName, 'Also require this fence; of several locks, a list as for --token')
             [CompletionResult]::new('--for', '--for', [CompletionResultType]::ParameterName, 'Also require that the lock stays the caller''s for this long without a renewal')
             [CompletionResult]::new('--log', '--log', [CompletionResultType]::ParameterName, 'Form of the lines on stderr: text, or json, which prints each step too')
@@ -184,6 +195,8 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('--node-timeout', '--node-timeout', [CompletionResultType]::ParameterName, 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]')
             [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust this issuer (a PEM file) for rediss:// instead of the system''s')
             [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'Read the password from the first line of this file, which others must not be able to read')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Read this configuration file alone; none: read no file')
+            [CompletionResult]::new('--profile', '--profile', [CompletionResultType]::ParameterName, 'Apply the settings of this profile of the configuration files')
             [CompletionResult]::new('--watch', '--watch', [CompletionResultType]::ParameterName, 'Redraw every 2s, or at the given interval')
             [CompletionResult]::new('--log', '--log', [CompletionResultType]::ParameterName, 'Form of the lines on stderr: text, or json, which prints each step too')
             [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print an array with one object a key instead of the table')
@@ -205,6 +218,8 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('--node-timeout', '--node-timeout', [CompletionResultType]::ParameterName, 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]')
             [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust this issuer (a PEM file) for rediss:// instead of the system''s')
             [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'Read the password from the first line of this file, which others must not be able to read')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Read this configuration file alone; none: read no file')
+            [CompletionResult]::new('--profile', '--profile', [CompletionResultType]::ParameterName, 'Apply the settings of this profile of the configuration files')
             [CompletionResult]::new('--log', '--log', [CompletionResultType]::ParameterName, 'Form of the lines on stderr: text, or json, which prints each step too')
             [CompletionResult]::new('-y', '-y', [CompletionResultType]::ParameterName, 'Do not ask')
             [CompletionResult]::new('--yes', '--yes', [CompletionResultType]::ParameterName, 'Do not ask')
@@ -226,10 +241,28 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('--node-timeout', '--node-timeout', [CompletionResultType]::ParameterName, 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]')
             [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust this issuer (a PEM file) for rediss:// instead of the system''s')
             [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'Read the password from the first line of this file, which others must not be able to read')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Read this configuration file alone; none: read no file')
+            [CompletionResult]::new('--profile', '--profile', [CompletionResultType]::ParameterName, 'Apply the settings of this profile of the configuration files')
             [CompletionResult]::new('--ttl', '--ttl', [CompletionResultType]::ParameterName, 'The lease length you plan to use; nodes that are too slow for it are reported')
             [CompletionResult]::new('--restart-guard', '--restart-guard', [CompletionResultType]::ParameterName, 'The restart guard you plan to use, as for run')
             [CompletionResult]::new('--log', '--log', [CompletionResultType]::ParameterName, 'Form of the lines on stderr: text, or json, which prints each step too')
             [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print one object instead of the table')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Print nothing when busy or waiting; failures still get their line')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Print nothing when busy or waiting; failures still get their line')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Print each step on stderr')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Print each step on stderr')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'rlock;config' {
+            [CompletionResult]::new('-k', '-k', [CompletionResultType]::ParameterName, 'A lock: shows the settings that runs of it have; repeated, those of one run of all of them')
+            [CompletionResult]::new('--key', '--key', [CompletionResultType]::ParameterName, 'A lock: shows the settings that runs of it have; repeated, those of one run of all of them')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Read this configuration file alone; none: read no file')
+            [CompletionResult]::new('--profile', '--profile', [CompletionResultType]::ParameterName, 'Apply the settings of this profile of the configuration files')
+            [CompletionResult]::new('--log', '--log', [CompletionResultType]::ParameterName, 'Form of the lines on stderr: text, or json, which prints each step too')
+            [CompletionResult]::new('--check', '--check', [CompletionResultType]::ParameterName, 'Check every section of the files instead, and print the names of the files')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print an array with one object a setting instead of the table')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Print nothing when busy or waiting; failures still get their line')
             [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Print nothing when busy or waiting; failures still get their line')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Print each step on stderr')
@@ -257,6 +290,7 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('inspect', 'inspect', [CompletionResultType]::ParameterValue, 'Show which locks are held, and by which client')
             [CompletionResult]::new('break', 'break', [CompletionResultType]::ParameterValue, 'Take a lock away from its holder')
             [CompletionResult]::new('doctor', 'doctor', [CompletionResultType]::ParameterValue, 'Tell whether the nodes are fit to hold locks')
+            [CompletionResult]::new('config', 'config', [CompletionResultType]::ParameterValue, 'Show every setting that is in force, and where it comes from')
             [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print the completions for a shell')
             [CompletionResult]::new('man', 'man', [CompletionResultType]::ParameterValue, 'Print a man page: rlock''s, or a subcommand''s')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
@@ -284,6 +318,9 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             break
         }
         'rlock;help;doctor' {
+            break
+        }
+        'rlock;help;config' {
             break
         }
         'rlock;help;completions' {

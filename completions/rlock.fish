@@ -34,6 +34,7 @@ complete -c rlock -n "__fish_rlock_needs_command" -f -a "check" -d 'Tell whether
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "inspect" -d 'Show which locks are held, and by which client'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "break" -d 'Take a lock away from its holder'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "doctor" -d 'Tell whether the nodes are fit to hold locks'
+complete -c rlock -n "__fish_rlock_needs_command" -f -a "config" -d 'Show every setting that is in force, and where it comes from'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "completions" -d 'Print the completions for a shell'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "man" -d 'Print a man page: rlock\'s, or a subcommand\'s'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -54,6 +55,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -l prefix -d 'Text put 
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l config -d 'Read this configuration file alone; none: read no file' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s c -d 'Run sh -c STRING instead of CMD' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l hold-at-least -d 'Keep the lock for at least this long after the command\'s start, though it ends sooner; rlock does not wait for that' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l once -d 'Run the command once: for this long after it has exited with 0, others exit with 0 and do not run it' -r
@@ -91,6 +94,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l prefix -d 'Text 
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l config -d 'Read this configuration file alone; none: read no file' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l format -d 'Output: token, json or env' -r -f -a "env\t'`RLOCK_KEY=…`, `RLOCK_TOKEN=…`, `RLOCK_FENCE=…` and with slots `RLOCK_SLOT=…`, one a line; of several locks, each is a list'
 json\t'An object: key, token, fence, slot, `ttl_ms` (how long the lock is certainly held); of several locks, an array of them'
 token\t'The token alone; of several locks, a list'"
@@ -110,6 +115,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand renew" -l prefix -d 'Text pu
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l config -d 'Read this configuration file alone; none: read no file' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l fence -d 'The lock\'s fence, for a server that has forgotten it; of several locks, a list as for --token' -r
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l ttl -d 'How long the lock is to last from now on [default: as long as it was taken for]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
@@ -124,6 +131,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand release" -l prefix -d 'Text 
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l config -d 'Read this configuration file alone; none: read no file' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
@@ -136,6 +145,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand check" -l prefix -d 'Text pu
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l config -d 'Read this configuration file alone; none: read no file' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l fence -d 'Also require this fence; of several locks, a list as for --token' -r
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l for -d 'Also require that the lock stays the caller\'s for this long without a renewal' -r
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
@@ -149,6 +160,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l prefix -d 'Text 
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l config -d 'Read this configuration file alone; none: read no file' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l watch -d 'Redraw every 2s, or at the given interval' -r
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
@@ -164,6 +177,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand break" -l prefix -d 'Text pu
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l config -d 'Read this configuration file alone; none: read no file' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s y -l yes -d 'Do not ask'
@@ -178,6 +193,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l prefix -d 'Text p
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l config -d 'Read this configuration file alone; none: read no file' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ttl -d 'The lease length you plan to use; nodes that are too slow for it are reported' -r
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l restart-guard -d 'The restart guard you plan to use, as for run' -r
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
@@ -186,16 +203,27 @@ complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l json -d 'Print on
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c rlock -n "__fish_rlock_using_subcommand config" -s k -l key -d 'A lock: shows the settings that runs of it have; repeated, those of one run of all of them' -r
+complete -c rlock -n "__fish_rlock_using_subcommand config" -l config -d 'Read this configuration file alone; none: read no file' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand config" -l profile -d 'Apply the settings of this profile of the configuration files' -r
+complete -c rlock -n "__fish_rlock_using_subcommand config" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
+json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
+complete -c rlock -n "__fish_rlock_using_subcommand config" -l check -d 'Check every section of the files instead, and print the names of the files'
+complete -c rlock -n "__fish_rlock_using_subcommand config" -l json -d 'Print an array with one object a setting instead of the table'
+complete -c rlock -n "__fish_rlock_using_subcommand config" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
+complete -c rlock -n "__fish_rlock_using_subcommand config" -s v -l verbose -d 'Print each step on stderr'
+complete -c rlock -n "__fish_rlock_using_subcommand config" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand man" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "run" -d 'Hold the lock around a command'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "acquire" -d 'Take the lock and exit, printing the token'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "renew" -d 'Extend a lock, if it is still the caller\'s'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "release" -d 'Release a lock, if it is still the caller\'s'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "check" -d 'Tell whether the lock is still the caller\'s'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "inspect" -d 'Show which locks are held, and by which client'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "break" -d 'Take a lock away from its holder'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "doctor" -d 'Tell whether the nodes are fit to hold locks'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "completions" -d 'Print the completions for a shell'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "man" -d 'Print a man page: rlock\'s, or a subcommand\'s'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "run" -d 'Hold the lock around a command'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "acquire" -d 'Take the lock and exit, printing the token'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "renew" -d 'Extend a lock, if it is still the caller\'s'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "release" -d 'Release a lock, if it is still the caller\'s'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "check" -d 'Tell whether the lock is still the caller\'s'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "inspect" -d 'Show which locks are held, and by which client'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "break" -d 'Take a lock away from its holder'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "doctor" -d 'Tell whether the nodes are fit to hold locks'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "config" -d 'Show every setting that is in force, and where it comes from'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "completions" -d 'Print the completions for a shell'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "man" -d 'Print a man page: rlock\'s, or a subcommand\'s'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

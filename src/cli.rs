@@ -1,8 +1,12 @@
 //! The command line: rlock and its subcommands, as clap's types.
 
 mod args;
+mod catalogue;
+mod common;
+mod files;
 mod help;
 mod parse;
+mod sources;
 pub mod subcommands;
 mod values;
 
@@ -11,10 +15,12 @@ use std::ops::Deref;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
-pub use args::{LockArgs, NodeArgs, OutputArgs, RunArgs};
+pub use args::{FileArgs, LockArgs, NodeArgs, OutputArgs, RunArgs};
+pub use catalogue::{Row, Settings, runs};
 pub use help::VARIABLES;
-pub use parse::{Parsed, Sources, log_format, parse};
-use subcommands::{AcquireArgs, BreakArgs, CheckArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs};
+pub use parse::{Parsed, log_format, parse};
+pub use sources::{DEFAULTS, Rank, Source, Sources};
+use subcommands::{AcquireArgs, BreakArgs, CheckArgs, ConfigArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs};
 pub use values::{List, restart_guard};
 
 /// Runs a command under a lock that no other host can hold at the same time.
@@ -28,6 +34,12 @@ pub use values::{List, restart_guard};
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    fn read(matches: &mut ArgMatches) -> Result<Self, clap::Error> {
+        Self::from_arg_matches_mut(matches)
+    }
 }
 
 #[derive(Subcommand, Debug)]
@@ -116,6 +128,13 @@ pub enum Command {
     /// wrongly configured. Warnings are: a policy that evicts, no persistence, a clock that is wrong, a recent restart, or a
     /// replica that may lose writes. A minority that is away, refuses rlock or sets no key is a warning too.
     Doctor(Deferred<DoctorArgs>),
+    /// Show every setting that is in force, and where it comes from
+    ///
+    /// Each row tells a setting, its value, and the flag's variable or the line of the configuration file that it comes
+    /// from. With --key, they are those of runs of this lock. Passwords are never shown. No node is asked.
+    ///
+    /// Exit 0, or 78 if a file is wrong. With --check, also sections that do not apply here are checked.
+    Config(Deferred<ConfigArgs>),
     /// Print the completions for a shell
     #[command(hide = true)]
     Completions {
@@ -181,6 +200,7 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
     command.mut_args(|arg| {
         let empty = arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
         let arg = arg.hide_env_values(true);
-        if empty { arg.env(None::<&'static str>) } else { arg }
+        // Hidden, so that the option is still known to have a variable.
+        if empty { arg.env(None::<&'static str>).hide_env(true) } else { arg }
     })
 }

@@ -16,6 +16,7 @@ use nix::sys::signal::Signal;
 use rlock::exit::Outcome;
 use rlock::job::inherited::Inherited;
 use rlock::job::signals;
+use rlock::report::Log;
 use rlock::{cli, command, exit, report};
 
 // SAFETY: nothing else in the program has this name.
@@ -25,9 +26,9 @@ extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
     let outcome = std::panic::catch_unwind(|| {
         // SAFETY: the C runtime passes `count` strings, and nothing in rlock writes to them.
         let args = unsafe { owned(count, words) };
-        let log = cli::log_format(&args);
+        let mut log = cli::log_format(&args);
         report::install_panic_hook(log);
-        run(args).unwrap_or_else(|error| {
+        run(args, &mut log).unwrap_or_else(|error| {
             report::failure(log, &error);
             exit::outcome_of(&error)
         })
@@ -42,12 +43,16 @@ extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
     unsafe { libc::_exit(outcome.code().into()) }
 }
 
-fn run(args: Vec<OsString>) -> anyhow::Result<Outcome> {
+/// `log` becomes the form of lines that the configuration files ask for.
+fn run(args: Vec<OsString>, log: &mut Log) -> anyhow::Result<Outcome> {
     let inherited = Inherited::capture()?;
-    match cli::parse(args)? {
-        Some(parsed) => command::dispatch(parsed, &inherited),
-        None => Ok(Outcome::Done),
+    let Some(parsed) = cli::parse(args)? else { return Ok(Outcome::Done) };
+    let parsed = parsed.with_files()?;
+    let asked = parsed.cli.command.log();
+    if asked != std::mem::replace(log, asked) {
+        report::install_panic_hook(asked);
     }
+    command::dispatch(parsed, &inherited)
 }
 
 /// # Safety

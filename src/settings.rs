@@ -15,7 +15,8 @@ pub use schedule::schedule;
 pub use store::StoreConfig;
 use store::addresses;
 
-use crate::cli::{LockArgs, NodeArgs, OutputArgs, RunArgs, Sources};
+use crate::cli::{DEFAULTS, LockArgs, NodeArgs, OutputArgs, Rank, RunArgs, Source, Sources};
+use crate::config::Choice;
 use crate::exit::{Failure, Outcome};
 use crate::job::handback::HandBack;
 use crate::job::policy;
@@ -70,7 +71,7 @@ pub struct LockSettings {
     pub report: Reporter,
     /// Locks of outer rlocks, as the environment claims.
     pub outer: OuterLocks,
-    /// Whether neither a flag nor a variable named a node. An unreachable one is perhaps not meant then.
+    /// Whether no flag, variable or file named a node. An unreachable one is perhaps not meant then.
     pub node_is_default: bool,
 }
 
@@ -110,6 +111,27 @@ impl RunSettings {
     }
 }
 
+/// Checks settings of `run` by the rules that concern several of them. Reads neither passwords nor certificates.
+pub fn check(args: &RunArgs, sources: &Sources) -> Result<(), Failure> {
+    schedule(options(&args.lock, args.kill_after))?;
+    wait(&args.lock, sources)?;
+    mode(&args.lock, sources)?;
+    let is_given = |span: Option<Duration>| span.is_some_and(|span| !span.is_zero());
+    let of_servers = [
+        ("--supersede", args.lock.supersede),
+        ("--replace", args.replace),
+        ("--lock-delay", is_given(args.lock.lock_delay)),
+        ("--hold-at-least", is_given(args.hold_at_least)),
+    ];
+    let needs_server = of_servers.into_iter().find_map(|(option, is_given)| is_given.then_some(option));
+    StoreConfig::check(&args.lock.nodes, needs_server)
+}
+
+/// Returns the options of the lease's schedule.
+fn options(args: &LockArgs, kill_after: Option<Duration>) -> ScheduleOptions {
+    ScheduleOptions { ttl: args.ttl, drift: args.drift, node_timeout: args.nodes.node_timeout, kill_after }
+}
+
 impl LockSettings {
     /// Checks what was typed. `kill_after` and `remains`: those of a command.
     pub fn new(
@@ -120,22 +142,17 @@ impl LockSettings {
         sources: &Sources,
     ) -> Result<Self, Failure> {
         let keys = keys(&args.nodes, &args.keys)?;
-        let schedule = schedule(ScheduleOptions {
-            ttl: args.ttl,
-            drift: args.drift,
-            node_timeout: args.nodes.node_timeout,
-            kill_after,
-        })?;
+        let schedule = schedule(options(args, kill_after))?;
         let lock_delay = args.lock_delay.unwrap_or_default();
         let schedule = schedule.outlasted(lock_delay, remains.longest());
         let wait = wait(args, sources)?;
         let mode = mode(args, sources)?;
-        let place = StoreConfig::new(&args.nodes)?;
+        let place = StoreConfig::new(&args.nodes, sources)?;
         if args.supersede {
             supersedes("--supersede", &keys, args.order, &place)?;
         }
         let report = reporter(&keys, output);
-        let note = args.note.as_ref().map(|note| note.to_string_lossy().into_owned());
+        let note = args.note.as_ref().map(|note| note.to_string_lossy().into_owned()).filter(|note| !note.is_empty());
         let lock = Self {
             keys,
             place,
@@ -179,18 +196,18 @@ fn outer_locks() -> OuterLocks {
     OuterLocks::read(&variable(outer::VARIABLE), &variable("RLOCK_TOKEN"))
 }
 
-/// Returns the kind of the lock. Kinds contradict each other only if they were typed, or if none was and the variables name two.
+/// Returns the kind of the lock. Kinds contradict each other only if their sources are of one rank; else the higher one decides.
 fn mode(args: &LockArgs, sources: &Sources) -> Result<Mode, Failure> {
     let kinds = [
         ("shared", args.shared.then_some(Mode::Shared)),
         ("exclusive", args.exclusive.then_some(Mode::Exclusive)),
         ("slots", args.slots),
     ];
-    let is_typed = kinds.iter().any(|(id, mode)| mode.is_some() && sources.typed(id));
-    let given = kinds.iter().filter(|(id, _)| !is_typed || sources.typed(id)).filter_map(|(_, mode)| *mode);
-    match given.collect::<Vec<_>>()[..] {
+    let given = kinds.into_iter().filter_map(|(id, mode)| Some((sources.of(id).rank(), mode?))).collect::<Vec<_>>();
+    let highest = given.iter().map(|(rank, _)| *rank).max();
+    match given.iter().filter(|(rank, _)| Some(*rank) == highest).collect::<Vec<_>>()[..] {
         [] => Ok(Mode::Exclusive),
-        [mode] => Ok(mode),
+        [(_, mode)] => Ok(*mode),
         _ => Err(usage("--shared, --exclusive and --slots contradict each other: give one of them")),
     }
 }
@@ -222,14 +239,16 @@ fn replace(lock: &mut LockSettings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `--wait` and `--no-wait` contradict each other only if both were typed; else the typed one beats the variable.
+/// `--wait` and `--no-wait` contradict each other only if both were typed or stand in one section; else the one of the higher
+/// rank decides. Of two variables it is `RLOCK_NO_WAIT`.
 fn wait(args: &LockArgs, sources: &Sources) -> Result<Option<Duration>, Failure> {
     let longer = args.wait.filter(|wait| !wait.is_zero());
+    let (of_wait, of_no_wait) = (sources.of("wait").rank(), sources.of("no_wait").rank());
     match (args.no_wait, longer) {
-        (true, Some(_)) if sources.typed("wait") && sources.typed("no_wait") => {
+        (true, Some(_)) if of_wait == of_no_wait && of_wait != Rank::Variable => {
             Err(usage("--no-wait and --wait contradict each other: give one of them"))
         }
-        (true, Some(wait)) if sources.typed("wait") => Ok(Some(wait)),
+        (true, Some(wait)) if of_wait > of_no_wait => Ok(Some(wait)),
         (true, _) => Ok(Some(Duration::ZERO)),
         (false, _) => Ok(args.wait),
     }
@@ -243,21 +262,39 @@ fn environment(args: &LockArgs, keys: &Keys, sources: &Sources) -> Vec<(&'static
         ("RLOCK_TTL", duration::show(args.ttl).into()),
         ("RLOCK_PREFIX", OsString::from(&args.nodes.prefix)),
     ];
-    if sources.typed("node") || !sources.given("node") {
+    if !sources.in_environment("node") {
         // An invalid address ends the run before there is a command.
         let shown: Vec<OsString> =
             addresses(&args.nodes).unwrap_or_default().iter().map(Address::without_secret).collect();
         set.push(("RLOCK_NODE", shown.join(OsStr::new(","))));
     }
+    let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf()).into_os_string();
     for (name, id, file) in
         [("RLOCK_CA", "ca", &args.nodes.ca), ("RLOCK_PASSWORD_FILE", "password_file", &args.nodes.password_file)]
     {
-        if let Some(file) = file.as_deref().filter(|_| sources.typed(id)) {
-            let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
-            set.push((name, absolute.into_os_string()));
-        }
+        set.extend(file.as_deref().filter(|_| sources.typed(id)).map(|file| (name, absolute(file))));
     }
+    // What a file sets, an rlock inside the command finds there.
+    match Choice::of(args.nodes.files.config.as_deref()) {
+        Choice::Standard => {}
+        Choice::Nothing => set.push(("RLOCK_CONFIG", Choice::NOTHING.into())),
+        Choice::Named(file) => set.push(("RLOCK_CONFIG", absolute(&file))),
+    }
+    set.extend(args.nodes.files.profile.as_ref().map(|profile| ("RLOCK_PROFILE", profile.into())));
+    set.push((DEFAULTS, unchosen(&set, sources)));
     set
+}
+
+/// Returns the lines of [`DEFAULTS`] for the variables of `set`.
+fn unchosen(set: &[(&'static str, OsString)], sources: &Sources) -> OsString {
+    let line = |(name, id): &(&str, &str)| {
+        let is_chosen = matches!(sources.of(id), Source::Typed | Source::Variable);
+        let value = set.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+        let value = value.or_else(|| std::env::var_os(name)).filter(|_| !is_chosen)?;
+        Some([OsStr::new(name), &value].join(OsStr::new("=")))
+    };
+    let lines = [("RLOCK_NODE", "node"), ("RLOCK_PREFIX", "prefix"), ("RLOCK_TTL", "ttl")].iter().filter_map(line);
+    lines.collect::<Vec<_>>().join(OsStr::new("\n"))
 }
 
 /// Returns the command's file name, the only part of it that is stored: arguments may hold secrets, and so may an address

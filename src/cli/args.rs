@@ -51,6 +51,24 @@ pub struct NodeArgs {
     /// Read the password from the first line of this file, which others must not be able to read
     #[arg(long, value_name = "FILE", env = "RLOCK_PASSWORD_FILE", hide_short_help = true)]
     pub password_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub files: FileArgs,
+}
+
+#[allow(clippy::doc_markdown)]
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Configuration")]
+pub struct FileArgs {
+    /// Read this configuration file alone; none: read no file
+    ///
+    /// Without it, /etc/rlock/config.toml is read, then rlock/config.toml in $XDG_CONFIG_HOME or ~/.config.
+    #[arg(long, value_name = "FILE|none", env = "RLOCK_CONFIG", hide_short_help = true)]
+    pub config: Option<PathBuf>,
+
+    /// Apply the settings of this profile of the configuration files
+    #[arg(long, value_name = "NAME", env = "RLOCK_PROFILE", hide_short_help = true)]
+    pub profile: Option<String>,
 }
 
 #[allow(clippy::doc_markdown, clippy::struct_excessive_bools, reason = "each is an option")]

@@ -3,9 +3,8 @@
 use std::ffi::{OsStr, OsString};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::parser::ValueSource;
-use clap::{ArgMatches, FromArgMatches};
 
+use super::sources::Sources;
 use super::{Cli, definition};
 use crate::exit::{Failure, Outcome};
 use crate::report::Log;
@@ -16,35 +15,32 @@ use crate::text::escape;
 pub struct Parsed {
     pub cli: Cli,
     pub sources: Sources,
+    /// The words, to be parsed again with the defaults of configuration files.
+    pub(super) words: Vec<OsString>,
+    pub(super) definition: clap::Command,
+    /// Name of the subcommand.
+    pub(super) subcommand: Option<String>,
 }
 
-/// Where the value of each option came from.
-pub struct Sources(Option<ArgMatches>);
-
-impl Sources {
-    /// Whether option `id` was typed. A flag beats the variable of another option that contradicts it.
-    pub fn typed(&self, id: &str) -> bool {
-        self.is(id, ValueSource::CommandLine)
-    }
-
-    /// Whether option `id` was set at all.
-    pub fn given(&self, id: &str) -> bool {
-        self.typed(id) || self.is(id, ValueSource::EnvVariable)
-    }
-
-    fn is(&self, id: &str, source: ValueSource) -> bool {
-        self.0.as_ref().is_some_and(|matches| matches.value_source(id) == Some(source))
+impl Parsed {
+    /// Frees what was needed for parsing.
+    pub fn into_parts(self) -> (Cli, Sources) {
+        (self.cli, self.sources)
     }
 }
 
-/// Reads the command line; `None` for `--help` and `--version`, which print themselves.
-pub fn parse(args: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
-    let subcommand = args.get(1).cloned();
+/// Reads the command line and the variables; `None` for `--help` and `--version`, which print themselves.
+pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
+    let subcommand = words.get(1).cloned();
     let help = || help_for(subcommand.as_deref());
     let read = || {
-        let mut matches = definition().try_get_matches_from(args)?;
-        let sources = Sources(matches.subcommand().map(|(_, sub)| sub.clone()));
-        Ok(Some(Parsed { cli: Cli::from_arg_matches_mut(&mut matches)?, sources }))
+        let mut definition = definition();
+        let mut matches = definition.try_get_matches_from_mut(&words)?;
+        let (subcommand, of_subcommand) =
+            matches.subcommand().map(|(name, sub)| (name.to_owned(), sub.clone())).unzip();
+        let described = subcommand.as_deref().and_then(|name| definition.find_subcommand(name));
+        let sources = described.map_or_else(Sources::default, |described| Sources::new(described, of_subcommand));
+        Ok(Some(Parsed { cli: Cli::read(&mut matches)?, sources, words, definition, subcommand }))
     };
     read().or_else(|error: clap::Error| {
         let line = match error.kind() {
@@ -56,7 +52,7 @@ pub fn parse(args: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
                 format!("no subcommand given; try rlock run --key NAME -- CMD, or {}", help())
             }
-            _ => format!("{}; see {}", one_line(&error), help()),
+            _ => format!("{}; see {}", described(&error), help()),
         };
         Err(Failure::new(Outcome::Usage, line).into())
     })
@@ -68,8 +64,14 @@ fn help_for(subcommand: Option<&OsStr>) -> String {
     named.map_or_else(|| "rlock --help".to_owned(), |name| format!("rlock {name} --help"))
 }
 
+/// clap's message on one line, and the variable that it is about.
+pub(super) fn described(error: &clap::Error) -> String {
+    let of_variable = variable_of(error).map(|name| format!(" (from the environment: {name})")).unwrap_or_default();
+    format!("{}{of_variable}", one_line(error))
+}
+
 /// clap's message without its usage text and without passwords, on one line.
-fn one_line(error: &clap::Error) -> String {
+pub(super) fn one_line(error: &clap::Error) -> String {
     let text = secret::without_userinfo(&error.render().to_string());
     let words = text
         .split("\n\nUsage:")
@@ -84,9 +86,7 @@ fn one_line(error: &clap::Error) -> String {
         lines.collect::<Vec<_>>().join(" ")
     };
     let paragraphs = words.split("\n\n").map(joined).filter(|paragraph| !paragraph.is_empty());
-    let joined = paragraphs.collect::<Vec<_>>().join("; ");
-    let of_variable = variable_of(error).map(|name| format!(" (from the environment: {name})")).unwrap_or_default();
-    format!("{joined}{of_variable}")
+    paragraphs.collect::<Vec<_>>().join("; ")
 }
 
 /// Returns the variable that probably held the value which clap refuses.

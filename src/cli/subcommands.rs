@@ -5,7 +5,8 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::values::{List, lock_name, restart_guard, yes_or_no};
-use super::{LockArgs, NodeArgs, OutputArgs};
+use super::{FileArgs, LockArgs, NodeArgs, OutputArgs};
+use crate::lock::keys::SEPARATOR;
 use crate::lock::restart::RestartGuard;
 use crate::lock::token::Token;
 use crate::text::duration;
@@ -60,6 +61,16 @@ pub struct HeldArgs {
 
     #[command(flatten)]
     pub nodes: NodeArgs,
+}
+
+impl HeldArgs {
+    /// Returns the names of the locks. Of several tokens one `--key` is a list; of one lock the name may contain commas.
+    pub fn names(&self) -> Vec<String> {
+        match self.keys.as_slice() {
+            [names] if self.token.0.len() > 1 => names.split(SEPARATOR).map(str::to_owned).collect(),
+            names => names.to_vec(),
+        }
+    }
 }
 
 #[derive(Args, Debug)]
@@ -196,6 +207,28 @@ pub struct BreakArgs {
 
     #[command(flatten)]
     pub nodes: NodeArgs,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[allow(clippy::doc_markdown)]
+#[derive(Args, Debug)]
+pub struct ConfigArgs {
+    /// A lock: shows the settings that runs of it have; repeated, those of one run of all of them
+    #[arg(short = 'k', long = "key", value_name = "NAME", help_heading = "Lock")]
+    pub keys: Vec<String>,
+
+    /// Check every section of the files instead, and print the names of the files
+    #[arg(long, action = ArgAction::SetTrue, conflicts_with = "keys", help_heading = "Configuration")]
+    pub check: bool,
+
+    #[command(flatten)]
+    pub files: FileArgs,
+
+    /// Print an array with one object a setting instead of the table
+    #[arg(long, env = "RLOCK_JSON", value_parser = yes_or_no, action = ArgAction::SetTrue, help_heading = "Output")]
+    pub json: bool,
 
     #[command(flatten)]
     pub output: OutputArgs,

@@ -8,6 +8,7 @@ pub mod acquire;
 mod acquisition;
 pub mod break_lock;
 pub mod check;
+pub mod config;
 pub mod doctor;
 mod failure;
 pub mod generate;
@@ -25,21 +26,27 @@ pub mod run;
 mod runtime;
 
 use crate::cli::{Command, Parsed};
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 use crate::job::inherited::Inherited;
 
 /// Runs the subcommand.
 pub fn dispatch(parsed: Parsed, inherited: &Inherited) -> anyhow::Result<Outcome> {
-    match parsed.cli.command {
-        Command::Run(args) => run::run(*args.0, &parsed.sources, inherited),
-        Command::Acquire(args) => acquire::acquire(&args.0, &parsed.sources, inherited),
-        Command::Renew(args) => renew::renew(&args, &parsed.sources),
-        Command::Release(args) => release::release(&args, &parsed.sources),
-        Command::Check(args) => check::check(&args, &parsed.sources),
-        Command::Inspect(args) => inspect::inspect(&args, &parsed.sources),
-        Command::Break(args) => break_lock::break_lock(&args, &parsed.sources),
-        Command::Doctor(args) => doctor::doctor(&args, &parsed.sources),
+    let (cli, sources) = parsed.into_parts();
+    let outcome = match cli.command {
+        Command::Run(args) => run::run(*args.0, &sources, inherited),
+        Command::Acquire(args) => acquire::acquire(&args.0, &sources, inherited),
+        Command::Renew(args) => renew::renew(&args, &sources),
+        Command::Release(args) => release::release(&args, &sources),
+        Command::Check(args) => check::check(&args, &sources),
+        Command::Inspect(args) => inspect::inspect(&args, &sources),
+        Command::Break(args) => break_lock::break_lock(&args, &sources),
+        Command::Doctor(args) => doctor::doctor(&args, &sources),
+        Command::Config(args) => config::config(&args),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { subcommand } => generate::man(subcommand.as_deref()),
-    }
+    };
+    outcome.map_err(|error| match error.downcast::<Failure>() {
+        Ok(failure) => sources.explain(failure).into(),
+        Err(error) => error,
+    })
 }

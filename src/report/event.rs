@@ -296,7 +296,9 @@ impl Event<'_> {
 impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::DefaultNode { node } => write!(f, "no node is configured, using {node} (--node or RLOCK_NODE)"),
+            Self::DefaultNode { node } => {
+                write!(f, "no node is configured, using {node} (--node, RLOCK_NODE or node in /etc/rlock/config.toml)")
+            }
             Self::NoteCut { limit } => write!(f, "--note is cut to the {limit} bytes that are stored"),
             Self::Waiting { blocked, ahead: rank } => write!(f, "waiting{}: {blocked}", ahead(*rank)),
             Self::WaitingForever { blocked } => write!(f, "waiting: {blocked}"),

@@ -23,7 +23,7 @@ use crate::lock::waiting::Blocked;
 use crate::text::duration;
 
 /// The remedy where no node was named.
-const NAME_A_SERVER: &str = "; name a server with --node or RLOCK_NODE";
+const NAME_A_SERVER: &str = "; name a server with --node, RLOCK_NODE or node in /etc/rlock/config.toml";
 
 /// A failure that ends a subcommand.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 use super::LockSettings;
 use crate::cli::LockArgs;
+use crate::config::Choice;
 use crate::job::handback::HandBack;
 use crate::text::duration;
 
@@ -14,7 +15,9 @@ pub(super) fn of(args: &LockArgs, lock: &LockSettings) -> Option<HandBack> {
         return None;
     }
     let limit = duration::show(lock.schedule.node_timeout());
+    // Files must not add to what was in force, or have changed meanwhile.
     let mut whole = HandBack::of(lock.keys.len())
+        .with("RLOCK_CONFIG", Choice::NOTHING.as_ref())?
         .with("RLOCK_KEY", lock.keys.typed().as_ref())?
         .with("RLOCK_PREFIX", args.nodes.prefix.as_ref())?
         .with("RLOCK_NODE", args.nodes.node.join(",").as_ref())?;
@@ -36,7 +39,7 @@ mod tests {
 
     fn hand_back(words: &[&str]) -> Option<String> {
         let all = ["rlock", "run", "-k", "job"].iter().chain(words).chain(&["true"]).map(Into::into).collect();
-        let Ok(Some(Parsed { cli, sources })) = cli::parse(all) else { panic!("{words:?}") };
+        let Ok(Some(Parsed { cli, sources, .. })) = cli::parse(all) else { panic!("{words:?}") };
         let Command::Run(args) = cli.command else { panic!("{words:?}") };
         let settings = RunSettings::new(*args.0, &sources).unwrap_or_else(|failure| panic!("{failure}"));
         settings.hand_back.map(|entries| String::from_utf8(entries.bytes().to_vec()).unwrap())
@@ -45,8 +48,7 @@ mod tests {
     #[test]
     fn a_release_is_told_the_lock_and_its_nodes_with_their_passwords() {
         let told = hand_back(&["--prefix", "p:", "--node", "redis://u:pw@h,redis://g", "--ttl", "1234ms"]);
-        let wanted =
-            "RLOCK_KEY=job\0RLOCK_PREFIX=p:\0RLOCK_NODE=redis://u:pw@h,redis://g\0RLOCK_NODE_TIMEOUT=61ms700us\0";
+        let wanted = "RLOCK_CONFIG=none\0RLOCK_KEY=job\0RLOCK_PREFIX=p:\0RLOCK_NODE=redis://u:pw@h,redis://g\0RLOCK_NODE_TIMEOUT=61ms700us\0";
         assert_eq!(told.as_deref(), Some(wanted));
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{config, credentials, usage};
-use crate::cli::NodeArgs;
+use crate::cli::{NodeArgs, Sources};
 use crate::exit::Failure;
 use crate::node::address::{Address, Server};
 use crate::node::redis::access::Access;
@@ -21,10 +21,10 @@ pub enum StoreConfig {
 
 impl StoreConfig {
     /// Checks the addresses, then reads the password and the CA certificates that they need.
-    pub(super) fn new(args: &NodeArgs) -> Result<Self, Failure> {
+    pub(super) fn new(args: &NodeArgs, sources: &Sources) -> Result<Self, Failure> {
         Ok(match Addresses::parse(args)? {
             Addresses::Local(dir) => Self::Local(dir),
-            Addresses::Servers(servers) => Self::Servers(credentials::attach(servers, args)?),
+            Addresses::Servers(servers) => Self::Servers(credentials::attach(servers, args, sources)?),
         })
     }
 
@@ -53,11 +53,21 @@ impl StoreConfig {
     pub fn needs_server(&self, what: &str) -> Result<(), Failure> {
         match self {
             Self::Servers(_) => Ok(()),
-            Self::Local(_) => Err(usage(format!(
-                "{what} needs a server: a lock on this machine alone ends with the rlock that holds it"
-            ))),
+            Self::Local(_) => Err(no_server(what)),
         }
     }
+
+    /// Checks the addresses, without what they need, and that they are servers if an option `needs_server`.
+    pub(super) fn check(args: &NodeArgs, needs_server: Option<&str>) -> Result<(), Failure> {
+        match (Addresses::parse(args)?, needs_server) {
+            (Addresses::Local(_), Some(what)) => Err(no_server(what)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn no_server(what: &str) -> Failure {
+    usage(format!("{what} needs a server: a lock on this machine alone ends with the rlock that holds it"))
 }
 
 /// Addresses that fit together.

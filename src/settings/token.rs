@@ -21,7 +21,7 @@ pub struct NodeSettings {
     pub place: StoreConfig,
     /// Limit for each exchange with one of them.
     pub limit: Duration,
-    /// Whether neither a flag nor a variable named a node. An unreachable one is perhaps not meant then.
+    /// Whether no flag, variable or file named a node. An unreachable one is perhaps not meant then.
     pub node_is_default: bool,
 }
 
@@ -29,7 +29,7 @@ impl NodeSettings {
     /// Checks what was typed.
     pub fn new(args: &NodeArgs, sources: &Sources) -> Result<Self, Failure> {
         Ok(Self {
-            place: StoreConfig::new(args)?,
+            place: StoreConfig::new(args, sources)?,
             limit: args.node_timeout.unwrap_or(NODE_TIMEOUT),
             node_is_default: !sources.given("node"),
         })
@@ -63,12 +63,7 @@ impl HeldSettings {
         sources: &Sources,
     ) -> Result<Self, Failure> {
         let tokens = &args.token.0;
-        // Of one lock the name may contain commas.
-        let names: Vec<String> = match args.keys.as_slice() {
-            [names] if tokens.len() > 1 => names.split(SEPARATOR).map(str::to_owned).collect(),
-            names => names.to_vec(),
-        };
-        let keys = keys(&args.nodes, &names)?;
+        let keys = keys(&args.nodes, &args.names())?;
         let of_environment = std::env::var("RLOCK_KEY").unwrap_or_default();
         let of_environment: Vec<&str> = of_environment.split(SEPARATOR).collect();
         // A token from the environment is that of the lock which the environment names beside it.

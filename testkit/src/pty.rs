@@ -296,6 +296,7 @@ fn command(rlock: &str, words: &[&str], side: &File, dir: &Path) -> Command {
             ("TERM", "xterm"),
             ("HISTFILE", ""),
             ("LOGNAME", "tester"),
+            ("RLOCK_CONFIG", "none"),
         ])
         .env("PATH", path)
         .stdin(stdio())

@@ -28,6 +28,8 @@ impl Rlock {
                 command.env_remove(name);
             }
         }
+        // Files of the machine that the tests run on.
+        command.env("RLOCK_CONFIG", "none");
         command.env("LOGNAME", "tester");
         Self { command }
     }

@@ -82,9 +82,11 @@ fn the_command_learns_what_it_holds() {
         .args(["--prefix", "p:", "--ttl", "90s"])
         .sh("redis-cli -s ${RLOCK_NODE#redis+unix://} get p:job; env | grep ^RLOCK_ | sort")
         .code(0);
-    let [value, fence, held, key, node, prefix, token, ttl] = finished.stdout.as_slice() else {
+    let [value, config, defaults, fence, held, key, node, prefix, token, ttl] = finished.stdout.as_slice() else {
         panic!("{:?}", finished.stdout)
     };
+    // The flags chose all three variables that it is about.
+    assert_eq!((config.as_str(), defaults.as_str()), ("RLOCK_CONFIG=none", "RLOCK_DEFAULTS="));
     assert_eq!(key, "RLOCK_KEY=job");
     assert_eq!(prefix, "RLOCK_PREFIX=p:");
     assert_eq!(ttl, "RLOCK_TTL=1m30s");

@@ -231,6 +231,7 @@ fn every_field_of_json_is_documented() {
         printed(&["inspect", "--json", "backup"]),
         printed(&["doctor", "--json"]),
         printed(&["acquire", "-k", "deploy", "--format", "json"]),
+        rlock_words(["config", "--json"]).finish().stdout.join(""),
         rlock("report")
             .on(&server)
             .args(["--log", "json"])
@@ -277,7 +278,8 @@ fn sh(script: &str, folder: &Path, node: &str) -> (Option<i32>, String) {
         command.env_remove(name);
     }
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("a PATH"));
-    command.args(["-c", script]).current_dir(folder).env("PATH", path).env("RLOCK_NODE", node).stdin(Stdio::null());
+    command.args(["-c", script]).current_dir(folder).env("PATH", path).env("RLOCK_NODE", node);
+    command.env("RLOCK_CONFIG", "none").stdin(Stdio::null());
     let output = command.output().expect("sh");
     let told = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&told).into_owned())

@@ -101,7 +101,7 @@ fn the_release_is_told_by_its_environment_and_only_what_it_needs() {
     let told = read("environ");
     server.thaw();
     let names = told.split('\0').filter_map(|entry| entry.split('=').next()).filter(|name| name.starts_with("RLOCK_"));
-    let wanted = ["RLOCK_KEY", "RLOCK_PREFIX", "RLOCK_NODE", "RLOCK_NODE_TIMEOUT", "RLOCK_TOKEN"];
+    let wanted = ["RLOCK_CONFIG", "RLOCK_KEY", "RLOCK_PREFIX", "RLOCK_NODE", "RLOCK_NODE_TIMEOUT", "RLOCK_TOKEN"];
     assert_eq!(names.collect::<Vec<_>>(), wanted);
     eventually("the lock is free", || keys().exited_with(1));
 }

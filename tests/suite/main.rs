@@ -11,6 +11,7 @@ mod access;
 mod breaking;
 mod busy;
 mod child;
+mod configuration;
 mod doctor;
 mod documentation;
 mod failover;

@@ -187,11 +187,13 @@ fn where_no_node_is_named_one_line_says_which_is_used() {
         for name in ["RLOCK_NODE", "RLOCK_QUIET", "RLOCK_LOG", "RLOCK_PASSWORD", "REDISCLI_AUTH"] {
             command.env_remove(name);
         }
+        command.env("RLOCK_CONFIG", "none");
         let output = command.envs(named.iter().copied()).output().expect("unshare");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let token = "--token 5ae7c1be-3e1a-4a44-8c5a-0d3b6b3cbb4f";
-    let notice = "no node is configured, using redis://127.0.0.1:6379 (--node or RLOCK_NODE)\n";
+    let notice =
+        "no node is configured, using redis://127.0.0.1:6379 (--node, RLOCK_NODE or node in /etc/rlock/config.toml)\n";
     for words in ["run -nk job true", "acquire -nk job", "break job -y"]
         .map(str::to_owned)
         .into_iter()

@@ -49,7 +49,7 @@ pub fn hold(input: &[u8]) {
         Command::Inspect(args) => reach(&args.nodes, sources),
         Command::Break(args) => reach(&args.nodes, sources),
         Command::Doctor(args) => reach(&args.nodes, sources),
-        Command::Completions { .. } | Command::Man { .. } => Ok(()),
+        Command::Config(_) | Command::Completions { .. } | Command::Man { .. } => Ok(()),
     };
     if let Err(failure) = checked {
         assert!(matches!(failure.outcome, Outcome::Usage | Outcome::Config), "{:?}: {failure}", failure.outcome);

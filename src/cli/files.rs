@@ -1,0 +1,240 @@
+//! Settings of configuration files as defaults of clap's options: clap reads their values as it reads typed ones.
+//!
+//! 1. The command line is parsed for the locks, the profile and the files that it names.
+//! 2. If a file sets anything, it is parsed again, with that in the place of built-in defaults. So flags and variables go first.
+
+use std::any::TypeId;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, ArgAction, ArgMatches};
+
+use super::catalogue::Catalogue;
+use super::parse::{Parsed, one_line};
+use super::sources::{Rank, Sources, id};
+use super::{Cli, Command, FileArgs};
+use crate::config::{self, Choice, Config, Origin, Scope, Setting, Value};
+use crate::exit::{Failure, Outcome};
+use crate::text::escape;
+
+/// Options that no file may set: what a run locks and proves is said by its caller, and the last two choose the settings.
+const NOT_IN_FILES: [&str; 5] = ["key", "token", "fence", "config", "profile"];
+
+/// Options in which `${VAR}` is replaced.
+const EXPANDED: [&str; 2] = ["note", "prefix"];
+
+/// Whether a file may set the option: it has a variable, and is none of [`NOT_IN_FILES`].
+pub(super) fn belongs_in_files(arg: &Arg) -> bool {
+    let has_variable = arg.get_env().is_some() || arg.is_hide_env_set();
+    has_variable && arg.get_long().is_some_and(|long| !NOT_IN_FILES.contains(&long))
+}
+
+impl FileArgs {
+    /// Reads the files that these options choose.
+    pub fn read(&self) -> Result<Config, Failure> {
+        Config::read(&Choice::of(self.config.as_deref()))
+    }
+}
+
+impl Parsed {
+    /// Completes what was typed by the configuration files. `rlock config` reads them by itself.
+    pub fn with_files(self) -> Result<Self, Failure> {
+        let Some(common) = self.cli.command.common() else { return Ok(self) };
+        if matches!(self.cli.command, Command::Config(_)) {
+            return Ok(self);
+        }
+        let config = common.files.read()?;
+        let profile = config.profile(common.files.profile.as_deref());
+        let profile = profile.map_err(|failure| self.sources.explain(failure))?;
+        let locks = common.locks;
+        self.with(&config, &scopes(profile.as_deref(), &locks))
+    }
+
+    fn with(mut self, config: &Config, scopes: &[Scope]) -> Result<Self, Failure> {
+        let name = self.subcommand.clone().unwrap_or_default();
+        let Some(command) = self.definition.find_subcommand(&name) else { return Ok(self) };
+        let defaults = Defaults::new(command, &self.sources, config, scopes)?;
+        if defaults.0.is_empty() {
+            return Ok(self);
+        }
+        let mut definition = self.definition.mut_subcommand(&name, |command| defaults.set(command));
+        let mut read = || {
+            let mut matches = definition.try_get_matches_from_mut(&self.words)?;
+            let of_subcommand = matches.subcommand().map(|(_, matches)| matches.clone());
+            Ok((Cli::read(&mut matches)?, of_subcommand))
+        };
+        let (cli, matches) = read().map_err(|error| defaults.refusal(&error))?;
+        let sources = self.sources.with_files(matches, defaults.origins());
+        self.cli = cli;
+        Ok(Self { sources, definition, ..self })
+    }
+}
+
+/// Returns where settings are looked up for a run of these locks.
+pub(super) fn scopes<'a>(profile: Option<&'a str>, locks: &'a [String]) -> Vec<Scope<'a>> {
+    match locks {
+        [] => vec![Scope::Run { profile, lock: None }],
+        locks => locks.iter().map(|lock| Scope::Run { profile, lock: Some(lock) }).collect(),
+    }
+}
+
+/// Values that files give to options, by clap's id of the option.
+pub(super) struct Defaults(BTreeMap<String, (Vec<OsString>, Setting)>);
+
+impl Defaults {
+    /// Checks the names and forms of all settings, and returns those that apply to options of `command` which neither a flag
+    /// nor a variable sets.
+    pub(super) fn new(
+        command: &clap::Command,
+        sources: &Sources,
+        config: &Config,
+        scopes: &[Scope],
+    ) -> Result<Self, Failure> {
+        check_forms(command, config)?;
+        let find =
+            |name: &str| command.get_arguments().find(|arg| belongs_in_files(arg) && arg.get_long() == Some(name));
+        let is_open = |name: &str| find(name).is_some_and(|arg| sources.of(&id(arg)).rank() <= Rank::Outer);
+        let agreed = config::agreed(&config.settings, scopes, is_open)
+            .map_err(|disagreement| Failure::new(Outcome::Config, disagreement.message()))?;
+        let of_option = |(name, setting): (&str, &Setting)| {
+            let arg = find(name)?;
+            Some(words(arg, setting).map(|words| (id(arg), (words, setting.clone()))))
+        };
+        agreed.into_iter().filter_map(of_option).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Returns `command` with these defaults.
+    pub(super) fn set(&self, command: clap::Command) -> clap::Command {
+        command.mut_args(|arg| match self.0.get(arg.get_id().as_str()) {
+            None => arg,
+            Some((words, _)) => {
+                // clap keeps defaults for 'static, and a process reads its files once.
+                let words = words.iter().map(|word| &*word.clone().leak());
+                arg.env(None::<&'static str>).hide_env(true).default_values(words.collect::<Vec<_>>())
+            }
+        })
+    }
+
+    /// Returns the failure of a value that clap refuses. As the first parse went well, it is that of a file.
+    pub(super) fn refusal(&self, error: &clap::Error) -> Failure {
+        let long = match error.get(ContextKind::InvalidArg) {
+            Some(ContextValue::String(flag)) => flag.trim_start_matches('-').split([' ', '=']).next(),
+            _ => None,
+        };
+        let origin = self.0.values().find(|(_, setting)| Some(setting.name.as_str()) == long);
+        let place = origin.map(|(_, setting)| format!("{}: ", setting.origin)).unwrap_or_default();
+        Failure::new(Outcome::Config, format!("{place}{}", one_line(error)))
+    }
+
+    pub(super) fn origins(self) -> BTreeMap<String, Origin> {
+        self.0.into_iter().map(|(id, (_, setting))| (id, setting.origin)).collect()
+    }
+}
+
+/// Checks that each name of a file is an option's that belongs there, and that its value has the option's form.
+pub(super) fn check_forms(command: &clap::Command, config: &Config) -> Result<(), Failure> {
+    // Describing all subcommands takes longer than the rest of this, and most settings are options of this one.
+    let mut catalogue = None;
+    for setting in &config.settings {
+        let is_it = |arg: &&Arg| belongs_in_files(arg) && arg.get_long() == Some(&setting.name);
+        if let Some(arg) = command.get_arguments().find(is_it) {
+            words(arg, setting)?;
+        } else {
+            let catalogue: &Catalogue = catalogue.get_or_insert_with(Catalogue::new);
+            words(catalogue.find(setting)?, setting)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the words that would be typed after the flag.
+fn words(arg: &Arg, setting: &Setting) -> Result<Vec<OsString>, Failure> {
+    let refuse = |why: &str| config::fault(&setting.origin.position, format!("{}: {why}", setting.name));
+    let (is_switch, is_list) =
+        (matches!(arg.get_action(), ArgAction::SetTrue), matches!(arg.get_action(), ArgAction::Append));
+    match &setting.value {
+        Value::Switch(_) if !is_switch => return Err(refuse("give a value, not true or false")),
+        Value::List(_) if !is_list => return Err(refuse("give one value, not an array")),
+        Value::List(texts) if texts.is_empty() => return Err(refuse("the array is empty")),
+        _ => {}
+    }
+    let is_path = arg.get_value_parser().type_id() == TypeId::of::<PathBuf>();
+    let word = |text: &str| {
+        if text.contains('\0') {
+            Err(refuse("the value has a NUL character"))
+        } else if EXPANDED.contains(&setting.name.as_str()) {
+            config::expand(text, |name| std::env::var_os(name)).map_err(|why| refuse(&why))
+        } else if text.contains("${") {
+            Err(refuse(&format!("${{VAR}} is replaced in {} only", EXPANDED.join(" and "))))
+        } else if is_path && !Path::new(text).is_absolute() {
+            Err(refuse(&format!("{}: write an absolute path", escape::text(text))))
+        } else {
+            Ok(text.into())
+        }
+    };
+    setting.value.texts().into_iter().map(word).collect()
+}
+
+/// Completes the options of `command` by the files, where no words are typed.
+pub(super) fn without_words(
+    command: &clap::Command,
+    config: &Config,
+    scopes: &[Scope],
+) -> anyhow::Result<(ArgMatches, Sources)> {
+    let read = |command: clap::Command| command.try_get_matches_from(["rlock"]);
+    let usage = |error: clap::Error| Failure::new(Outcome::Usage, super::parse::described(&error));
+    let matches = read(command.clone()).map_err(usage)?;
+    let sources = Sources::new(command, Some(matches));
+    let defaults = Defaults::new(command, &sources, config, scopes)?;
+    let matches = read(defaults.set(command.clone())).map_err(|error| defaults.refusal(&error))?;
+    let sources = sources.with_files(Some(matches.clone()), defaults.origins());
+    Ok((matches, sources))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Command, RunArgs, Source, parse};
+
+    /// Parses `rlock run -k KEY WORDS true` with a file of this text.
+    fn run(text: &str, key: &str, words: &[&str]) -> Result<(RunArgs, Sources), Failure> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let words = ["rlock", "run", "-k", key].iter().chain(words).chain(&["true"]).map(OsString::from).collect();
+        let parsed = parse(words).unwrap().unwrap();
+        let config = Config::read(&Choice::Named(file.path().to_owned()))?;
+        let profile = config.profile(None)?;
+        let parsed = parsed.with(&config, &scopes(profile.as_deref(), &[key.to_owned()]))?;
+        let Command::Run(args) = parsed.cli.command else { panic!("{text}") };
+        Ok((*args.0, parsed.sources))
+    }
+
+    #[test]
+    fn a_file_sets_what_was_not_typed_and_clap_reads_its_values() {
+        let text = "[defaults]\nnode = ['redis://a,redis://b', 'redis://c']\nno-wait = true\nquiet = false\nbusy-code = 3\n\
+                    ttl = '1h30m'\nformat = 'json'\n";
+        let (args, sources) = run(text, "job", &["--ttl", "9s"]).unwrap();
+        assert_eq!(args.lock.nodes.node, ["redis://a", "redis://b", "redis://c"]);
+        assert_eq!((args.lock.no_wait, args.output.quiet, args.lock.busy_code), (true, false, 3));
+        assert_eq!((args.lock.ttl.as_secs(), args.argv), (9, vec!["true".into()]));
+        assert!(matches!(sources.of("node"), Source::File(origin) if origin.position.line == 2));
+        assert_eq!((sources.of("ttl"), sources.of("wait")), (Source::Typed, Source::BuiltIn));
+        assert!(sources.given("node") && !sources.typed("node") && !sources.in_environment("node"));
+    }
+
+    #[test]
+    fn a_refusal_by_a_later_rule_names_the_line_that_set_the_option() {
+        let (_, sources) = run("[lock.'j*']\nttl = '1s'\n", "job", &["--drift", "0.1"]).unwrap();
+        let told = |flag: &str| sources.explain(Failure::new(Outcome::Usage, format!("{flag} is wrong")));
+        let of_file = told("--ttl");
+        assert!(of_file.message.ends_with(":2 [lock.\"j*\"]: --ttl is wrong"), "{of_file}");
+        assert_eq!(of_file.outcome, Outcome::Config);
+        assert!(told("--wait 3 does not fit to --ttl").message.contains(":2 [lock"));
+        for flag in ["--drift", "--drift and --ttl", "--wait", "--no-such", "ttl", "with --ttl"] {
+            let failure = told(flag);
+            assert_eq!((failure.outcome, failure.message), (Outcome::Usage, format!("{flag} is wrong")));
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Where the value of each option came from.
+
+use std::collections::BTreeMap;
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+
+use crate::config::{Level, Origin};
+use crate::exit::{Failure, Outcome};
+
+/// The variable by which `run` tells an rlock inside its command which variables neither a flag nor a variable chose: lines
+/// `NAME=VALUE`. Settings of files go before these, so that a nested run of another lock has that lock's own settings.
+pub const DEFAULTS: &str = "RLOCK_DEFAULTS";
+
+/// Where a value came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source<'a> {
+    BuiltIn,
+    /// A variable that an outer rlock set, but that its user did not choose.
+    Outer,
+    File(&'a Origin),
+    Variable,
+    Typed,
+}
+
+/// A setting of a higher rank goes before those of lower ranks that contradict it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Rank {
+    BuiltIn,
+    Outer,
+    File(Level),
+    Variable,
+    Typed,
+}
+
+impl Source<'_> {
+    pub fn rank(self) -> Rank {
+        match self {
+            Self::BuiltIn => Rank::BuiltIn,
+            Self::Outer => Rank::Outer,
+            Self::File(origin) => Rank::File(origin.section.level()),
+            Self::Variable => Rank::Variable,
+            Self::Typed => Rank::Typed,
+        }
+    }
+}
+
+/// The source of each option of a subcommand, by clap's id of the option.
+#[derive(Default)]
+pub struct Sources {
+    matches: Option<ArgMatches>,
+    /// Options that a file sets.
+    files: BTreeMap<String, Origin>,
+    /// Options whose variables an outer rlock set without its user's choice.
+    outer: Vec<String>,
+}
+
+impl Sources {
+    pub(super) fn new(command: &clap::Command, matches: Option<ArgMatches>) -> Self {
+        let said = std::env::var(DEFAULTS).unwrap_or_default();
+        let is_outer = |arg: &&clap::Arg| {
+            let name = arg.get_env().and_then(|name| name.to_str());
+            name.is_some_and(|name| is_said(&said, name, std::env::var(name).ok().as_deref()))
+        };
+        let outer =
+            if said.is_empty() { Vec::new() } else { command.get_arguments().filter(is_outer).map(id).collect() };
+        Self { matches, files: BTreeMap::new(), outer }
+    }
+
+    /// The same, where `files` set these options.
+    pub(super) fn with_files(self, matches: Option<ArgMatches>, files: BTreeMap<String, Origin>) -> Self {
+        Self { matches, files, ..self }
+    }
+
+    /// Returns the source of option `id`.
+    pub fn of(&self, id: &str) -> Source<'_> {
+        match self.matches.as_ref().and_then(|matches| matches.value_source(id)) {
+            Some(ValueSource::CommandLine) => Source::Typed,
+            Some(ValueSource::EnvVariable) if self.outer.iter().any(|known| known == id) => Source::Outer,
+            Some(ValueSource::EnvVariable) => Source::Variable,
+            _ => self.files.get(id).map_or(Source::BuiltIn, Source::File),
+        }
+    }
+
+    /// Whether option `id` was typed.
+    pub fn typed(&self, id: &str) -> bool {
+        self.of(id) == Source::Typed
+    }
+
+    /// Whether option `id` was set at all.
+    pub fn given(&self, id: &str) -> bool {
+        self.of(id) != Source::BuiltIn
+    }
+
+    /// Whether the value of option `id` is in the environment.
+    pub fn in_environment(&self, id: &str) -> bool {
+        matches!(self.of(id), Source::Variable | Source::Outer)
+    }
+
+    /// Adds to the refusal of an option's value where the value came from. The message begins with the flag; the first flag in it
+    /// that is set at all is to blame. A wrong file is a wrong configuration, not a wrong command line.
+    pub fn explain(&self, failure: Failure) -> Failure {
+        let is_of_option =
+            failure.message.starts_with("--") && matches!(failure.outcome, Outcome::Usage | Outcome::Config);
+        let mut words =
+            failure.message.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').filter(|_| is_of_option);
+        let blamed = words.find_map(|word| self.named(word.strip_prefix("--")?));
+        match blamed {
+            Some((_, Source::File(origin))) => {
+                Failure { outcome: Outcome::Config, message: format!("{origin}: {}", failure.message), ..failure }
+            }
+            Some((long, Source::Variable | Source::Outer)) => {
+                let name = format!("RLOCK_{}", long.to_ascii_uppercase().replace('-', "_"));
+                Failure { message: format!("{} (from the environment: {name})", failure.message), ..failure }
+            }
+            _ => failure,
+        }
+    }
+
+    /// Returns the source of a long flag that is set.
+    fn named<'a>(&self, long: &'a str) -> Option<(&'a str, Source<'_>)> {
+        // clap's derive makes ids of the long flags in this way, and panics if it is asked for an unknown one.
+        let id = long.replace('-', "_");
+        let is_known = self.matches.iter().flat_map(ArgMatches::ids).any(|known| known == id.as_str());
+        is_known.then(|| (long, self.of(&id))).filter(|(_, source)| *source != Source::BuiltIn)
+    }
+}
+
+pub(super) fn id(arg: &clap::Arg) -> String {
+    arg.get_id().to_string()
+}
+
+/// Whether `said`, the value of [`DEFAULTS`], has the variable with the value that it still has.
+fn is_said(said: &str, name: &str, value: Option<&str>) -> bool {
+    value.is_some_and(|value| said.lines().any(|line| line.split_once('=') == Some((name, value))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_that_was_changed_since_is_the_users_own() {
+        let said = "RLOCK_TTL=1m\nRLOCK_PREFIX=a=b\nRLOCK_NODE=";
+        assert!(is_said(said, "RLOCK_TTL", Some("1m")) && is_said(said, "RLOCK_PREFIX", Some("a=b")));
+        for (name, value) in
+            [("RLOCK_TTL", Some("2m")), ("RLOCK_TTL", None), ("RLOCK_WAIT", Some("1m")), ("RLOCK", None)]
+        {
+            assert!(!is_said(said, name, value), "{name}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! `rlock config`: shows every setting that is in force and where it comes from, or checks the files. Asks no node.
+
+use serde_json::{Value, json};
+
+use super::output::print;
+use crate::cli::subcommands::ConfigArgs;
+use crate::cli::{self, Row, Settings, Source};
+use crate::exit::Outcome;
+use crate::secret;
+use crate::settings;
+use crate::text::escape;
+use crate::text::table::{Column, fit};
+use crate::text::terminal;
+
+/// Where nothing is set.
+const UNSET: &str = "-";
+
+pub fn config(args: &ConfigArgs) -> anyhow::Result<Outcome> {
+    let config = args.files.read()?;
+    let profile = config.profile(args.files.profile.as_deref())?;
+    if args.check {
+        for (run, sources) in cli::runs(&config)? {
+            settings::check(&run, &sources).map_err(|failure| sources.explain(failure))?;
+        }
+        let lines: Vec<String> = config.files.iter().map(|file| format!("{file}: ok\n")).collect();
+        print(if lines.is_empty() { "no configuration file\n".to_owned() } else { lines.concat() }.as_bytes())?;
+        return Ok(Outcome::Done);
+    }
+    let settings = Settings::new(&config, profile.as_deref(), &args.keys)?;
+    let text = if args.json {
+        Value::Array(settings.rows().map(|row| object(&row)).collect()).to_string() + "\n"
+    } else {
+        let row = |row: Row| vec![row.name.clone(), escape::text(&text(&row)), place(&row)];
+        table(&settings.rows().map(row).collect::<Vec<_>>())
+    };
+    print(text.as_bytes())?;
+    Ok(Outcome::Done)
+}
+
+/// Returns the values, without passwords.
+fn values<'a>(row: &'a Row) -> impl Iterator<Item = String> + 'a {
+    row.values.iter().map(|value| secret::without_userinfo(value))
+}
+
+fn text(row: &Row) -> String {
+    if row.values.is_empty() { UNSET.to_owned() } else { values(row).collect::<Vec<_>>().join(",") }
+}
+
+fn place(row: &Row) -> String {
+    match row.source {
+        Source::BuiltIn => "built in".to_owned(),
+        Source::Outer => format!("{} of the outer run", row.variable),
+        Source::File(origin) => origin.to_string(),
+        Source::Variable => row.variable.clone(),
+        Source::Typed => format!("--{}", row.name),
+    }
+}
+
+fn object(row: &Row) -> Value {
+    let mut values = values(row);
+    let value = if row.is_list {
+        json!(values.collect::<Vec<_>>())
+    } else if row.is_switch {
+        json!(values.next().is_some_and(|text| matches!(text.to_ascii_lowercase().as_str(), "1" | "true" | "yes")))
+    } else {
+        json!(values.next())
+    };
+    let source = match row.source {
+        Source::BuiltIn => "built-in",
+        Source::Outer => "outer-run",
+        Source::File(_) => "file",
+        Source::Variable => "variable",
+        Source::Typed => "flag",
+    };
+    let origin = if let Source::File(origin) = row.source { Some(origin) } else { None };
+    json!({
+        "name": row.name,
+        "value": value,
+        "source": source,
+        "variable": row.variable,
+        "file": origin.map(|origin| &*origin.position.file),
+        "line": origin.map(|origin| origin.position.line),
+        "section": origin.map(|origin| origin.section.to_string()),
+    })
+}
+
+fn table(rows: &[Vec<String>]) -> String {
+    let columns = [
+        Column { title: "SETTING", yields: false, rank: 0 },
+        Column { title: "VALUE", yields: true, rank: 1 },
+        Column { title: "SOURCE", yields: true, rank: 2 },
+    ];
+    fit(&columns, rows, terminal::columns(std::io::stdout())).into_iter().map(|line| line + "\n").collect()
+}

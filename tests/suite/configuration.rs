@@ -1,0 +1,367 @@
+//! Configuration files: where they are found, what goes before what, and how a wrong one is told.
+
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+use testkit::namespaces::unshare;
+
+use crate::support::{Finished, NOBODY, RLOCK, Rlock, Server, eventually, guard_of, rlock_words, signal, skipped};
+
+/// A folder with a configuration file and a place for local locks.
+struct Configured {
+    folder: TempDir,
+}
+
+impl Configured {
+    /// Writes `text`, in which `LOCAL` stands for the local node.
+    fn new(text: &str) -> Self {
+        let made = Self { folder: tempfile::tempdir().expect("a folder") };
+        made.write(text);
+        made
+    }
+
+    fn write(&self, text: &str) {
+        let text = text.replace("LOCAL", &format!("local:{}", self.folder.path().join("locks").display()));
+        std::fs::write(self.file(), text).expect("the file");
+        self.mode(0o600);
+    }
+
+    fn mode(&self, mode: u32) {
+        std::fs::set_permissions(self.file(), PermissionsExt::from_mode(mode)).expect("its mode");
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("config.toml")
+    }
+
+    fn rlock(&self, words: &[&str]) -> Rlock {
+        rlock_words(words).env("RLOCK_CONFIG", self.file().to_str().expect("a path"))
+    }
+
+    /// Refuses the run, with one line that names the file and this line of it.
+    fn refused(&self, words: &[&str], line: usize, said: &[&str]) -> Finished {
+        let place = format!("{}:{line}", self.file().display());
+        self.rlock(words).finish().code(78).printed(&[]).said(&[&place]).mentions(said)
+    }
+}
+
+const TTL: [&str; 7] = ["run", "-k", "job", "--", "sh", "-c", "echo $RLOCK_TTL $RLOCK_PREFIX"];
+
+#[test]
+fn a_flag_beats_a_variable_a_variable_a_lock_a_lock_a_profile_and_a_profile_the_defaults() {
+    let set = Configured::new(
+        "[defaults]\nnode = 'LOCAL'\nttl = '11s'\nprefix = 'p${HERE}:'\n[profile.p]\nttl = '12s'\n[lock.'j?b']\nttl = '13s'\n",
+    );
+    let run = |ttl: &str, change: fn(Rlock) -> Rlock| {
+        let shown = format!("{ttl} p-x:");
+        change(set.rlock(&TTL).env("HERE", "-x")).finish().code(0).silent().printed(&[&shown]);
+    };
+    run("13s", |rlock| rlock.env("RLOCK_TTL", "").env("RLOCK_PROFILE", "p"));
+    run("14s", |rlock| rlock.env("RLOCK_TTL", "14s"));
+    let typed = ["run", "--ttl", "15s", "-k", "job", "--", "sh", "-c", "echo $RLOCK_TTL"];
+    set.rlock(&typed).env("RLOCK_TTL", "14s").finish().code(0).silent().printed(&["15s"]);
+    let other = ["run", "-k", "other", "--", "sh", "-c", "echo $RLOCK_TTL"];
+    set.rlock(&other).finish().code(0).silent().printed(&["11s"]);
+    set.rlock(&other).env("RLOCK_PROFILE", "p").finish().code(0).silent().printed(&["12s"]);
+}
+
+#[test]
+fn a_wrong_file_is_78_with_its_line_and_no_node_is_asked() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.set_nonblocking(true).expect("a listener that does not wait");
+    let node = format!("[defaults]\nnode = 'redis://{}'\n", listener.local_addr().expect("its address"));
+    let run = ["run", "-k", "job", "true"];
+    for (text, line, said) in [
+        ("tll = '1m'", 3, &["tll", "did you mean ttl?"][..]),
+        ("nodes = 'redis://h'", 3, &["did you mean node?"]),
+        ("[profile.other]\nno_wait = true", 4, &["no_wait", "did you mean no-wait?"]),
+        ("password = 'x'", 3, &["password-file", "RLOCK_PASSWORD"]),
+        ("key = 'x'", 3, &["command line only"]),
+        ("token = 'x'", 3, &["command line only"]),
+        ("config = '/x'", 3, &["command line only"]),
+        ("yes = true", 3, &["command line only"]),
+        ("ttl = '5M'", 3, &["--ttl", "5M", "[defaults]"]),
+        ("ttl = 30", 3, &["--ttl"]),
+        ("ttl = '100ms'", 3, &["--ttl 100ms is too short"]),
+        ("busy-code = 256", 3, &["--busy-code"]),
+        ("no-wait = 'perhaps'", 3, &["--no-wait"]),
+        ("ttl = true", 3, &["ttl", "not true or false"]),
+        ("ttl = ['1m']", 3, &["ttl", "not an array"]),
+        ("ca = 'ca.pem'", 3, &["ca", "absolute path"]),
+        ("ttl = '${X}'", 3, &["ttl", "note and prefix only"]),
+        ("note = '${X'", 3, &["note", "${NAME}"]),
+        ("no-wait = true\nwait = '5m'", 3, &["--no-wait and --wait contradict"]),
+        ("shared = true\nslots = 2", 3, &["--shared", "contradict"]),
+        ("[lock.job]\nttl = '1ms'", 4, &["[lock.\"job\"]", "--ttl"]),
+        ("[default]\nttl = '1m'", 3, &["did you mean defaults?"]),
+        ("= 3", 3, &[]),
+    ] {
+        Configured::new(&format!("{node}{text}\n")).refused(&run, line, said);
+    }
+    for (text, said) in
+        [("node = []", "empty"), ("node = 'garbage'", "--node"), ("node = ['redis://h', 'redis://h']", "twice")]
+    {
+        Configured::new(&format!("[defaults]\n{text}\n")).refused(&run, 2, &[said]);
+    }
+    assert!(listener.accept().is_err(), "a node was asked");
+}
+
+#[test]
+fn a_profile_or_a_file_that_is_not_there_is_78() {
+    let set = Configured::new("[profile.b]\nttl = '1m'\n[profile.a]\n");
+    let run = ["run", "-k", "job", "true"];
+    set.rlock(&["run", "--profile", "c", "-k", "job", "true"]).finish().code(78).said(&["--profile c", "known: a, b"]);
+    set.rlock(&run).env("RLOCK_PROFILE", "c").finish().code(78).said(&["RLOCK_PROFILE", "known: a, b"]);
+    rlock_words(["run", "--profile", "c", "-k", "job", "true"]).finish().code(78).said(&["none is defined"]);
+    Configured::new("default-profile = 'c'\n[profile.a]\n").refused(&run, 1, &["default-profile c", "known: a"]);
+    for file in ["/no/such/file", "/"] {
+        rlock_words(["run", "--config", file, "-k", "job", "true"]).finish().code(78).said(&[file]);
+    }
+}
+
+#[test]
+fn a_file_with_a_password_in_an_address_is_closed_to_others() {
+    let set = Configured::new("[profile.unused]\nnode = ['redis://h', 'redis://u:hunter2@127.0.0.1:1']\n");
+    let run = ["run", "--node", "redis://127.0.0.1:1", "-n", "-k", "job", "true"];
+    set.rlock(&run).finish().code(69);
+    for mode in [0o640, 0o604] {
+        set.mode(mode);
+        let finished = set.refused(&run, 2, &["chmod 600"]);
+        assert!(!finished.stderr.contains("hunter2"), "{}", finished.stderr);
+    }
+}
+
+#[test]
+fn a_password_of_a_file_comes_after_the_variables_and_before_systemds() {
+    let server = Server::tcp(&["--requirepass", "hunter2"]);
+    let set = Configured::new("");
+    let secret = |name: &str, text: &str, mode| {
+        let file = set.folder.path().join(name);
+        std::fs::write(&file, text).expect("a file");
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("its mode");
+        file.display().to_string()
+    };
+    let (right, wrong) = (secret("right", "hunter2\n", 0o600), secret("wrong", "hunter3\n", 0o600));
+    let run = ["run", "-n", "-k", "job", "true"];
+    let url = server.tcp_url();
+    set.write(&format!("[defaults]\nnode = '{url}'\npassword-file = '{right}'\n"));
+    set.rlock(&run).finish().code(0).silent();
+    set.rlock(&run).env("RLOCK_PASSWORD", "hunter3").finish().code(77);
+    set.write(&format!("[defaults]\nnode = '{url}'\npassword-file = '{wrong}'\n"));
+    set.rlock(&run).env("RLOCK_PASSWORD", "hunter2").finish().code(0).silent();
+    // Of systemd's credentials the group may read one: an ACL shows so.
+    secret("rlock.password", "hunter2\n", 0o440);
+    let folder = set.folder.path().display().to_string();
+    set.rlock(&run).env("CREDENTIALS_DIRECTORY", &folder).finish().code(77);
+    set.write(&format!("[defaults]\nnode = '{url}'\n"));
+    set.rlock(&run).env("CREDENTIALS_DIRECTORY", &folder).finish().code(0).silent();
+    secret("rlock.password", "hunter2\n", 0o444);
+    set.rlock(&run).env("CREDENTIALS_DIRECTORY", &folder).finish().code(78).said(&["rlock.password", "444"]);
+}
+
+/// Runs `rlock config` as a user of these variables and no others.
+fn found(folder: &Path, variables: &[(&str, &str)]) -> (Option<i32>, String) {
+    let mut command = Command::new(RLOCK);
+    command.args(["config"]).env_clear().envs(variables.iter().copied()).current_dir(folder);
+    let output = command.output().expect("rlock");
+    let notes =
+        String::from_utf8_lossy(&output.stdout).lines().filter(|line| line.starts_with("note ")).collect::<String>();
+    (output.status.code(), notes + &String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn the_users_file_is_found_and_none_of_the_working_directory_or_of_another_user() {
+    let home = tempfile::tempdir().expect("a folder");
+    let place = |folder: &str, note: &str| {
+        let folder = home.path().join(folder).join("rlock");
+        std::fs::create_dir_all(&folder).expect("a folder");
+        std::fs::write(folder.join("config.toml"), format!("[defaults]\nnote = '{note}'\n")).expect("a file");
+        folder.join("config.toml")
+    };
+    let (file, path) = (place(".config", "of home"), home.path().display().to_string());
+    place("xdg", "of xdg");
+    std::fs::copy(&file, home.path().join("config.toml")).expect("a file");
+    std::fs::copy(&file, home.path().join(".rlock.toml")).expect("a file");
+    let found = |variables: &[(&str, &str)]| found(home.path(), variables);
+    assert!(found(&[("HOME", &path)]).1.contains("of home"));
+    let xdg = format!("{path}/xdg");
+    assert!(found(&[("HOME", &path), ("XDG_CONFIG_HOME", &xdg)]).1.contains("of xdg"));
+    assert!(found(&[("HOME", &path), ("XDG_CONFIG_HOME", "xdg")]).1.contains("of home"));
+    for variables in [&[][..], &[("HOME", ".")], &[("HOME", &path), ("RLOCK_CONFIG", "none")]] {
+        let (code, told) = found(variables);
+        assert!(code == Some(0) && told.ends_with("built in"), "{variables:?}: {told}");
+    }
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o666)).expect("its mode");
+    let (code, told) = found(&[("HOME", &path)]);
+    assert!(code == Some(78) && told.contains("chmod o-w") && told.lines().count() == 1, "{told}");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).expect("its mode");
+    if chown(&file, Some(NOBODY), None).is_err() {
+        return skipped("only root can give a file away");
+    }
+    let (code, told) = found(&[("HOME", &path)]);
+    assert!(code == Some(78) && told.contains("uid 65534") && told.contains("--config"), "{told}");
+}
+
+#[test]
+fn a_user_who_cannot_enter_the_directory_has_no_file_and_one_who_cannot_read_the_file_is_told() {
+    let home = tempfile::tempdir().expect("a folder");
+    let folder = home.path().join(".config/rlock");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join("config.toml"), "[defaults]\nnote = 'x'\n").expect("a file");
+    let Some(rooted) = crate::support::Rooted::make(RLOCK) else { return };
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("a mode");
+    let run = || {
+        let home = home.path().to_str().expect("a path");
+        let rlock = Rlock::of(rooted.rlock(), ["config"]).env("HOME", home).with(|command| {
+            std::os::unix::process::CommandExt::uid(command.env_remove("RLOCK_CONFIG"), NOBODY);
+        });
+        rlock.finish()
+    };
+    mode(home.path(), 0o700);
+    run().code(0).silent();
+    mode(home.path(), 0o755);
+    mode(&folder.join("config.toml"), 0o600);
+    run().code(78).said(&["config.toml", "Permission denied"]);
+}
+
+#[test]
+fn the_systems_file_comes_before_the_users() {
+    let home = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir_all(home.path().join("rlock")).expect("a folder");
+    std::fs::write(home.path().join("rlock/config.toml"), "[defaults]\nttl = '2m'\n").expect("a file");
+    let Some(mut inside) = unshare(&["-rm"]) else { return };
+    let script = format!(
+        "mount -t tmpfs none /etc && mkdir /etc/rlock &&
+         printf \"[defaults]\\nttl = '1m'\\nwait = '9s'\\n\" > /etc/rlock/config.toml &&
+         exec env -u RLOCK_CONFIG XDG_CONFIG_HOME={} {RLOCK} config",
+        home.path().display()
+    );
+    let output = inside.args(["sh", "-c", &script]).output().expect("unshare");
+    let (told, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let row = |name: &str| told.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{told}{said}"));
+    assert!(row("ttl ").contains(" 2m ") && row("ttl ").contains("rlock/config.toml:2"), "{told}");
+    assert!(row("wait ").contains(" 9s ") && row("wait ").contains("/etc/rlock/config.toml:3 [defaults]"), "{told}");
+}
+
+#[test]
+fn locks_of_one_run_must_have_the_same_settings() {
+    let text = "[defaults]\nnode = 'LOCAL'\n[lock.a]\nttl = '1m'\n[lock.b]\nttl = '60s'\n[lock.c]\nttl = '1m'\n";
+    let set = Configured::new(text);
+    let both = |other: &'static str| ["run", "-k", "a", "-k", other, "--", "sh", "-c", "echo $RLOCK_TTL"];
+    set.rlock(&both("c")).finish().code(0).silent().printed(&["1m"]);
+    set.rlock(&both("b")).finish().code(78).said(&["--ttl", "config.toml:4", "config.toml:6"]);
+    set.rlock(&both("d")).finish().code(78).said(&["not at all"]);
+    set.rlock(&both("b")).env("RLOCK_TTL", "2m").finish().code(0).silent().printed(&["2m"]);
+}
+
+#[test]
+fn settings_that_contradict_each_other_follow_the_precedence() {
+    let set =
+        Configured::new("[defaults]\nnode = 'LOCAL'\nno-wait = true\nshared = true\n[lock.job]\nexclusive = true\n");
+    let holder = set.rlock(&["run", "-k", "job"]).hold("echo ready; read line; true");
+    set.rlock(&["run", "-k", "job", "true"]).finish().code(75);
+    for (words, variable) in [(&["--wait", "0.3"][..], ""), (&[], "0.3")] {
+        let waited =
+            set.rlock(&["run"]).env("RLOCK_WAIT", variable).args(words).args(["-k", "job", "true"]).finish().code(75);
+        assert!(waited.took.as_millis() >= 300, "{:?}", waited.took);
+    }
+    let json = set.rlock(&["run"]).args(["-k", "job", "true"]).env("RLOCK_LOG", "json").finish().code(75).stderr;
+    assert!(json.starts_with('{'), "{json}");
+    holder.finish().code(0);
+    set.write("[defaults]\nnode = 'redis://127.0.0.1:1'\nno-wait = true\nlog = 'json'\n");
+    let failed = set.rlock(&["run", "-k", "job", "true"]).finish().code(69).stderr;
+    let line: Value = serde_json::from_str(failed.lines().last().expect("a line")).expect("the form of the file");
+    assert_eq!(line["code"], 69);
+}
+
+/// Settings that an outer run took from a file do not go before the sections of another lock.
+#[test]
+fn a_nested_run_has_the_settings_of_its_own_lock() {
+    let server = Server::tcp(&["--requirepass", "hunter2"]);
+    let url = server.tcp_url().replace("redis://", "redis://:hunter2@");
+    let text = format!("[profile.p]\nnode = '{url}'\n[lock.outer]\nttl = '40s'\n[lock.inner]\nttl = '50s'\n");
+    let set = Configured::new(&text);
+    let inner = "rlock run -k inner -- sh -c 'echo $RLOCK_TTL'";
+    let script = format!("rlock check && echo $RLOCK_NODE && {inner} && RLOCK_TTL=20s {inner}");
+    let script = script.replace("rlock ", &format!("{RLOCK} "));
+    let file = set.file();
+    let words =
+        ["run", "--config", file.to_str().expect("a path"), "--profile", "p", "-k", "outer", "--", "sh", "-c", &script];
+    rlock_words(words).finish().code(0).silent().printed(&[&server.tcp_url(), "50s", "20s"]);
+    let typed = ["run", "--ttl", "45s", "--profile", "p", "-k", "outer", "--", "sh", "-c", &script];
+    set.rlock(&typed).finish().code(0).silent().printed(&[&server.tcp_url(), "45s", "20s"]);
+}
+
+/// The file may have changed since, and other settings of it must not be added.
+#[test]
+fn a_guard_releases_by_the_settings_of_the_run_and_reads_no_file() {
+    let server = Server::tcp(&["--requirepass", "hunter2"]);
+    let url = server.tcp_url().replace("redis://", "redis://:hunter2@");
+    let set = Configured::new(&format!("[defaults]\nnode = '{url}'\nprefix = 'p:'\n"));
+    let home = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir_all(home.path().join(".config/rlock")).expect("a folder");
+    let running = set.rlock(&["run", "-k", "job"]).env("HOME", home.path().to_str().expect("a path"));
+    let running = running.hold("echo ready; read line");
+    let guard = guard_of(running.pid());
+    assert!(guard > 0);
+    set.write("broken");
+    std::fs::write(home.path().join(".config/rlock/config.toml"), "broken").expect("a file");
+    let held = || server.cli(&["-a", "hunter2", "--no-auth-warning", "EXISTS", "p:job"]);
+    assert_eq!(held(), "1");
+    signal(running.pid(), Signal::SIGKILL);
+    eventually("the lock is released", || held() == "0");
+}
+
+#[test]
+fn config_shows_each_setting_with_its_source_and_no_password() {
+    let set = Configured::new(
+        "default-profile = 'p'\n[profile.p]\nnode = ['redis://u:hunter2@h', 'redis://i']\n[lock.job]\nno-wait = true\n",
+    );
+    let shown = set.rlock(&["config", "-k", "job"]).env("RLOCK_TTL", "2m").finish().code(0).silent().stdout;
+    let row = |name: &str| {
+        let line = shown.iter().find(|line| line.split(' ').next() == Some(name));
+        line.unwrap_or_else(|| panic!("{name} is missing in {shown:#?}")).split_whitespace().collect::<Vec<_>>()
+    };
+    let file = set.file().display().to_string();
+    let (node, lock) = (format!("{file}:3"), format!("{file}:5"));
+    assert_eq!(row("node"), ["node", "redis://***@h,redis://i", &node, "[profile.p]"]);
+    assert_eq!(row("no-wait"), ["no-wait", "true", &lock, "[lock.\"job\"]"]);
+    assert_eq!(row("ttl"), ["ttl", "2m", "RLOCK_TTL"]);
+    assert_eq!(row("wait"), ["wait", "-", "built", "in"]);
+    let json = set.rlock(&["config", "--json"]).finish().code(0).silent().stdout.join("");
+    assert!(!json.contains("hunter2"), "{json}");
+    let all: Vec<Value> = serde_json::from_str(&json).expect("an array");
+    let node = all.iter().find(|row| row["name"] == "node").expect("a row");
+    assert_eq!((&node["source"], &node["line"], &node["value"][1]), (&"file".into(), &3.into(), &"redis://i".into()));
+    let no_wait = all.iter().find(|row| row["name"] == "no-wait").expect("a row");
+    assert_eq!((&no_wait["source"], &no_wait["value"]), (&"built-in".into(), &false.into()));
+}
+
+#[test]
+fn config_check_finds_what_is_wrong_in_a_section_that_does_not_apply() {
+    let check = ["config", "--check"];
+    for (text, line, said) in [
+        ("[profile.p]\nttl = '5M'\n", 2, "--ttl"),
+        ("[profile.p]\nttl = '100ms'\n", 2, "too short"),
+        ("[profile.p]\nnode = 'redis:/h'\n", 2, "--node"),
+        ("[lock.x]\nformat = 'xml'\n", 2, "--format"),
+        ("[profile.p]\nnode-timeout = '20s'\n", 2, "--ttl 30s is too short"),
+        ("[profile.p]\nnode-timeout = '3s'\n[lock.x]\nttl = '9s'\n", 4, "too short"),
+        ("[lock.x]\nwait = '1s'\nno-wait = true\n", 3, "contradict"),
+        ("default-profile = 'q'\n", 1, "no such profile"),
+    ] {
+        Configured::new(text).refused(&check, line, &[said]);
+    }
+    let set = Configured::new("[defaults]\nnode = 'redis://h'\n[profile.p]\nformat = 'json'\n");
+    let ok = format!("{}: ok", set.file().display());
+    set.rlock(&check).env("RLOCK_TTL", "1ms").finish().code(0).silent().printed(&[&ok]);
+    rlock_words(check).finish().code(0).silent().printed(&["no configuration file"]);
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/config.toml");
+    let ok = format!("{example}: ok");
+    rlock_words(["config", "--check", "--config", example]).finish().code(0).silent().printed(&[&ok]);
+}
