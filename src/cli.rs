@@ -30,7 +30,6 @@ pub use values::{List, restart_guard};
 /// rlock cannot keep that true, it stops the command first.
 #[derive(Parser, Debug)]
 #[command(name = "rlock", version)]
-#[command(after_help = help::short(None), after_long_help = help::long())]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -169,11 +168,7 @@ impl<T> Deref for Deferred<T> {
 
 impl<T: Args> Args for Deferred<T> {
     fn augment_args(command: clap::Command) -> clap::Command {
-        command.defer(|command| {
-            let name = command.get_name().to_owned();
-            let command = without_empty_variables(T::augment_args(command));
-            command.after_help(help::short(Some(&name))).after_long_help(help::long())
-        })
+        command.defer(|command| without_empty_variables(T::augment_args(command)))
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {

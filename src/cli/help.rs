@@ -1,5 +1,7 @@
 //! The text below the options in help: exit codes and variables.
 
+use clap::Command;
+
 use crate::exit;
 
 /// Environment variables without a flag, in the words of `--help`, the man page and `docs/reference/`.
@@ -28,8 +30,17 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("RLOCK_HELD", "set for the command: TOKEN:FENCE of each lock that it runs under, outermost first, with commas"),
 ];
 
+/// Adds the texts to rlock and its subcommands. To make them takes longer than to parse, so only help has them.
+pub(super) fn with_texts(definition: Command) -> Command {
+    let definition = definition.mut_subcommands(|subcommand| {
+        let short = short(Some(subcommand.get_name()));
+        if subcommand.is_hide_set() { subcommand } else { subcommand.after_help(short).after_long_help(long()) }
+    });
+    definition.after_help(short(None)).after_long_help(long())
+}
+
 /// For `-h` of a subcommand, or of rlock: the codes in one line, and where to find the rest.
-pub(super) fn short(subcommand: Option<&str>) -> String {
+fn short(subcommand: Option<&str>) -> String {
     let codes = match subcommand {
         None | Some("run") => "the command's own, 75 busy, 69 no majority reachable, 79 lock lost",
         Some("acquire") => "0 taken, 75 busy, 69 no majority reachable",
@@ -39,7 +50,7 @@ pub(super) fn short(subcommand: Option<&str>) -> String {
 }
 
 /// For `--help`: all codes and variables.
-pub(super) fn long() -> String {
+fn long() -> String {
     format!("{}\n{}", table("Exit codes", exit::TABLE), table("Environment", VARIABLES)).trim_end().to_owned()
 }
 

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use super::help::with_texts;
 use super::sources::Sources;
 use super::{Cli, definition};
 use crate::exit::{Failure, Outcome};
@@ -33,6 +34,7 @@ impl Parsed {
 pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
     let subcommand = words.get(1).cloned();
     let help = || help_for(subcommand.as_deref());
+    let typed = words.clone();
     let read = || {
         let mut definition = definition();
         let mut matches = definition.try_get_matches_from_mut(&words)?;
@@ -45,8 +47,9 @@ pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
     read().or_else(|error: clap::Error| {
         let line = match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                let whole = with_texts(definition()).try_get_matches_from(typed).err().unwrap_or(error);
                 // A reader that has gone away has seen enough.
-                let _ = error.print();
+                let _ = whole.print();
                 return Ok(None);
             }
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
