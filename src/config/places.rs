@@ -114,7 +114,10 @@ impl Place {
         }
         // With room for the whole file, it is read at once.
         let mut text = String::with_capacity(usize::try_from(metadata.len().min(LARGEST)).unwrap_or(0) + 64);
-        let length = file.take(LARGEST).read_to_string(&mut text).map_err(|error| fail(&error))?;
+        let length = file.take(LARGEST).read_to_string(&mut text).map_err(|error| match error.kind() {
+            ErrorKind::InvalidData => fail(&"it is not UTF-8"),
+            _ => fail(&error),
+        })?;
         if length as u64 >= LARGEST {
             return Err(fail(&format!("it has {LARGEST} bytes or more")));
         }
@@ -173,6 +176,9 @@ mod tests {
                 assert_eq!(Place { path: path.clone(), kind }.read().is_ok(), is_fine, "{kind:?} {path:?}");
             }
         }
+        std::fs::write(&file, b"\xff").unwrap();
+        let failure = Place { path: file, kind: Kind::User }.read().unwrap_err();
+        assert!(failure.message.ends_with("it is not UTF-8"), "{failure}");
         for kind in [Kind::System, Kind::User, Kind::Named] {
             let failure = Place { path: dir.path().to_owned(), kind }.read().unwrap_err();
             assert_eq!(failure.outcome, Outcome::Config);
