@@ -109,9 +109,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__acquire)
-            opts="-k -s -x -n -w -E -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --order --supersede --drift --restart-guard --node --prefix --node-timeout --ca --password-file --format --quiet --verbose --log --help"
-            opts="-k -s -x -n -w -E -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --drift --restart-guard --node --prefix --node-timeout --ca --password-file --format --quiet --verbose --log --help"
-            opts="-k -s -x -n -w -E -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --order --drift --restart-guard --node --prefix --node-timeout --ca --password-file --config --profile --format --quiet --verbose --log --help"
+            opts="-k -s -x -n -w -E -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --node --prefix --node-timeout --ca --password-file --config --profile --format --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -829,9 +827,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__run)
-            opts="-k -s -x -n -w -E -c -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --order --supersede --drift --restart-guard --node --prefix --node-timeout --ca --password-file --replace --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --help"
-            opts="-k -s -x -n -w -E -c -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --drift --restart-guard --node --prefix --node-timeout --ca --password-file --hold-at-least --once --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --help"
-            opts="-k -s -x -n -w -E -c -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --order --drift --restart-guard --node --prefix --node-timeout --ca --password-file --config --profile --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --help"
+            opts="-k -s -x -n -w -E -c -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --node --prefix --node-timeout --ca --password-file --config --profile --replace --hold-at-least --once --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

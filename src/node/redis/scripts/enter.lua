@@ -42,7 +42,7 @@ local function is_mute(waiter)
   return may and may('SUBSCRIBE', channel(waiter)) and not may('PUBLISH', channel(waiter), 'go')
 end
 
-local waiter, server, young, replica = ARGV[6], {}, nil, nil
+local waiter, server, young, replica = ARGV[6], {}
 if ARGV[5] ~= '' then
   local process, data = try('INFO', 'server'), try('INFO', 'replication')
   if type(process) == 'table' or type(data) == 'table' then

@@ -28,7 +28,7 @@ if not had then
   if ahead then return their_turn(ahead, left) end
 end
 
-local index = kind == 's' and '0' or nil
+local index = kind == 's' and '0'
 for step = 0, index and -1 or ARGV[15] == '1' and 0 or most - 1 do
   local place = whole((ARGV[14] - 1 + step) % most + 1)
   local owner = seen and call('HGET', HOLDERS, place)
@@ -49,7 +49,7 @@ end
 -- Readers that hold together share a fence: between them no writer can have had the lock. A place that moves gets a new number:
 -- the last holder of its index may have told this node one that is not below the old one.
 local count = call('GET', KEYS[2])
-local fence = nil
+local fence
 if seen and kind == 's' and count then
   fence = whole(tonumber(count) or 0)
   -- Not PEXPIRE: a server that is out of memory must refuse it, before anything is changed.

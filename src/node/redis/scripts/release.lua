@@ -8,7 +8,7 @@
 --   KEYS[8] is the newest such waiter. One that came before it does not go on.
 -- {'released'} | {'absent'} | {'held', type, length, first KiB, PTTL}
 local waiter = ARGV[2]
-local released, seen, answer = false, nil, nil
+local released, seen, answer = false
 if ARGV[1] ~= '' then
   released, seen, answer = give_up(ARGV[1])
 else
