@@ -1,4 +1,4 @@
-//! The events of a lock that are told on stderr: the sentence, name, level and fields of each.
+//! The events of a lock that are told on stderr: the name, level and fields of each. The sentences are in `words`.
 //!
 //! The last line of a run that fails is a [`super::Problem`]. Words inside the sentences come from the values that they are
 //! about: an occupant, a blocker or a fault of `lock`.
@@ -6,14 +6,18 @@
 //! Text and JSON are two views of one event: [`Event`]'s `Display` is the text, and the `message` of the JSON object. The
 //! names and fields are an interface that scripts read: they may be added to, not changed.
 
-use std::fmt;
+mod words;
+
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::{Map, Value, json};
 
+pub(super) use words::holders_nodes;
+use words::lost_how;
+
 use super::Level;
-use super::status_text::{ahead, at_node, fields_of, holder};
+use super::status_text::{at_node, fields_of, holder};
 use crate::job::policy::Reaction;
 use crate::lock::backoff;
 use crate::lock::fault::Fault;
@@ -21,7 +25,7 @@ use crate::lock::fence::Fence;
 use crate::lock::lease::Revoked;
 use crate::lock::occupant::Occupant;
 use crate::lock::waiting::{Blocked, Notice};
-use crate::text::duration::{self, millis};
+use crate::text::duration::millis;
 
 /// A node's name and what went wrong there.
 #[derive(Clone, Copy, Debug)]
@@ -290,129 +294,5 @@ impl Event<'_> {
             | Self::KeyDeleted { at: None } => Value::Null,
         };
         if let Value::Object(fields) = fields { fields } else { Map::new() }
-    }
-}
-
-impl fmt::Display for Event<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::DefaultNode { node } => {
-                write!(f, "no node is configured, using {node} (--node, RLOCK_NODE or node in /etc/rlock/config.toml)")
-            }
-            Self::NoteCut { limit } => write!(f, "--note is cut to the {limit} bytes that are stored"),
-            Self::Waiting { blocked, ahead: rank } => write!(f, "waiting{}: {blocked}", ahead(*rank)),
-            Self::WaitingForever { blocked } => write!(f, "waiting: {blocked}"),
-            Self::Unreachable { blocked, .. } => write!(f, "{blocked}; trying again"),
-            Self::OuterSilent { occupant } => {
-                write!(f, "waiting: the outer rlock does not answer: {}", occupant.named())
-            }
-            Self::Replaced { occupant } => {
-                write!(f, "replacing: {}; it stops its command at its next renewal", occupant.named())
-            }
-            Self::NotReplaced { occupant } => {
-                write!(f, "waiting: --replace ends a live run only: {}", occupant.named())
-            }
-            Self::NoUptime(at) => {
-                write!(f, "{}: INFO is refused, so a restart of this node goes unseen: {}", at.node, at.why)
-            }
-            Self::NoQueue(at) => write!(f, "{}: cannot join the queue, waiting without a place: {}", at.node, at.why),
-            Self::NoWakeups { node, poll_every } => {
-                let every = duration::show_rounded(*poll_every);
-                write!(f, "{node}: SUBSCRIBE to rlock:wake:* is not allowed; polling every {every} instead")
-            }
-            Self::Refused { node, fault } => write!(f, "{node}: {}", fault.as_missing_vote()),
-            Self::Acquired { fence, after } => {
-                write!(f, "acquired, fence {fence}, after {}", duration::show_rounded(*after))
-            }
-            Self::Nested { occupant } => write!(f, "running under the outer lock, {}", occupant.named()),
-            Self::Running { pid } => write!(f, "running, pid {pid}"),
-            Self::Forwarded { signal } => write!(f, "{signal} forwarded to the command"),
-            Self::GuardReplaced => f.write_str("the guard was killed or stopped; it was replaced"),
-            Self::Renewed { left } => write!(f, "renewed for {}", duration::show_rounded(*left)),
-            Self::RenewalFailed(at) => write!(f, "{at}; trying again"),
-            Self::LostWhileWaiting => {
-                f.write_str("lost the lock while waiting for another; all are released, and the wait begins anew")
-            }
-            Self::Reclaimed { why } => write!(f, "{why}; set again, since no other rlock had the lock meanwhile"),
-            Self::Lost { why, reaction } => write!(f, "lost the lock: {why}; {}", reacted(*reaction)),
-            Self::LostUnnoticed { how } => write!(
-                f,
-                "lost the lock unnoticed: its key {} when the command had ended; another command may have run at the same time",
-                lost_how(*how)
-            ),
-            Self::TimeIsUp => f.write_str("--max-run is over; the command is being stopped"),
-            Self::Lingering => {
-                f.write_str("the command has ended; keeping the lock until the nested rlock runs have ended")
-            }
-            Self::NestedUnkillable => {
-                f.write_str("a nested rlock run must kill its command and has not ended; the lock is kept until it has")
-            }
-            Self::Unkillable { group } => {
-                write!(f, "process group {group} was killed and is still there; the lock is kept until it is gone")
-            }
-            Self::Ended { outer: false } => f.write_str("the command has ended; giving the lock back"),
-            Self::Ended { outer: true } => f.write_str("the command has ended; the outer rlock keeps the lock"),
-            Self::RunBefore { run } => write!(f, "not run: {}", run.success()),
-            Self::SuccessUnmarked => {
-                f.write_str("no majority of the nodes knows of the success: another run with --once may repeat it")
-            }
-            Self::Parked { left } => {
-                write!(f, "parked: the lock stays for another {}", duration::show_rounded(*left))
-            }
-            Self::Released => f.write_str("released"),
-            Self::NothingToRelease => f.write_str("released nothing: the lock was not held any more"),
-            Self::NotReleased(at) => {
-                write!(f, "{}: release not confirmed ({}); the lock ends with its lease at the latest", at.node, at.why)
-            }
-            Self::Checked => f.write_str("the lock is the caller's"),
-            Self::Holder { occupant } => write!(f, "{occupant}"),
-            Self::Tombstoned => f.write_str("broken; the holder learns it at its next renewal"),
-            Self::TombstonedAt { broken, of } => write!(f, "broken at {}", holders_nodes(*broken, *of)),
-            Self::KeyDeleted { at: None } => f.write_str("broken: the key was deleted"),
-            Self::KeyDeleted { at: Some((broken, of)) } => {
-                write!(f, "broken: the key was deleted at {}", holders_nodes(*broken, *of))
-            }
-            Self::Marked { run } => f.write_str(&run.success()),
-            Self::MarkDeleted => f.write_str("broken: the next run with --once runs its command again"),
-            Self::HolderReleased { after, parked } => {
-                write!(f, "broken: its holder released it after {}", duration::show_rounded(*after))?;
-                parked.map_or(Ok(()), |left| {
-                    write!(f, "; it stays parked for another {} (--lock-delay)", duration::show_rounded(left))
-                })
-            }
-            Self::Dropped { count } => {
-                let lines = if *count == 1 { "line was" } else { "lines were" };
-                write!(f, "{count} {lines} dropped: stderr was not read")
-            }
-            Self::Bug { place } => {
-                write!(f, "a bug in rlock {} at {place}: please report it", env!("CARGO_PKG_VERSION"))
-            }
-        }
-    }
-}
-
-impl fmt::Display for AtNode<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.node, self.why)
-    }
-}
-
-/// `2 of the holder's 3 nodes`.
-pub(super) fn holders_nodes(broken: usize, of: usize) -> String {
-    format!("{broken} of the holder's {of} node{}", if of == 1 { "" } else { "s" })
-}
-
-fn lost_how(how: Revoked) -> &'static str {
-    match how {
-        Revoked::Missing => "was missing",
-        Revoked::TakenOver => "belonged to another client",
-    }
-}
-
-fn reacted(reaction: Reaction) -> &'static str {
-    match reaction {
-        Reaction::Signalled => "the command is being stopped",
-        Reaction::Killed => "the command was killed",
-        Reaction::Ignored => "the command goes on (--on-lost warn) and may not be alone",
     }
 }
