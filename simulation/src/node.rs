@@ -217,6 +217,9 @@ impl Node {
     /// Starts the server again, with the data that `kept` says.
     pub fn restart(&mut self, kernel: &mut Kernel, kept: Survives) {
         self.kill(kernel);
+        if kept != Survives::All {
+            kernel.witness.forgets(kernel.now);
+        }
         let kept = match (kept, self.snapshot.take()) {
             (Survives::All, _) => Kept::All,
             (Survives::Saved, Some(snapshot)) => Kept::Snapshot(snapshot),

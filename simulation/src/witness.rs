@@ -47,6 +47,15 @@ pub struct Counts {
     pub idle: Duration,
 }
 
+/// A command whose lock was deleted on an operator's order.
+#[derive(Debug)]
+struct Doomed {
+    token: Token,
+    since: Instant,
+    /// Time by which it must be dead.
+    by: Instant,
+}
+
 /// Watches all locks of a world.
 #[derive(Debug, Default)]
 pub struct Witness {
@@ -55,8 +64,10 @@ pub struct Witness {
     taken_away: BTreeSet<String>,
     /// The clients that want a lock.
     pub waiting: BTreeMap<ProcessId, Waiter>,
-    /// The processes whose commands must be dead by then.
-    doomed: BTreeMap<ProcessId, (Token, Instant)>,
+    /// The processes whose locks were deleted.
+    doomed: BTreeMap<ProcessId, Doomed>,
+    /// When a server last came back with older data.
+    forgot: Option<Instant>,
     /// The clients with `--supersede`.
     pub newest: Newest,
     /// The locks under which a run has succeeded, and until when no other may be repeated.
@@ -175,19 +186,31 @@ impl Witness {
     pub fn takes_away(&mut self, token: Token, by: Instant, now: Instant) {
         self.taken_away.insert(token.to_string());
         let of_token = self.locks.iter_mut().find_map(|lock| lock.process_of(token));
-        self.doomed.extend(of_token.map(|process| (process, (token, by))));
+        self.doomed.extend(of_token.map(|process| (process, Doomed { token, since: now, by })));
         self.gave_back(token, now);
     }
 
     /// No majority deleted the lock of `token`: its command may live on.
     pub fn spares(&mut self, token: Token) {
         self.taken_away.remove(&token.to_string());
-        self.doomed.retain(|_, (doomed, _)| *doomed != token);
+        self.doomed.retain(|_, doomed| doomed.token != token);
+    }
+
+    /// A server came back with older data. It knows nothing of what was deleted since.
+    pub fn forgets(&mut self, now: Instant) {
+        self.forgot = Some(now);
+    }
+
+    /// The lock of `process` was lost and goes on. That is right for a deleted one only if the deletion was forgotten.
+    pub fn reclaimed(&mut self, process: ProcessId) {
+        self.counts.reclaimed += 1;
+        let forgot = self.forgot;
+        self.doomed.retain(|of, doomed| *of != process || forgot.is_none_or(|at| at < doomed.since));
     }
 
     /// Judges that the commands whose locks were deleted are dead in time.
     pub fn judge_doomed(&mut self, now: Instant) {
-        if let Some((process, _)) = self.doomed.iter().find(|(_, (_, by))| *by < now) {
+        if let Some((process, _)) = self.doomed.iter().find(|(_, doomed)| doomed.by < now) {
             let why = format!("the command of {process} lives on, whose lock was deleted");
             self.violated(Violation::Overlap(why));
         }

@@ -244,6 +244,7 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
     ends.store(true, Ordering::Relaxed);
     let breaks = world.heal()?;
     let rlocks = contenders.finish(AFTERMATH)?;
+    world.await_unreleased();
     let (verdict, keys, processes) = (Verdict::read(dir.path())?, keys(&world)?, witness::living(dir.path())?);
     let events = world.events();
     let report = Report { plan, begin, length, events, verdict, rlocks, breaks, keys, processes };

@@ -26,6 +26,9 @@ const DRAWS: usize = 30;
 /// Longest wait for a lock to break, and rest of a server on which all contenders depend.
 const BREATH: Duration = Duration::from_millis(500);
 
+/// Time for which a server's writes are paused.
+const PAUSE: Duration = Duration::from_millis(500);
+
 /// A fault that was injected, by the clock of the witnesses.
 pub(crate) struct Event {
     pub(crate) at: Duration,
@@ -64,6 +67,9 @@ pub(crate) struct World {
     rest: Duration,
     /// End of the time for which each contender's rlock is stopped, or its guard may be missing: not both at once.
     frail: Vec<Instant>,
+    /// End of the leases of locks that were released while a server's writes were paused: it drops the release when the client
+    /// exits.
+    unreleased: Option<Instant>,
     events: Vec<Event>,
     /// The events and their targets, for the analysis of a failure.
     log: File,
@@ -90,6 +96,7 @@ impl World {
             keys: plan.keys(),
             planted: plan.planted,
             mends: vec![],
+            unreleased: None,
             events: vec![],
             servers,
             contenders,
@@ -108,6 +115,12 @@ impl World {
     /// Returns the faults that were injected so far.
     pub(crate) fn events(&self) -> &[Event] {
         &self.events
+    }
+
+    /// Waits for the end of the leases that no release has ended.
+    pub(crate) fn await_unreleased(&self) {
+        let left = self.unreleased.map(|until| until.saturating_duration_since(Instant::now()));
+        std::thread::sleep(left.unwrap_or_default());
     }
 
     /// Injects a random fault that is possible now.
@@ -156,8 +169,14 @@ impl World {
             }),
             Fault::SlowRequests => self.slow(server, either, Direction::Requests),
             Fault::SlowReplies => self.slow(server, either, Direction::Replies),
-            Fault::PauseWrites => self
-                .hurt(server, Duration::from_millis(500), |it| it.ask(&["CLIENT", "PAUSE", "500", "WRITE"]).map(drop)),
+            Fault::PauseWrites => {
+                let pauses = |it: &mut Server| it.ask(&["CLIENT", "PAUSE", "500", "WRITE"]).map(drop);
+                let done = self.hurt(server, PAUSE, pauses)?;
+                if done {
+                    self.unreleased = self.unreleased.max(Some(Instant::now() + PAUSE + TTL));
+                }
+                Ok(done)
+            }
             // A stopped server would not answer.
             Fault::KillConnections if self.hurt[server] > Instant::now() => Ok(false),
             Fault::KillConnections => {

@@ -158,7 +158,7 @@ fn heard(changed: &Changed) -> Option<Event> {
     match *change {
         Change::Extended(_) => deadline.map(Event::Extended),
         Change::Reclaimed(..) => {
-            kernel::with(|kernel| kernel.witness.counts.reclaimed += 1);
+            kernel::with(|kernel| kernel.witness.reclaimed(kernel.current));
             deadline.map(Event::Extended)
         }
         Change::Trouble(..) | Change::Refused(..) => None,
