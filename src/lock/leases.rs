@@ -16,31 +16,36 @@ enum Part {
 
 /// The leases of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Leases(Vec<Part>);
+pub struct Leases {
+    parts: Vec<Part>,
+    /// The lock that was lost first.
+    lost: Option<usize>,
+}
 
 impl Leases {
     /// Adds a lease that lasts until `end`.
     pub fn push(&mut self, end: Instant) {
-        self.0.push(Part::Until(end));
+        self.parts.push(Part::Until(end));
     }
 
     /// Records that the lease of `lock` lasts until `end`. Returns D of all: the smallest.
     pub fn extended(&mut self, lock: usize, end: Instant) -> Instant {
-        self.0[lock] = Part::Until(end);
+        self.parts[lock] = Part::Until(end);
         self.deadline()
     }
 
     /// Records that `lock` is lost. A tombstone lasts as long as the lease would have.
     pub fn lost(&mut self, lock: usize, loss: Loss) {
+        self.lost = self.lost.or(Some(lock));
         if loss != Loss::Broken {
-            self.0[lock] = Part::Lost;
+            self.parts[lock] = Part::Lost;
         }
     }
 
     /// Records that a shield of `lock` lasts until `end`. Returns the end of all, if each lost lock has a shield.
     pub fn shielded(&mut self, lock: usize, end: Instant) -> Option<Instant> {
-        self.0[lock] = Part::Shielded(end);
-        (!self.0.contains(&Part::Lost)).then(|| self.deadline())
+        self.parts[lock] = Part::Shielded(end);
+        (!self.parts.contains(&Part::Lost)).then(|| self.deadline())
     }
 
     /// Returns the smallest end of a lease or shield. A lost lock without a shield has none: its loss bounds the command's time.
@@ -48,14 +53,13 @@ impl Leases {
         self.ends().map(|(_, end)| end).min().unwrap_or(Instant::NEVER)
     }
 
-    /// Returns the lock that is lost, else the one whose lease ends first.
+    /// Returns the lock that was lost first, else the one whose lease ends first.
     pub fn weakest(&self) -> usize {
-        let lost = self.0.iter().position(|part| !matches!(part, Part::Until(_)));
-        lost.or_else(|| self.ends().min_by_key(|(_, end)| *end).map(|(lock, _)| lock)).unwrap_or_default()
+        self.lost.or_else(|| self.ends().min_by_key(|(_, end)| *end).map(|(lock, _)| lock)).unwrap_or_default()
     }
 
     fn ends(&self) -> impl Iterator<Item = (usize, Instant)> {
-        self.0.iter().enumerate().filter_map(|(lock, part)| match part {
+        self.parts.iter().enumerate().filter_map(|(lock, part)| match part {
             Part::Until(end) | Part::Shielded(end) => Some((lock, *end)),
             Part::Lost => None,
         })
@@ -103,8 +107,8 @@ mod tests {
     #[test]
     fn a_broken_lock_lasts_as_long_as_its_tombstone() {
         let mut leases = leases(&[30, 20]);
-        leases.lost(1, Loss::Broken);
-        assert_eq!(leases.deadline(), at(20));
+        leases.lost(0, Loss::Broken);
+        assert_eq!((leases.deadline(), leases.weakest()), (at(20), 0), "the broken one, not the one that ends first");
         assert_eq!(leases.extended(1, at(25)), at(25));
     }
 }
