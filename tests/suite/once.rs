@@ -115,6 +115,22 @@ fn a_minority_that_lost_its_data_or_is_away_changes_nothing() {
     once(&nodes).sh("echo ran").code(0).printed(&[]);
 }
 
+/// A majority loses the key shortly before the command ends. The node that still has it is sent the mark with the release.
+#[test]
+fn a_loss_that_is_noticed_with_the_release_is_no_success() {
+    let nodes = Nodes::start(3);
+    let lost = once(&nodes).args(["--ttl", "9s"]).hold("echo ready; read line; true");
+    for node in &nodes[..2] {
+        node.cli(&["DEL", "job"]);
+    }
+    rlock("job").on_all(&nodes).sh("true").code(0);
+    lost.finish().code(79).said(&["lost the lock unnoticed"]);
+    for node in nodes.iter() {
+        assert_eq!(node.cli(&["EXISTS", MARK]), "0");
+    }
+    once(&nodes).sh("echo ran").code(0).printed(&["ran"]);
+}
+
 /// The release has reached one node of three: the mark there is enough.
 #[test]
 fn a_release_that_reached_a_minority_is_found_there() {

@@ -103,7 +103,7 @@ fn the_token_of_a_run_that_has_ended_is_not_the_holders() {
     for kind in KINDS {
         let nodes = Nodes::start(3);
         let job = run(&nodes, kind).args(["--hold-at-least", "1m"]).sh("echo $RLOCK_TOKEN").code(0);
-        for word in ["check", "renew"] {
+        for word in ["check", "renew", "release"] {
             let told = verb(&nodes, &[word, "-k", "job", "--token", &job.stdout[0]]).finish().code(1);
             told.said(&["not the holder's token", "parked"]);
         }

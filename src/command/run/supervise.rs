@@ -99,7 +99,7 @@ impl Job {
                 ReleaseOutcome::Ours if remains.parked.is_some() => {}
                 _ => report_release(&report, freed),
             }
-            if remains.once.is_some() && *freed != ReleaseOutcome::Ours {
+            if remains.once.is_some() && matches!(freed, ReleaseOutcome::Unconfirmed(_)) {
                 report.say(&Report::SuccessUnmarked);
             }
         }

@@ -16,6 +16,7 @@ use std::os::fd::RawFd;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
+use super::outside::force_unlock;
 use super::{Nodes, ReleaseCount, ReleaseOutcome, release};
 use crate::clock::{self, Alarm};
 use crate::lock::fault::{Fault, FaultKind};
@@ -25,7 +26,7 @@ use crate::lock::lease::{Lease, Loss, Revoked};
 use crate::lock::remains::Remains;
 use crate::lock::schedule::Schedule;
 use crate::lock::token::Token;
-use crate::node::{Claim, Node, Pending, QueueAction, Release, Renewal};
+use crate::node::{Claim, ForceUnlock, Node, Pending, QueueAction, Release, Renewal};
 use upkeep::Upkeep;
 
 /// A held lock.
@@ -322,6 +323,14 @@ impl Holding {
         if request.mark.is_some() {
             self.repeat(&request, &mut count).await;
         }
+        let outcome = self.outcome(&count, begun);
+        if request.mark.is_some() && matches!(outcome, ReleaseOutcome::NotOurs(_)) {
+            self.take_mark_back(&request).await;
+        }
+        outcome
+    }
+
+    fn outcome(&mut self, count: &ReleaseCount, begun: Instant) -> ReleaseOutcome {
         if count.ours >= self.nodes.quorum().needed() {
             return ReleaseOutcome::Ours;
         }
@@ -330,8 +339,14 @@ impl Holding {
         }
         match count.revoked.last() {
             Some((_, how)) if self.deadline() <= begun => ReleaseOutcome::NotOurs(*how),
-            _ => ReleaseOutcome::Unconfirmed(count.faults),
+            _ => ReleaseOutcome::Unconfirmed(count.faults.clone()),
         }
+    }
+
+    /// Deletes the mark of a command that ended after its lock was lost, at the nodes that still had the lock and took it.
+    async fn take_mark_back(&self, request: &Release) {
+        let limit = self.schedule.node_timeout();
+        force_unlock(&self.nodes, &request.key, limit, |_| Some(ForceUnlock::DeleteMark(request.token))).await;
     }
 
     /// Repeats a release that a majority has not confirmed, for as long as no other client can have the lock there. A success

@@ -3,7 +3,7 @@
 --   KEYS[6] its turns, KEYS[7] its standbys
 -- ARGV[1] the holder's token, ARGV[2] the highest fence seen, ARGV[3] life of the fence counter in ms
 -- {'forced'} | {'absent'} | {'held', type, length, first KiB, PTTL}
-local done, seen, answer = give_up(ARGV[1])
+local done, seen, answer = give_up(ARGV[1], true)
 if not done then return answer or {'absent'} end
 
 -- The counter is raised above the holder's fence. A healing request of the holder that is in flight then changes nothing
