@@ -191,8 +191,7 @@ pub struct RunArgs {
     ///
     /// This run waits until that has stopped and then takes its turn. A lock of acquire is waited for, and so is a client that is
     /// not rlock.
-    #[arg(long, env = "RLOCK_REPLACE", value_parser = yes_or_no, action = ArgAction::SetTrue)]
-    #[arg(help_heading = "Lock", hide_short_help = true)]
+    #[arg(long, action = ArgAction::SetTrue, help_heading = "Lock", hide_short_help = true)]
     pub replace: bool,
 
     /// Run sh -c STRING instead of CMD

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::values::{List, lock_name, restart_guard, yes_or_no};
+use super::values::{List, lock_name, restart_guard, slot, yes_or_no};
 use super::{FileArgs, LockArgs, NodeArgs, OutputArgs};
 use crate::lock::keys::SEPARATOR;
 use crate::lock::restart::RestartGuard;
@@ -190,7 +190,7 @@ pub struct BreakArgs {
     pub token: Option<Token>,
 
     /// Break the lock of the holder of this slot alone
-    #[arg(long, value_name = "I", help_heading = "Lock", allow_negative_numbers = true)]
+    #[arg(long, value_name = "I", help_heading = "Lock", value_parser = slot, allow_negative_numbers = true)]
     pub slot: Option<u16>,
 
     /// Do not ask

@@ -43,6 +43,12 @@ pub(super) fn slots(text: &str) -> Result<Mode, String> {
     mode.ok_or_else(|| format!("write a number from 1 to {MOST_SLOTS}"))
 }
 
+/// Reads the number of a slot.
+pub(super) fn slot(text: &str) -> Result<u16, String> {
+    let slot = text.parse().ok().filter(|slot| (1..=MOST_SLOTS).contains(slot));
+    slot.ok_or_else(|| format!("write a number from 1 to {MOST_SLOTS}"))
+}
+
 /// Reads a signal's name, with or without SIG, or its number.
 pub(super) fn signal(text: &str) -> Result<Signal, String> {
     let upper = text.to_ascii_uppercase();

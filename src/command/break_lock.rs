@@ -71,6 +71,9 @@ impl BreakRequest {
             // A lock that is free may be marked: then `run --once` does nothing.
             return match census.mark().filter(|_| census.leading().is_none() && self.slot.is_none()) {
                 Some(run) => self.unmark(&nodes, run).await,
+                None if census.leading().is_some() => {
+                    Err(Problem::NotTheOneMeant { slot: self.slot }.about(&self.key).into())
+                }
                 None => Err(Problem::NothingToBreak.about(&self.key).into()),
             };
         };

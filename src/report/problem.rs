@@ -74,6 +74,8 @@ pub enum Problem<'a> {
     NoKey,
     /// `break` of a free lock.
     NothingToBreak,
+    /// `break --slot` or `--token` of a lock that others hold.
+    NotTheOneMeant { slot: Option<u16> },
     /// `break` of a success without `--yes` and without a terminal.
     NoTerminalFor { run: &'a Occupant },
     /// `break` of a foreign value without `--foreign`.
@@ -146,6 +148,7 @@ impl Problem<'_> {
             | Self::OtherFence { .. }
             | Self::TooLittleLeft { .. }
             | Self::NothingToBreak
+            | Self::NotTheOneMeant { .. }
             | Self::Declined
             | Self::HolderChanged
             | Self::BrokenAtMinority { .. }
@@ -258,6 +261,9 @@ impl fmt::Display for Problem<'_> {
             ),
             Self::NoKey => f.write_str("no KEY is given; see rlock break --help"),
             Self::NothingToBreak => f.write_str("nothing to break: the lock is free"),
+            Self::NotTheOneMeant { slot } => {
+                write!(f, "nothing to break: the lock is held, and not {}; see rlock inspect", meant(*slot))
+            }
             Self::Foreign { holder } => write!(f, "{holder}; give --foreign to delete it"),
             Self::NoTerminal { holder } => write!(f, "{holder}; no terminal to ask at, so give --yes"),
             Self::NoTerminalFor { run } => write!(f, "{}; no terminal to ask at, so give --yes", run.success()),
@@ -332,4 +338,9 @@ fn whose(census: &Census) -> String {
         }
         (State::Unknown, Some((occupant, number))) => format!("at {} it is {occupant}", votes(number)),
     }
+}
+
+/// The holder that `break` was to break: the one in this slot, or the one with the token.
+fn meant(slot: Option<u16>) -> String {
+    slot.map_or_else(|| "by this token".to_owned(), |slot| format!("in slot {slot}"))
 }

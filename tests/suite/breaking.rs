@@ -221,6 +221,9 @@ fn a_user_at_a_terminal_is_asked() {
 fn bad_input_and_no_majority() {
     let (servers, nodes) = three();
     rlock_words(["break", "--yes"]).node(&nodes).finish().code(64).said(&["KEY"]);
+    for slot in ["0", "1001", "x"] {
+        rlock_words(["break", "a", "--yes", "--slot", slot]).node(&nodes).finish().code(64).said(&["from 1 to 1000"]);
+    }
     rlock_words(["break", "a", "-k", "b"]).node(&nodes).finish().code(64);
     breaking("local:/tmp/rlock-suite-break").finish().code(64).said(&["needs a server"]);
     servers[0].freeze();

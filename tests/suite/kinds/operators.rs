@@ -70,7 +70,7 @@ fn break_of_one_member_leaves_the_others() {
         let (broken, other) = if names[0] == "1" { (first, second) } else { (second, first) };
         verb(&nodes, &["break", "job", "-y", "-q", "--slot", "1"]).finish().code(0);
         broken.finish().code(79);
-        verb(&nodes, &["break", "job", "-y", "-q", "--slot", "1"]).finish().code(1);
+        verb(&nodes, &["break", "job", "-y", "--slot", "1"]).finish().code(1).said(&["held, and not in slot 1"]);
         let mut other = other;
         assert!(other.is_running());
         let token = inspected(&nodes)["holders"][0]["token"].as_str().expect("a token").to_owned();
