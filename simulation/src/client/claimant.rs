@@ -60,10 +60,6 @@ impl Claimant for Waiter<'_> {
         if self.for_command {
             command::gives_back(lock, None);
         }
-        kernel::with(|kernel| {
-            let (process, now) = (kernel.current, kernel.now);
-            kernel.witness.newest.stands(process, now);
-        });
     }
 
     fn name(&self) -> String {
@@ -90,7 +86,13 @@ impl Claimant for Waiter<'_> {
         Instant::NEVER
     }
 
-    fn redraw(&mut self, _: usize, _: &Waiting) {}
+    fn redraw(&mut self, _: usize, _: &Waiting) {
+        // It pauses, so an attempt is over that nothing has cut short.
+        kernel::with(|kernel| {
+            let (process, now) = (kernel.current, kernel.now);
+            kernel.witness.newest.stands(process, now);
+        });
+    }
 
     fn random(&mut self) -> f64 {
         fastrand::f64()
