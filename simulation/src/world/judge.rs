@@ -24,7 +24,7 @@ const CALM_IDLE: Duration = Duration::from_millis(500);
 const WAITERS_IDLE: Duration = Duration::from_secs(4);
 
 /// The same where a holder dies too: its lease of 0.9 s, the turn of a stopped waiter, and the time to take what is free.
-const CROWD_IDLE: Duration = Duration::from_millis(2_200);
+const CROWD_IDLE: Duration = Duration::from_millis(2_400);
 
 /// Time after which no key but a fence counter and the newest waiter is left: of the others a queue lives longest.
 const ALL_BUT_COUNTERS: Duration = Duration::from_secs(660);
