@@ -23,8 +23,8 @@ const CALM_IDLE: Duration = Duration::from_millis(500);
 /// The same where only waiters stop, die or leave, counted during these faults: each may cost its turn, a second.
 const WAITERS_IDLE: Duration = Duration::from_secs(4);
 
-/// The same where a holder dies too: its lease of 0.9 s, the turn of a stopped waiter, and the time to take what is free.
-const CROWD_IDLE: Duration = Duration::from_millis(2_400);
+/// The same where a holder dies too: its lease of 0.9 s, the turns of two stopped waiters, and the time to take what is free.
+const CROWD_IDLE: Duration = Duration::from_millis(3_200);
 
 /// Time after which no key but a fence counter and the newest waiter is left: of the others a queue lives longest.
 const ALL_BUT_COUNTERS: Duration = Duration::from_secs(660);
