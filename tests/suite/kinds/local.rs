@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
+use super::nesting::each_kind_covers_its_own;
 use super::{SHARED, SLOTS, all_end};
 use crate::local::Place;
 use crate::support::{RLOCK, Rlock, Running, alive, eventually, guard_of, rlock, rlock_words, signal, state};
@@ -236,24 +237,7 @@ fn a_members_files_that_are_deleted_are_a_lost_lock() {
 #[test]
 fn an_exclusive_lock_covers_every_kind_and_others_their_own() {
     let place = Place::new();
-    let inside = |outer: &[&str], inner: &str| {
-        job(&place, outer).sh(&format!("{RLOCK} run -k job -w 5s {inner} -- sh -c 'echo in \"$RLOCK_SLOT\"'; echo $?"))
-    };
-    inside(&[], "-x").code(0).printed(&["in ", "0"]);
-    inside(&[], "-s").code(0).printed(&["in ", "0"]);
-    inside(&[], "--slots 3").code(0).printed(&["in 1", "0"]);
-    inside(&["-s"], "-s").code(0).printed(&["in ", "0"]);
-    let same = inside(&["--slots", "3"], "--slots 3").code(0);
-    assert!(same.stdout[0].starts_with("in ") && same.stdout[0] != "in " && same.stdout[1] == "0", "{:?}", same.stdout);
-    for (outer, inner) in [
-        (&["-s"][..], "-x"),
-        (&["-s"], "--slots 3"),
-        (&["--slots", "3"], "-x"),
-        (&["--slots", "3"], "-s"),
-        (&["--slots", "3"], "--slots 4"),
-    ] {
-        inside(outer, inner).code(0).printed(&["64"]).said(&["inside would wait for itself: take it outside"]);
-    }
+    each_kind_covers_its_own(|options| job(&place, options));
     nothing_is_left(&place);
 }
 

@@ -3,13 +3,12 @@
 use std::process::Stdio;
 
 use super::{SHARED, SLOTS, job};
-use crate::support::{Nodes, RLOCK, Server, alive, rlock};
+use crate::support::{Nodes, RLOCK, Rlock, Server, alive, rlock};
 
-#[test]
-fn an_exclusive_lock_covers_every_kind_and_others_their_own() {
-    let nodes = Nodes::start(1);
-    let inside = |outer: &[&str], inner: &str| {
-        job(&nodes, outer).sh(&format!("{RLOCK} run -k job -w 5s {inner} -- sh -c 'echo in \"$RLOCK_SLOT\"'; echo $?"))
+/// Checks which kinds run inside which. `outer` makes a run of the lock `job` with these options.
+pub(super) fn each_kind_covers_its_own(outer: impl Fn(&[&str]) -> Rlock) {
+    let inside = |options: &[&str], inner: &str| {
+        outer(options).sh(&format!("{RLOCK} run -k job -w 5s {inner} -- sh -c 'echo in \"$RLOCK_SLOT\"'; echo $?"))
     };
     inside(&[], "-x").code(0).printed(&["in ", "0"]);
     inside(&[], "-s").code(0).printed(&["in ", "0"]);
@@ -17,15 +16,21 @@ fn an_exclusive_lock_covers_every_kind_and_others_their_own() {
     inside(&["-s"], "-s").code(0).printed(&["in ", "0"]);
     let same = inside(&["--slots", "3"], "--slots 3").code(0);
     assert!(same.stdout[0].starts_with("in ") && same.stdout[0] != "in " && same.stdout[1] == "0", "{:?}", same.stdout);
-    for (outer, inner) in [
+    for (options, inner) in [
         (&["-s"][..], "-x"),
         (&["-s"], "--slots 3"),
         (&["--slots", "3"], "-x"),
         (&["--slots", "3"], "-s"),
         (&["--slots", "3"], "--slots 4"),
     ] {
-        inside(outer, inner).code(0).printed(&["64"]).said(&["inside would wait for itself: take it outside"]);
+        inside(options, inner).code(0).printed(&["64"]).said(&["inside would wait for itself: take it outside"]);
     }
+}
+
+#[test]
+fn an_exclusive_lock_covers_every_kind_and_others_their_own() {
+    let nodes = Nodes::start(1);
+    each_kind_covers_its_own(|options| job(&nodes, options));
 }
 
 #[test]
