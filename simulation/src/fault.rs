@@ -184,7 +184,7 @@ impl Faults {
             Kind::One | Kind::Calm | Kind::Waiters | Kind::Newest | Kind::Crowd => {
                 Fault::KillServer { node, lasts: down, survives: Survives::All }
             }
-            Kind::Forgetful | Kind::Several | Kind::Keys | Kind::Kinds | Kind::Once => {
+            Kind::Forgetful | Kind::Several | Kind::Keys | Kind::Kinds | Kind::Once | Kind::Parked => {
                 let survives = random.weighted(&[(1, Survives::All), (2, Survives::Saved), (3, Survives::Nothing)]);
                 if survives == Survives::Saved && random.chance(0.5) {
                     Fault::Save { node }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use rlock::lock::key::Key;
 use rlock::lock::mode::Mode;
 use rlock::lock::queue::Order;
+use rlock::lock::remains::RemainsOptions;
 use rlock::lock::restart::RestartGuard;
 use rlock::lock::schedule::{Schedule, ScheduleOptions};
 
@@ -51,13 +52,15 @@ pub enum Kind {
     Kinds,
     /// One to five nodes, restarts as in `several`, and runs with `--once`.
     Once,
+    /// One to five nodes, restarts as in `several`, and runs with `--hold-at-least` and `--lock-delay`.
+    Parked,
     /// One to five nodes whose clocks are wrong and are set.
     Clocks,
 }
 
 impl Kind {
     /// All kinds, with their names on the command line.
-    pub const ALL: [(&'static str, Self); 13] = [
+    pub const ALL: [(&'static str, Self); 14] = [
         ("calm", Self::Calm),
         ("one", Self::One),
         ("forgetful", Self::Forgetful),
@@ -70,6 +73,7 @@ impl Kind {
         ("crowd", Self::Crowd),
         ("kinds", Self::Kinds),
         ("once", Self::Once),
+        ("parked", Self::Parked),
         ("clocks", Self::Clocks),
     ];
 
@@ -172,9 +176,14 @@ impl Scenario {
             Kind::Several => random.weighted(&[(1, 2), (4, 3), (1, 4), (3, 5)]),
             Kind::Crowd => random.weighted(&[(1, 1), (1, 3)]),
             Kind::Lossy | Kind::Away => random.weighted(&[(2, 3), (1, 5)]),
-            Kind::Calm | Kind::Clocks | Kind::Keys | Kind::Waiters | Kind::Newest | Kind::Kinds | Kind::Once => {
-                random.weighted(&[(1, 1), (2, 3), (1, 5)])
-            }
+            Kind::Calm
+            | Kind::Clocks
+            | Kind::Keys
+            | Kind::Waiters
+            | Kind::Newest
+            | Kind::Kinds
+            | Kind::Once
+            | Kind::Parked => random.weighted(&[(1, 1), (2, 3), (1, 5)]),
         };
         let settings = Settings { reclaims: seed % 2 == 1, ..settings(kind, nodes, &mut random) };
         let ttl = settings.schedule.ttl();
@@ -221,8 +230,15 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
     let kill_after = random.weighted(&[(2, None), (1, Some(ms(100))), (1, Some(ms(10_000)))]);
     let options = ScheduleOptions { ttl, drift: 0.01, node_timeout: Some(ttl / 12), kill_after };
     let schedule = Schedule::new(options).expect("a twelfth of the TTL fits");
-    let once = (kind == Kind::Once).then(|| random.time(ttl, ttl * 3));
-    let schedule = schedule.outlasted(Duration::ZERO, once.unwrap_or_default());
+    let remains = match kind {
+        Kind::Once => RemainsOptions { once: Some(random.time(ttl, ttl * 3)), ..RemainsOptions::default() },
+        Kind::Parked => {
+            let (hold_at_least, lock_delay) = (random.time(ms(20), ttl), random.time(ms(20), ttl));
+            RemainsOptions { hold_at_least, lock_delay, once: None }
+        }
+        _ => RemainsOptions::default(),
+    };
+    let schedule = schedule.outlasted(remains.lock_delay, remains.longest());
     let guard = match kind {
         Kind::One | Kind::Calm => RestartGuard::Auto,
         _ => RestartGuard::For(schedule.remembered() + ms(random.weighted(&[(1, 0), (1, 999), (1, 500)]))),
@@ -231,7 +247,7 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
     let order = if matches!(kind, Kind::Newest | Kind::Crowd) { Order::Oldest } else { drawn };
     let names: &[&str] = if kind == Kind::Keys { &["a", "b", "c"] } else { &["job"] };
     let keys = names.iter().map(|name| Key::new("", name).expect("a name")).collect();
-    Settings { nodes, keys, schedule, guard, order, once, reclaims: false }
+    Settings { nodes, keys, schedule, guard, order, remains, reclaims: false }
 }
 
 fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {

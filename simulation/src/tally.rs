@@ -18,6 +18,8 @@ pub struct Tally {
     pub lost: u64,
     /// Runs that found that another had succeeded.
     pub skipped: u64,
+    /// Locks that stayed when their runs were over.
+    pub parked: u64,
     /// Keys set again.
     pub healed: u64,
     /// Clients that another one superseded.
@@ -44,6 +46,7 @@ impl Tally {
             grants: report.counts.grants,
             lost: report.counts.lost,
             skipped: report.counts.skipped,
+            parked: report.counts.parked,
             healed: report.counts.healed,
             superseded: report.exits.get(&Outcome::Superseded.code()).copied().unwrap_or_default(),
             reclaimed: report.counts.reclaimed,
@@ -61,6 +64,7 @@ impl Tally {
         self.grants += other.grants;
         self.lost += other.lost;
         self.skipped += other.skipped;
+        self.parked += other.parked;
         self.healed += other.healed;
         self.superseded += other.superseded;
         self.reclaimed += other.reclaimed;

@@ -26,6 +26,8 @@ pub struct Waiter {
     pub lock: usize,
     /// Since when, or since it was last continued.
     pub since: Instant,
+    /// When its `--wait` is over: it gives up, even in the middle of an attempt.
+    pub until: Option<Instant>,
     /// Its ticket, and when it first asked with it.
     pub ticket: Option<(i64, Instant)>,
 }
@@ -39,6 +41,8 @@ pub struct Counts {
     pub lost: u64,
     /// Runs that found that another had succeeded.
     pub skipped: u64,
+    /// Locks that stayed when their runs were over.
+    pub parked: u64,
     /// Keys that were set again.
     pub healed: u64,
     /// Locks that were lost and went on, since no other client had them.
@@ -62,6 +66,8 @@ pub struct Witness {
     locks: Vec<Lock>,
     /// The tokens whose locks `rlock break` took away, which a client may still take for its own.
     taken_away: BTreeSet<String>,
+    /// The tokens that an operator's tombstone may have reached.
+    broken: BTreeSet<String>,
     /// The clients that want a lock.
     pub waiting: BTreeMap<ProcessId, Waiter>,
     /// The processes whose locks were deleted.
@@ -72,6 +78,8 @@ pub struct Witness {
     pub newest: Newest,
     /// The locks under which a run has succeeded, and until when no other may be repeated.
     successes: BTreeMap<usize, Instant>,
+    /// The locks that are parked: their tokens, and until when they are.
+    parked: Vec<(usize, Token, Instant)>,
     /// Whether waiters must be served in the order of their tickets.
     pub keeps_order: bool,
     /// The first violation.
@@ -91,16 +99,16 @@ impl Witness {
         self.violation.get_or_insert(violation);
     }
 
-    /// `process` asks for `lock`, with this ticket.
-    pub fn asks(&mut self, process: ProcessId, lock: usize, ticket: Option<i64>, now: Instant) {
-        let fresh = Waiter { lock, since: now, ticket: None };
+    /// `process` asks for `lock`, with this ticket. `wait`: the time that it may wait.
+    pub fn asks(&mut self, process: ProcessId, lock: usize, ticket: Option<i64>, wait: Option<Duration>, now: Instant) {
+        let fresh = Waiter { lock, since: now, until: wait.map(|wait| now + wait), ticket: None };
         let waiter = self.waiting.entry(process).or_insert(fresh);
         if ticket.is_none() && waiter.ticket.is_none() && waiter.since == now {
             // All locks of a run are asked for at once; the first is the one that it waits for.
             return;
         }
         if waiter.lock != lock {
-            *waiter = fresh;
+            *waiter = Waiter { until: waiter.until, ..fresh };
         }
         if waiter.ticket.map(|(number, _)| number) != ticket {
             waiter.ticket = ticket.map(|number| (number, now));
@@ -128,7 +136,8 @@ impl Witness {
         let number = ticket.map_or(i64::MAX, |(number, _)| number);
         let is_passed_over = |(_, other): &(&ProcessId, &Waiter)| {
             let is_before = |(theirs, entered): (i64, Instant)| theirs < number && now.since(entered) > ENTERING;
-            other.lock == lock && other.ticket.is_some_and(is_before)
+            let gives_up = other.until.is_some_and(|until| until <= now);
+            other.lock == lock && !gives_up && other.ticket.is_some_and(is_before)
         };
         if let Some((other, _)) = self.waiting.iter().find(is_passed_over) {
             let why = format!("{process} was served before {other}");
@@ -149,6 +158,12 @@ impl Witness {
             return;
         }
         self.counts.grants += 1;
+        let is_parked =
+            |(of, token, until): &&(usize, Token, Instant)| *of == lock && *token != hold.token && hold.since < *until;
+        if let Some((_, token, _)) = self.parked.iter().find(is_parked) {
+            let why = format!("{process} begins while the lock of {token} is parked");
+            self.violated(Violation::Overlap(why));
+        }
         if let Some(violation) = self.locks[lock].granted(process, hold) {
             self.violated(violation);
         }
@@ -171,6 +186,25 @@ impl Witness {
         self.successes.insert(lock, until);
     }
 
+    /// An operator breaks the lock of `token`: what stays of it is only what a loss leaves.
+    pub fn breaks(&mut self, token: Token) {
+        self.broken.insert(token.to_string());
+    }
+
+    /// The lock of `token`, whose run is over, stays until then, unless it was taken away. `for_loss`: because it was lost.
+    pub fn parks(&mut self, lock: usize, token: Token, until: Instant, for_loss: bool) {
+        let text = token.to_string();
+        if !self.taken_away.contains(&text) && (for_loss || !self.broken.contains(&text)) {
+            self.counts.parked += 1;
+            self.parked.push((lock, token, until));
+        }
+    }
+
+    /// Returns when the last process of `process` that ran under `lock` ended.
+    pub fn last_end(&self, lock: usize, process: ProcessId) -> Option<Instant> {
+        self.locks[lock].end_of(process)
+    }
+
     /// The lease of the lock of `token` is longer now.
     pub fn extended(&mut self, token: Token, until: Instant) {
         self.locks.iter_mut().for_each(|lock| lock.extended(token, until));
@@ -185,6 +219,7 @@ impl Witness {
     /// The lock of `token` is deleted on an operator's order: it is free, though its command may run until `by`.
     pub fn takes_away(&mut self, token: Token, by: Instant, now: Instant) {
         self.taken_away.insert(token.to_string());
+        self.parked.retain(|(_, parked, _)| *parked != token);
         let of_token = self.locks.iter_mut().find_map(|lock| lock.process_of(token));
         self.doomed.extend(of_token.map(|process| (process, Doomed { token, since: now, by })));
         self.gave_back(token, now);

@@ -109,6 +109,12 @@ fn a_success_is_not_repeated_as_long_as_a_majority_knows_of_it() {
 }
 
 #[test]
+fn a_lock_that_is_parked_is_given_to_no_other_client() {
+    let tally = played(Kind::Parked);
+    assert!(tally.grants > SEEDS * 3 && tally.parked > SEEDS * 3 && tally.faults > SEEDS * 3, "{tally:?}");
+}
+
+#[test]
 fn a_seed_gives_the_same_story_again() {
     for seed in 0..5 {
         let told = || {

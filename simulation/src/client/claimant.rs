@@ -36,7 +36,7 @@ impl Claimant for Waiter<'_> {
         kernel::with(|kernel| {
             let (process, place) = (kernel.current, ticket.as_ref().map(|ticket| ticket.number));
             let now = kernel.now;
-            kernel.witness.asks(process, number, place, now);
+            kernel.witness.asks(process, number, place, client.wait, now);
             if client.ends != Ends::None {
                 kernel.witness.newest.asks(process, ticket.as_ref().and_then(|ticket| ticket.supersedes), now);
             }

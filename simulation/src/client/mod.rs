@@ -15,6 +15,7 @@ use rlock::lock::key::Key;
 use rlock::lock::mode::Mode;
 use rlock::lock::queue::{Order, Waiter};
 use rlock::lock::quorum::Quorum;
+use rlock::lock::remains::RemainsOptions;
 use rlock::lock::restart::RestartGuard;
 use rlock::lock::schedule::Schedule;
 use rlock::lock::token::Token;
@@ -47,8 +48,8 @@ pub struct Settings {
     pub guard: RestartGuard,
     /// `--order`.
     pub order: Order,
-    /// `--once`, which all runs then give.
-    pub once: Option<Duration>,
+    /// `--once`, `--hold-at-least` and `--lock-delay`, which all runs then give.
+    pub remains: RemainsOptions,
     /// `--on-lost reclaim`.
     pub reclaims: bool,
 }

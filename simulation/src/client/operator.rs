@@ -42,6 +42,7 @@ pub async fn break_lock(client: Client, answer: Duration, now: bool) -> Outcome 
         kernel::tell_of_current(|| format!("breaks the lock of {token}"));
         if details.kept && !now {
             let tombstone = details.tombstone(token, format!("user@host{}", client.host));
+            kernel::with(|kernel| kernel.witness.breaks(token));
             let how = ForceUnlock::Tombstone(token, &tombstone);
             if outside::force_unlock(nodes, key, limit, |_| Some(how)).await.done > 0 {
                 tokens.push(token);

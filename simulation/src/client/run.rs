@@ -9,7 +9,7 @@ use rlock::job::facts::{Foreground, OnLost};
 use rlock::job::policy::{Action, Event, Policy, PolicyOptions};
 use rlock::job::polling;
 use rlock::lock::instant::Instant;
-use rlock::lock::remains::RemainsOptions;
+use rlock::lock::remains::Ending;
 use rlock::redlock::ReleaseOutcome;
 use rlock::redlock::holding::Change;
 use rlock::redlock::holdings::{Changed, Holdings};
@@ -46,7 +46,7 @@ pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>
         max_run,
         contain: false,
     };
-    if client.settings.once.is_some() {
+    if client.settings.remains.once.is_some() {
         let key = &client.settings.keys[client.locks[0]];
         let outcome = match run_before(&nodes[0], key, options.schedule, &holdings).await {
             Ok(Before::None) => None,
@@ -95,7 +95,7 @@ async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptio
     });
     let started = clock::now();
     let mut heard_loss = None;
-    if client.settings.once.is_some() {
+    if client.settings.remains.once.is_some() {
         kernel::with(|kernel| kernel.witness.runs_once(kernel.current, client.locks[0], started));
     }
     let mut alarm = Alarm::new().expect("simulated alarms need no descriptor");
@@ -137,15 +137,33 @@ async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptio
         }
     }
     command::disarm();
-    let remains = RemainsOptions { once: client.settings.once, ..RemainsOptions::default() };
     let ended = clock::now();
-    let remains = remains.after(policy.ending(heard_loss), started, ended);
+    let ending = policy.ending(heard_loss);
+    let remains = client.settings.remains.after(ending, started, ended);
+    let token = holdings.grants().next().map(|(token, _)| token);
+    let parks = |since| {
+        if let (Some(parking), Some(token)) = (remains.parked, token) {
+            let until = since + at_a_fast_node(parking.left);
+            kernel::with(|kernel| kernel.witness.parks(client.locks[0], token, until, ending == Ending::LockLost));
+        }
+    };
+    if ending == Ending::LockLost {
+        // The nodes keep it without hearing of the end, which rlock may have slept through.
+        parks(kernel::with(|kernel| kernel.witness.last_end(client.locks[0], kernel.current)).unwrap_or(started));
+    }
     let freed = holdings.release_leaving(remains).await;
-    if let Some(life) = remains.once.filter(|_| freed[0] == ReleaseOutcome::Ours) {
-        // The clock of a server may be 0.4 % too fast.
-        kernel::with(|kernel| kernel.witness.succeeded(client.locks[0], ended + life.mul_f64(0.99)));
+    if freed[0] == ReleaseOutcome::Ours {
+        parks(ended);
+        if let Some(life) = remains.once {
+            kernel::with(|kernel| kernel.witness.succeeded(client.locks[0], ended + at_a_fast_node(life)));
+        }
     }
     policy.outcome(!freed.iter().any(|freed| matches!(freed, ReleaseOutcome::NotOurs(_))))
+}
+
+/// Returns the part of `span` that a node certainly keeps a key for: its clock may be 0.4 % too fast.
+fn at_a_fast_node(span: Duration) -> Duration {
+    span.mul_f64(0.99)
 }
 
 /// Returns the policy's event for a change of the lease, as `command::run::cover` does.

@@ -64,6 +64,8 @@ pub struct Lock {
     holds: BTreeMap<ProcessId, Hold>,
     /// The highest fence of each way to have it.
     fences: Vec<(Share, u64)>,
+    /// When each process that has it no more gave it up.
+    ends: BTreeMap<ProcessId, Instant>,
     /// Since when no client has had it.
     free_since: Option<Instant>,
 }
@@ -97,8 +99,11 @@ impl Lock {
 
     /// `process` has the lock no more.
     pub fn ended(&mut self, process: ProcessId, now: Instant) {
-        if self.holds.remove(&process).is_some() && self.holds.is_empty() {
-            self.free_since = Some(now);
+        if self.holds.remove(&process).is_some() {
+            self.ends.insert(process, now);
+            if self.holds.is_empty() {
+                self.free_since = Some(now);
+            }
         }
     }
 
@@ -120,6 +125,11 @@ impl Lock {
     pub fn holders(&mut self, now: Instant) -> impl Iterator<Item = (ProcessId, &Hold)> {
         self.expire(now);
         self.holds.iter().map(|(process, hold)| (*process, hold))
+    }
+
+    /// When `process` gave it up, or its last command ended.
+    pub fn end_of(&self, process: ProcessId) -> Option<Instant> {
+        self.ends.get(&process).copied()
     }
 
     /// Since when the lock is free.

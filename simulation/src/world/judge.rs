@@ -68,7 +68,7 @@ impl World<'_> {
             Kind::Calm => CALM_IDLE,
             Kind::Waiters | Kind::Newest => WAITERS_IDLE,
             Kind::Crowd => CROWD_IDLE,
-            _ => IDLE + self.scenario.settings.schedule.ttl() + self.set_back,
+            _ => IDLE + self.scenario.settings.schedule.remembered() + self.set_back,
         };
         let (processes, settings) = (&self.processes, &self.scenario.settings);
         let is_stopped = |id: &ProcessId| processes.get(id).is_some_and(|running| running.process.is_stopped);
