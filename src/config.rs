@@ -52,7 +52,11 @@ impl Config {
 
     fn add(&mut self, shown: String, file: Self) {
         self.files.push(shown);
-        self.settings.extend(file.settings);
+        let earlier = self.sections.len();
+        self.settings.extend(file.settings.into_iter().map(|mut setting| {
+            setting.origin.earlier += earlier;
+            setting
+        }));
         self.sections.extend(file.sections);
         self.default_profile = file.default_profile.or(self.default_profile.take());
     }

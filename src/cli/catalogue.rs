@@ -4,7 +4,7 @@ use clap::builder::Resettable;
 use clap::{Arg, ArgAction, FromArgMatches, Id};
 
 use super::files::{belongs_in_files, scopes, without_words};
-use super::sources::{Source, Sources, id};
+use super::sources::{Source, Sources, id, variable};
 use super::{RunArgs, definition};
 use crate::config::{self, Config, Scope, Setting};
 use crate::exit::Failure;
@@ -97,7 +97,7 @@ impl Settings {
                 values: raw.map(|value| value.to_string_lossy().into_owned()).collect(),
                 is_switch: matches!(arg.get_action(), ArgAction::SetTrue),
                 is_list: matches!(arg.get_action(), ArgAction::Append),
-                variable: format!("RLOCK_{}", name.to_ascii_uppercase().replace('-', "_")),
+                variable: variable(name),
                 source: self.sources.of(&id),
             }
         })

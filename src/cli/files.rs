@@ -225,6 +225,14 @@ mod tests {
     }
 
     #[test]
+    fn the_later_of_two_sections_decides_what_kind_of_lock_it_is() {
+        let (_, sources) = run("[lock.'j*']\nslots = 3\n[lock.'jo*']\nshared = true\n", "job", &[]).unwrap();
+        assert!(sources.of("shared").rank() > sources.of("slots").rank());
+        let (_, sources) = run("[lock.'j*']\nslots = 3\nshared = true\n", "job", &[]).unwrap();
+        assert_eq!(sources.of("shared").rank(), sources.of("slots").rank());
+    }
+
+    #[test]
     fn a_refusal_by_a_later_rule_names_the_line_that_set_the_option() {
         let (_, sources) = run("[lock.'j*']\nttl = '1s'\n", "job", &["--drift", "0.1"]).unwrap();
         let told = |flag: &str| sources.explain(Failure::new(Outcome::Usage, format!("{flag} is wrong")));
@@ -232,7 +240,10 @@ mod tests {
         assert!(of_file.message.ends_with(":2 [lock.\"j*\"]: --ttl is wrong"), "{of_file}");
         assert_eq!(of_file.outcome, Outcome::Config);
         assert!(told("--wait 3 does not fit to --ttl").message.contains(":2 [lock"));
-        for flag in ["--drift", "--drift and --ttl", "--wait", "--no-such", "ttl", "with --ttl"] {
+        let contradicted = told("--drift and --ttl");
+        assert_eq!(contradicted.outcome, Outcome::Usage);
+        assert!(contradicted.message.starts_with("--drift and --ttl is wrong (--ttl is set by "), "{contradicted}");
+        for flag in ["--drift", "--wait", "--no-such", "ttl", "with --ttl"] {
             let failure = told(flag);
             assert_eq!((failure.outcome, failure.message), (Outcome::Usage, format!("{flag} is wrong")));
         }

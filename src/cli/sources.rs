@@ -28,7 +28,8 @@ pub enum Source<'a> {
 pub enum Rank {
     BuiltIn,
     Outer,
-    File(Level),
+    /// By the section's level, then by the number of sections before it.
+    File(Level, usize),
     Variable,
     Typed,
 }
@@ -38,7 +39,7 @@ impl Source<'_> {
         match self {
             Self::BuiltIn => Rank::BuiltIn,
             Self::Outer => Rank::Outer,
-            Self::File(origin) => Rank::File(origin.section.level()),
+            Self::File(origin) => Rank::File(origin.section.level(), origin.earlier),
             Self::Variable => Rank::Variable,
             Self::Typed => Rank::Typed,
         }
@@ -97,23 +98,35 @@ impl Sources {
         matches!(self.of(id), Source::Variable | Source::Outer)
     }
 
-    /// Adds to the refusal of an option's value where the value came from. The message begins with the flag; the first flag in it
-    /// that is set at all is to blame. A wrong file is a wrong configuration, not a wrong command line.
+    /// Adds to the refusal of an option's value where the value came from. The message begins with the flag, and the first flag in
+    /// it that is set at all is to blame. A wrong file is a wrong configuration, not a wrong command line. If the first was typed,
+    /// the next flag that was not is what contradicts it.
     pub fn explain(&self, failure: Failure) -> Failure {
         let is_of_option =
             failure.message.starts_with("--") && matches!(failure.outcome, Outcome::Usage | Outcome::Config);
-        let mut words =
-            failure.message.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').filter(|_| is_of_option);
-        let blamed = words.find_map(|word| self.named(word.strip_prefix("--")?));
-        match blamed {
+        let words = failure.message.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').filter(|_| is_of_option);
+        let mut named = words.filter_map(|word| self.named(word.strip_prefix("--")?));
+        let first = named.next();
+        let message = &failure.message;
+        match first {
             Some((_, Source::File(origin))) => {
-                Failure { outcome: Outcome::Config, message: format!("{origin}: {}", failure.message), ..failure }
+                Failure { outcome: Outcome::Config, message: format!("{origin}: {message}"), ..failure }
             }
             Some((long, Source::Variable | Source::Outer)) => {
-                let name = format!("RLOCK_{}", long.to_ascii_uppercase().replace('-', "_"));
-                Failure { message: format!("{} (from the environment: {name})", failure.message), ..failure }
+                Failure { message: format!("{message} (from the environment: {})", variable(long)), ..failure }
             }
-            _ => failure,
+            Some((_, Source::Typed)) => {
+                let other = named.find_map(|(long, source)| match source {
+                    Source::File(origin) => Some(format!("--{long} is set by {origin}")),
+                    Source::Variable | Source::Outer => Some(format!("--{long} is set by {}", variable(long))),
+                    Source::BuiltIn | Source::Typed => None,
+                });
+                match other {
+                    Some(other) => Failure { message: format!("{message} ({other})"), ..failure },
+                    None => failure,
+                }
+            }
+            Some((_, Source::BuiltIn)) | None => failure,
         }
     }
 
@@ -124,6 +137,11 @@ impl Sources {
         let is_known = self.matches.iter().flat_map(ArgMatches::ids).any(|known| known == id.as_str());
         is_known.then(|| (long, self.of(&id))).filter(|(_, source)| *source != Source::BuiltIn)
     }
+}
+
+/// Returns the name of an option's variable.
+pub(super) fn variable(long: &str) -> String {
+    format!("RLOCK_{}", long.to_ascii_uppercase().replace('-', "_"))
 }
 
 pub(super) fn id(arg: &clap::Arg) -> String {

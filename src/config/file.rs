@@ -10,6 +10,7 @@ use super::setting::{Origin, Position, Section, Setting, Value};
 use super::{Config, fault, unknown};
 use crate::exit::Failure;
 use crate::text::escape;
+use crate::text::glob::Glob;
 
 /// Names outside the sections.
 const TOP: [&str; 4] = ["default-profile", "defaults", "profile", "lock"];
@@ -33,6 +34,10 @@ pub(super) fn parse(shown: &str, text: &str) -> Result<Config, Failure> {
             (kind @ ("profile" | "lock"), DeValue::Table(sections)) => {
                 for (name, settings) in in_order(sections) {
                     let text = name.get_ref().clone().into_owned();
+                    if kind == "lock" && !Glob::is_closed(&text) {
+                        let why = format!("{}: the class that [ opens has no ]", escape::text(&text));
+                        return Err(fault(&lines.position(name.span()), why));
+                    }
                     let section = if kind == "lock" { Section::Lock(text) } else { Section::Profile(text) };
                     let DeValue::Table(settings) = settings.get_ref() else {
                         let why = format!("{kind} needs a name: [{kind}.NAME]");
@@ -61,7 +66,8 @@ impl Config {
             let name = name.get_ref().clone().into_owned();
             let value =
                 read(value.get_ref()).map_err(|why| fault(&position, format!("{}: {why}", escape::text(&name))))?;
-            self.settings.push(Setting { name, value, origin: Origin { position, section: section.clone() } });
+            let origin = Origin { position, section: section.clone(), earlier: self.sections.len() };
+            self.settings.push(Setting { name, value, origin });
         }
         self.sections.push(section);
         Ok(())
@@ -165,6 +171,7 @@ mod tests {
             ("profile = 'prod'\n", 1, "section"),
             ("[profile]\nnode = 'a'\n", 2, "[profile.NAME]"),
             ("[lock]\nttl = '1m'\n", 2, "[lock.NAME]"),
+            ("[lock.'a[']\nttl = '1m'\n", 1, "a[: the class that [ opens has no ]"),
             ("default-profile = 3\n", 1, "name of a profile"),
             ("[defaults]\nttl = 2020-01-01\n", 2, "ttl: write the value in quotes"),
             ("[defaults]\nnode = [['a']]\n", 2, "node: "),

@@ -110,7 +110,11 @@ mod tests {
 
     fn setting(line: usize, section: Section, name: &str, value: &str) -> Setting {
         let position = Position { file: "f".into(), line };
-        Setting { name: name.into(), value: Value::Text(value.into()), origin: Origin { position, section } }
+        Setting {
+            name: name.into(),
+            value: Value::Text(value.into()),
+            origin: Origin { position, section, earlier: line },
+        }
     }
 
     fn lock(pattern: &str) -> Section {

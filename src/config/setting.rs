@@ -105,6 +105,8 @@ impl fmt::Display for Section {
 pub struct Origin {
     pub position: Position,
     pub section: Section,
+    /// Number of sections before this one, in all files.
+    pub earlier: usize,
 }
 
 impl fmt::Display for Origin {

@@ -25,6 +25,21 @@ impl Glob {
         text.contains(['*', '?', '['])
     }
 
+    /// Whether each `[` that opens a class is followed by its `]`.
+    pub fn is_closed(text: &str) -> bool {
+        let mut rest = text.chars();
+        let mut in_class = false;
+        while let Some(c) = rest.next() {
+            match c {
+                '\\' => drop(rest.next()),
+                '[' => in_class = true,
+                ']' => in_class = false,
+                _ => {}
+            }
+        }
+        !in_class
+    }
+
     /// Reads a pattern. Every text is one.
     pub fn new(text: &str) -> Self {
         let mut parts = Vec::new();
@@ -100,6 +115,17 @@ fn class(rest: &mut std::iter::Peekable<std::str::Chars>) -> Part {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_class_without_an_end_is_found() {
+        for closed in ["", "a", "[a]", "[^a-z]*[b]", "\\[a", "a]", "[[]", "[\\]]"] {
+            assert!(Glob::is_closed(closed), "{closed}");
+        }
+        for open in ["[", "a[b-", "[a]["] {
+            assert!(!Glob::is_closed(open), "{open}");
+        }
+        assert!(!Glob::is_closed("[a\\]"));
+    }
 
     #[test]
     fn patterns_mean_what_they_mean_to_redis() {
