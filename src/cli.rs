@@ -5,6 +5,7 @@ mod catalogue;
 mod common;
 mod files;
 mod help;
+mod hints;
 mod parse;
 mod sources;
 pub mod subcommands;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use nix::sys::signal::Signal;
 
-use super::values::{rate, restart_guard, signal, slots, yes_or_no};
+use super::values::{exit_code, rate, restart_guard, signal, slots, yes_or_no};
 use crate::exit;
 use crate::job::facts::OnLost;
 use crate::lock::mode::Mode;
@@ -77,7 +77,7 @@ pub struct FileArgs {
 pub struct LockArgs {
     /// The lock's name; repeated, all of these locks are held together
     ///
-    /// The Redis key is exactly this, so every other SET NX client is excluded too. At most 64 locks are held together. They
+    /// The Redis key is exactly this, so every other SET NX client is excluded too. A comma is part of the name. At most 64 locks are held together. They
     /// are taken all at once if they are free. Else they are taken in the order of their names, so that no clients wait for
     /// each other.
     #[arg(short, long = "key", value_name = "NAME", required = true)]
@@ -113,7 +113,7 @@ pub struct LockArgs {
 
     /// Exit code when the lock is busy, 0 to 255
     #[arg(short = 'E', long, value_name = "N", env = "RLOCK_BUSY_CODE", default_value_t = exit::BUSY)]
-    #[arg(allow_negative_numbers = true)]
+    #[arg(value_parser = exit_code, allow_negative_numbers = true)]
     pub busy_code: u8,
 
     /// Text for those who ask which client holds the lock (a CI job's URL)
@@ -208,8 +208,8 @@ pub struct RunArgs {
 
     /// Run the command once: for this long after it has exited with 0, others exit with 0 and do not run it
     ///
-    /// For a migration that each of 20 hosts starts: one runs it, the others wait for that. A failure counts for nothing. The
-    /// next break of the free lock ends the time.
+    /// For a migration that each of 20 hosts starts: one runs it, the others wait for that. With -v a run says that it skipped
+    /// the command. A failure counts for nothing. The next break of the free lock ends the time.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, allow_negative_numbers = true)]
     #[arg(help_heading = "Command")]
     pub once: Option<Duration>,

@@ -5,7 +5,8 @@ use std::ffi::{OsStr, OsString};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::help::with_texts;
-use super::sources::Sources;
+use super::hints;
+use super::sources::{Sources, variable};
 use super::{Cli, definition};
 use crate::exit::{Failure, Outcome};
 use crate::report::Log;
@@ -35,6 +36,11 @@ pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
     let subcommand = words.get(1).cloned();
     let help = || help_for(subcommand.as_deref());
     let typed = words.clone();
+    if subcommand.as_deref() == Some(OsStr::new("inspect"))
+        && let Some(refusal) = hints::separate_interval(&words)
+    {
+        return Err(Failure::new(Outcome::Usage, refusal).into());
+    }
     let read = || {
         let mut definition = definition();
         let mut matches = definition.try_get_matches_from_mut(&words)?;
@@ -44,7 +50,7 @@ pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
         let sources = described.map_or_else(Sources::default, |described| Sources::new(described, of_subcommand));
         Ok(Some(Parsed { cli: Cli::read(&mut matches)?, sources, words, definition, subcommand }))
     };
-    read().or_else(|error: clap::Error| {
+    read().or_else(|mut error: clap::Error| {
         let line = match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 let whole = with_texts(definition()).try_get_matches_from(typed).err().unwrap_or(error);
@@ -55,7 +61,10 @@ pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
                 format!("no subcommand given; try rlock run --key NAME -- CMD, or {}", help())
             }
-            _ => format!("{}; see {}", described(&error), help()),
+            _ => {
+                let hint = hints::taken_from(&mut error).map(|hint| format!("; {hint}")).unwrap_or_default();
+                format!("{}{hint}; see {}", described(&error), help())
+            }
         };
         Err(Failure::new(Outcome::Usage, line).into())
     })
@@ -100,7 +109,7 @@ fn variable_of(error: &clap::Error) -> Option<String> {
     };
     let option = context(ContextKind::InvalidArg)?;
     let long = option.strip_prefix("--")?.split([' ', '=']).next()?;
-    let name = format!("RLOCK_{}", long.to_ascii_uppercase().replace('-', "_"));
+    let name = variable(long);
     let value = std::env::var(&name).ok()?;
     (value == context(ContextKind::InvalidValue)?).then_some(name)
 }

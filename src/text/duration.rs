@@ -19,7 +19,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         Err(_) if trimmed.parse::<f64>().is_ok() => {
             Err(format!("the unit is missing: write {trimmed}s or {trimmed}ms"))
         }
-        Err(error) => Err(format!("{error}; write it like 30s, 5m or 1h30m")),
+        Err(_) => Err("write it like 30s, 5m or 1h30m".to_owned()),
     }
 }
 

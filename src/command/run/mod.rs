@@ -174,6 +174,9 @@ fn set_mark(image: &mut Image, cover: &Cover) -> io::Result<Uuid> {
 fn cannot_start(settings: &RunSettings, error: &io::Error, lock: &str) -> Failure {
     let command = crate::text::escape::text(&secret::without_userinfo(&settings.argv[0].to_string_lossy()));
     let (outcome, why) = match error.raw_os_error() {
+        Some(libc::ENOENT) if command.contains(' ') => {
+            (Outcome::NotFound, "no program has this name; give a shell's line with -c".to_owned())
+        }
         Some(libc::ENOENT) => (Outcome::NotFound, "not found".to_owned()),
         Some(libc::ENOEXEC) => (Outcome::CannotExecute, format!("{error} (does the script begin with #!?)")),
         Some(TOO_LATE) => (Outcome::Lost, "the lease was over before it could be started".to_owned()),

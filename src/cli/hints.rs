@@ -1,0 +1,101 @@
+//! What a user who typed a wrong subcommand or option probably meant.
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::text::duration;
+
+/// Words that other tools have for what rlock has, and the words to type here.
+const FOREIGN: [(&str, &str); 15] = [
+    ("lock", "rlock run holds a lock around a command, rlock acquire without one"),
+    ("exec", "rlock run holds a lock around a command"),
+    ("unlock", "rlock release gives a lock back"),
+    ("status", "rlock inspect shows locks"),
+    ("list", "rlock inspect shows locks"),
+    ("ls", "rlock inspect shows locks"),
+    ("ps", "rlock inspect shows locks"),
+    ("show", "rlock inspect shows locks"),
+    ("--timeout", "--wait limits the waiting, --max-run the command"),
+    ("--nonblock", "rlock calls it --no-wait"),
+    ("--nb", "rlock calls it --no-wait"),
+    ("--conflict-exit-code", "rlock calls it --busy-code"),
+    ("--expire", "rlock calls it --ttl"),
+    ("--lock", "rlock calls it --key"),
+    ("--limit", "rlock calls it --slots"),
+];
+
+/// Takes the suggestions out of `error`, and returns the one to print. clap's advice to pass an unknown option "as a value" would
+/// run it as a command.
+pub(super) fn taken_from(error: &mut clap::Error) -> Option<String> {
+    let wrong = match error.kind() {
+        ErrorKind::UnknownArgument => text(error.get(ContextKind::InvalidArg)?),
+        ErrorKind::InvalidSubcommand => text(error.get(ContextKind::InvalidSubcommand)?),
+        _ => return None,
+    };
+    let is_advice = |tip: &String| !tip.is_empty() && !tip.contains("as a value");
+    let other = error.remove(ContextKind::Suggested).map(|tips| text(&tips)).filter(is_advice);
+    let similar = error.remove(ContextKind::SuggestedArg).or_else(|| error.remove(ContextKind::SuggestedSubcommand));
+    let similar = similar.map(|names| format!("did you mean {}?", text(&names)));
+    let foreign = FOREIGN.iter().find(|(word, _)| *word == wrong).map(|(_, meant)| (*meant).to_owned());
+    foreign.or(other).or(similar)
+}
+
+/// Returns how to write the interval of `--watch`, if a word behind it looks like one: clap takes that for a lock's name.
+pub(super) fn separate_interval(words: &[OsString]) -> Option<String> {
+    let (_, interval) = words.iter().zip(words.iter().skip(1)).find(|(flag, word)| {
+        *flag == "--watch" && word.to_str().is_some_and(|word| duration::parse_or_seconds(word).is_ok())
+    })?;
+    let interval = interval.to_string_lossy();
+    Some(format!("write --watch={interval}: behind a space, {interval} is the name of a lock"))
+}
+
+/// Returns the words of a value on one line.
+fn text(value: &ContextValue) -> String {
+    match value {
+        ContextValue::String(word) => word.clone(),
+        ContextValue::Strings(words) => words.join(" or "),
+        ContextValue::StyledStrs(texts) => texts.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::parse;
+
+    fn refusal(words: &[&str]) -> String {
+        let words = ["rlock"].iter().chain(words).map(OsString::from).collect();
+        parse(words).err().map(|error| format!("{error:#}")).unwrap_or_default()
+    }
+
+    #[test]
+    fn only_a_duration_behind_watch_is_taken_for_its_interval() {
+        for words in [&["--watch", "job"][..], &["5s", "--watch"], &["--watch=5s", "5"], &["--watch", "--", "5s"]] {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            assert_eq!(separate_interval(&words), None, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_word_of_another_tool_is_answered_with_rlocks() {
+        for (words, told) in [
+            (
+                &["run", "-k", "j", "--timeout", "5s", "true"][..],
+                "unexpected argument '--timeout' found; --wait limits",
+            ),
+            (&["run", "-k", "j", "--wait-for", "5s", "true"], "found; did you mean --wait?; see rlock run --help"),
+            (&["run", "-k", "j", "--nonblock", "true"], "rlock calls it --no-wait; see"),
+            (&["unlock", "-k", "j"], "unrecognized subcommand 'unlock'; rlock release"),
+            (&["inspekt"], "did you mean inspect?"),
+            (&["--node", "local", "run"], "'run --node' exists"),
+            (&["inspect", "--watch", "5s", "job"], "write --watch=5s: behind a space, 5s is the name of a lock"),
+            (&["frobnicate"], "unrecognized subcommand 'frobnicate'; see rlock --help"),
+        ] {
+            let refusal = refusal(words);
+            assert!(refusal.contains(told), "{words:?}: {refusal}");
+            assert!(!refusal.contains("as a value") && !refusal.contains('\n'), "{refusal}");
+        }
+    }
+}
