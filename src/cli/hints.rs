@@ -1,4 +1,4 @@
-//! What a user who typed a wrong subcommand or option probably meant.
+//! Answers to a wrong subcommand or option: the words that its user probably meant.
 
 use std::ffi::OsString;
 
