@@ -8,7 +8,7 @@ use rlock::lock::instant::Instant;
 use crate::client::UNIX_BEGIN;
 use crate::kernel::{BEGIN, Kernel};
 use crate::network::{self, Packet, SocketId, Way};
-use crate::server::{Kept, Peer, Server, Snapshot, WallMicros};
+use crate::server::{Kept, Peer, Server, Snapshot, Value, WallMicros};
 
 /// Bytes that Redis 6.2 reads at once. Of a client that has gone it reads no more than this when it resumes.
 const READ_AT_ONCE: usize = 16 * 1024;
@@ -42,9 +42,13 @@ enum State {
     Down,
 }
 
+/// The key of the newest waiter with `--supersede`, where all clients want one lock.
+const NEWEST: &[u8] = b"rlock:newest:{job}:job";
+
 /// A server and its machine.
 #[derive(Debug)]
 pub struct Node {
+    number: usize,
     server: Server,
     state: State,
     clock: WallClock,
@@ -65,6 +69,7 @@ impl Node {
         let server = Server::new("node", number as u64, WallMicros(begin - 24 * 3_600_000_000));
         let (peers, sockets) = Default::default();
         Self {
+            number,
             server,
             state: State::Up,
             clock,
@@ -140,9 +145,18 @@ impl Node {
                         network::send(kernel, socket, Way::Down, Packet::Bytes(bytes));
                     }
                 }
+                if let Some(newest) = self.newest(wall) {
+                    kernel.witness.is_newest_at(self.number, newest, kernel.now);
+                }
             }
             Packet::End | Packet::Reset => self.forget(socket),
         }
+    }
+
+    /// The number of the newest waiter that the server knows.
+    fn newest(&self, wall: WallMicros) -> Option<u64> {
+        let Value::String(text) = &self.server.get(NEWEST, wall)?.value else { return None };
+        std::str::from_utf8(text).ok()?.split(' ').next()?.parse().ok()
     }
 
     fn forget(&mut self, socket: SocketId) {

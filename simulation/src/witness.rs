@@ -64,6 +64,8 @@ struct Doomed {
 #[derive(Debug, Default)]
 pub struct Witness {
     locks: Vec<Lock>,
+    /// Number of nodes that are a majority.
+    needed: usize,
     /// The tokens whose locks `rlock break` took away, which a client may still take for its own.
     taken_away: BTreeSet<String>,
     /// The tokens that an operator's tombstone may have reached.
@@ -89,9 +91,9 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// The witness of so many locks.
-    pub fn new(locks: usize, keeps_order: bool) -> Self {
-        Self { locks: (0..locks).map(|_| Lock::default()).collect(), keeps_order, ..Self::default() }
+    /// The witness of so many locks, on nodes of which a majority is `needed`.
+    pub fn new(locks: usize, needed: usize, keeps_order: bool) -> Self {
+        Self { locks: (0..locks).map(|_| Lock::default()).collect(), needed, keeps_order, ..Self::default() }
     }
 
     /// Notes a violation, unless there was one before.
@@ -167,6 +169,11 @@ impl Witness {
         if let Some(violation) = self.locks[lock].granted(process, hold) {
             self.violated(violation);
         }
+    }
+
+    /// `node` takes the client with this number for the newest one that has `--supersede`.
+    pub fn is_newest_at(&mut self, node: usize, number: u64, now: Instant) {
+        self.newest.is_known(number, node, self.needed, now);
     }
 
     /// `process` has the lock, and gives it back without running its command.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rlock::exit::Outcome;
 use rlock::lock::instant::Instant;
 use rlock::lock::queue::Order;
+use rlock::lock::quorum::Quorum;
 use rlock::lock::token::Token;
 
 use crate::client::{Client, Ends, acquire, operator, run};
@@ -55,7 +56,8 @@ pub fn play(scenario: &Scenario, story: Story) -> Report {
     let network = Network::new(scenario.seed, scenario.latency, hosts, scenario.settings.nodes);
     let random = Random::of(scenario.seed, "world", 0);
     let keeps_order = scenario.kind == Kind::Calm && scenario.settings.order == Order::Oldest;
-    let witness = Witness::new(scenario.settings.keys.len(), keeps_order);
+    let needed = Quorum::of(scenario.settings.nodes).needed();
+    let witness = Witness::new(scenario.settings.keys.len(), needed, keeps_order);
     // The time that is kept for SIGKILL, but for what the guard takes.
     let commands = Commands::new(scenario.settings.schedule.margin().mul_f64(0.8));
     kernel::boot(Kernel::new(random, network, commands, witness, story));

@@ -1,6 +1,6 @@
 //! The clients with `--supersede`, as seen from outside: of those that wait, only the last that came goes on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rlock::lock::instant::Instant;
 
@@ -8,13 +8,15 @@ use super::Violation;
 use crate::kernel::ProcessId;
 
 /// A client with `--supersede`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Came {
     /// Its number among them; `None` until it asks with one.
     number: Option<u64>,
     /// When it last asked.
     asked: Instant,
-    /// Since when all nodes have heard of it: an attempt with its number is over.
+    /// The nodes that have heard of it.
+    heard: BTreeSet<usize>,
+    /// Since when a majority has: each majority that an older one may get has a node that knows better.
     stands: Option<Instant>,
 }
 
@@ -29,20 +31,24 @@ pub struct Newest {
 impl Newest {
     /// `process` asks with this number.
     pub fn asks(&mut self, process: ProcessId, number: Option<u64>, now: Instant) {
-        let came = self.came.entry(process).or_insert(Came { number, asked: now, stands: None });
+        let came =
+            self.came.entry(process).or_insert(Came { number, asked: now, heard: BTreeSet::new(), stands: None });
         (came.number, came.asked) = (number.or(came.number), now);
     }
 
-    /// An attempt of `process` is over.
-    pub fn stands(&mut self, process: ProcessId, now: Instant) {
-        if let Some(came) = self.came.get_mut(&process).filter(|came| came.number.is_some()) {
-            came.stands.get_or_insert(now);
+    /// `node` takes the client with this number for the newest one. `needed`: the number of nodes that are a majority.
+    pub fn is_known(&mut self, number: u64, node: usize, needed: usize, now: Instant) {
+        for came in self.came.values_mut().filter(|came| came.number == Some(number)) {
+            came.heard.insert(node);
+            if came.heard.len() >= needed {
+                came.stands.get_or_insert(now);
+            }
         }
     }
 
     /// `process` has the lock: no client that came later stood in line when it asked.
     pub fn granted(&mut self, process: ProcessId, now: Instant) -> Option<Violation> {
-        let &Came { number, asked, .. } = self.came.get(&process)?;
+        let (number, asked) = self.came.get(&process).map(|came| (came.number, came.asked))?;
         let Some(number) = number else {
             self.got_at_once = Some(now);
             return None;
@@ -56,7 +62,7 @@ impl Newest {
 
     /// `process` was superseded: another one came later.
     pub fn superseded(&mut self, process: ProcessId) -> Option<Violation> {
-        let &Came { number, .. } = self.came.get(&process)?;
+        let number = self.came.get(&process)?.number;
         let is_newer = |(id, other): (&ProcessId, &Came)| *id != process && other.number >= number;
         let is_known = self.got_at_once.is_some() || self.came.iter().any(is_newer);
         (!is_known).then(|| Violation::Superseded(format!("{process} was superseded, though none came later")))
