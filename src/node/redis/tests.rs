@@ -1,5 +1,6 @@
 //! Two locks on one server, which is simulated below the reply parser: what concerns one must not touch the other.
 
+mod members;
 mod memory;
 mod newest;
 mod remains;
