@@ -173,14 +173,15 @@ fn a_pager_and_an_editor_work() {
 #[test]
 fn an_interactive_shell_under_rlock_has_job_control_of_its_own() {
     let mut shell = Session::bash(RLOCK);
-    shell.line("PS1='inner> ' rlock run -k job -- bash --norc --noprofile --noediting -i");
+    // The terminal shows this line, and `fg` does: it must not look like the prompt that it sets.
+    shell.line("PS1='in''ner> ' rlock run -k job -- bash --norc --noprofile --noediting -i");
     shell.sees("inner> ");
     shell.line("sh -c 'echo runs; exec sleep 60'");
     shell.sees("runs");
     shell.press(CTRL_Z);
     shell.sees("Stopped");
     shell.sees("inner> ");
-    shell.line("kill -KILL %1; wait %1; suspend");
+    shell.line("kill -KILL %1; disown %1; suspend");
     shell.prompt();
     shell_has_the_terminal(&mut shell);
     shell.line("fg");
