@@ -9,6 +9,7 @@
 
 pub mod address;
 pub mod local;
+pub mod place;
 pub mod redis;
 
 use std::os::fd::RawFd;

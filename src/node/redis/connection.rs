@@ -14,7 +14,6 @@ use tokio::sync::watch;
 use super::access::Access;
 use super::dial::{Dial, dial};
 use super::error::{fault, fault_before_requests, is_from_a_replica};
-use super::listeners::Listeners;
 use super::metered::Metered;
 use super::state::{ConnectionState, Effect, LockId, Push, Subscription, Unanswered};
 use crate::clock;
@@ -23,6 +22,9 @@ use crate::node::{Fault, FaultKind};
 
 /// The most that may be read between two requests, for all that a lock needs.
 pub const REPLY_LIMIT: usize = 64 * 1024;
+
+/// Takes what a server says of its own accord.
+pub type Hearing = Arc<dyn Fn(&PushInfo) + Send + Sync>;
 
 /// Opens connections to one server.
 #[derive(Clone)]
@@ -52,10 +54,10 @@ impl Connector {
         &self,
         time: Duration,
         limit: usize,
-        listeners: Option<Listeners>,
+        hearing: Option<Hearing>,
     ) -> Result<Connection, Fault> {
         let stream = (self.dial)(self.access.clone(), time).await?;
-        Connection::over(&self.access, stream, limit, listeners).await
+        Connection::over(&self.access, stream, limit, hearing).await
     }
 }
 
@@ -69,13 +71,13 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Sets up a connection over `stream`. `limit` is the most that may be read between two requests. With `listeners` it
-    /// speaks RESP3 and passes wake-ups on to them.
-    pub async fn over<S>(access: &Access, stream: S, limit: usize, listeners: Option<Listeners>) -> Result<Self, Fault>
+    /// Sets up a connection over `stream`. `limit` is the most that may be read between two requests. With `hearing` it
+    /// speaks RESP3 and passes on what the server says of its own accord.
+    pub async fn over<S>(access: &Access, stream: S, limit: usize, hearing: Option<Hearing>) -> Result<Self, Fault>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let push = if listeners.is_some() { Push::Works } else { Push::Untried };
+        let push = if hearing.is_some() { Push::Works } else { Push::Untried };
         let state = Arc::new(watch::Sender::new(ConnectionState { push, ..ConnectionState::default() }));
         let metered = Metered::new(stream, Arc::clone(&state), limit);
         let mut info = RedisConnectionInfo::default().set_db(i64::from(access.server.db)).set_skip_set_lib_name();
@@ -88,10 +90,10 @@ impl Connection {
         }
         // The crate's own limit would throw late replies away; the callers have deadlines.
         let mut config = AsyncConnectionConfig::new().set_response_timeout(None);
-        if let Some(listeners) = listeners {
+        if let Some(hearing) = hearing {
             info = info.set_protocol(ProtocolVersion::RESP3);
             config = config.set_push_sender(move |push: PushInfo| -> Result<(), redis::aio::SendError> {
-                listeners.tell(&push);
+                hearing(&push);
                 Ok(())
             });
         }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use redis::PushInfo;
 use tokio::sync::mpsc;
 
+use super::connection::Hearing;
 use super::reply;
 use crate::node::Wake;
 
@@ -56,8 +57,14 @@ impl Listeners {
         all.push(Listener { channel: channel.to_owned(), wakes: wakes.sender.clone() });
     }
 
+    /// Returns what a connection tells these listeners by.
+    pub fn hearing(&self) -> Hearing {
+        let listeners = self.clone();
+        Arc::new(move |push| listeners.tell(push))
+    }
+
     /// Passes on what the server said of its own accord, if it is a wake-up.
-    pub(super) fn tell(&self, push: &PushInfo) {
+    fn tell(&self, push: &PushInfo) {
         if let Some((channel, wake)) = reply::wake(push)
             && let Some(listener) = self.all().iter().find(|listener| listener.channel.as_bytes() == channel)
         {

@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use redis::Cmd;
 
+use super::place::Place;
 use super::{
     Answer, Claim, Fault, ForceUnlock, Heal, Look, Node, Pages, Pending, Probe, QueueAction, Release, ReleaseReply,
     Renew, Renewal, Store, Vote, Wake,
@@ -73,7 +74,6 @@ const OBSERVATION_ROOM: usize = 72 * 1024;
 /// A server, whose connections are shared by the locks on it.
 pub struct RedisServer {
     name: String,
-    connector: Connector,
     pool: Arc<Pool>,
 }
 
@@ -86,7 +86,7 @@ impl RedisServer {
 
     /// The same, over connections that `connector` opens. `room` is the most that may be read between two requests.
     pub fn over(connector: Connector, limit: Duration, room: usize) -> Self {
-        Self { name: connector.name(), pool: Arc::new(Pool::new(connector.clone(), limit, room)), connector }
+        Self { name: connector.name(), pool: Arc::new(Pool::new(Place::fixed(connector), limit, room)) }
     }
 
     fn node(&self) -> RedisNode {
@@ -110,12 +110,12 @@ impl Store for RedisServer {
     }
 
     fn keys(&self, prefix: &str) -> Option<Pages> {
-        Some(scan::pages(self.connector.clone(), self.pool.limit(), prefix.to_owned()))
+        Some(scan::pages(self.pool.place().clone(), self.pool.limit(), prefix.to_owned()))
     }
 
     fn probe(&self, keys: &[Key]) -> Option<Pending<Result<Probe, Fault>>> {
-        let (connector, limit, keys) = (self.connector.clone(), self.pool.limit(), keys.to_vec());
-        Some(Box::pin(async move { Probe::take(&connector, limit, &keys).await }))
+        let (place, limit, keys) = (self.pool.place().clone(), self.pool.limit(), keys.to_vec());
+        Some(Box::pin(async move { Probe::take(&place.find().await?.connector, limit, &keys).await }))
     }
 }
 

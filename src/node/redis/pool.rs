@@ -1,7 +1,7 @@
-//! The connections to one server, and which of them a request takes. Locks on the same server share them.
+//! The connections of one node, and which of them a request takes. Locks on the same node share them.
 //!
-//! 1. [`Route::Newest`]: the newest connection that works and has answered every request older than the node timeout. If
-//!    there is none, a new one. A waiter's request takes only a connection on which the server can wake it.
+//! 1. [`Route::Newest`]: the newest connection, if it works, leads to the server that takes the requests now ([`Place`]), and
+//!    has answered every request older than the node timeout. Else a new one. A waiter's request takes only a connection on which the server can wake it.
 //! 2. A request that may set a key waits until its connection has no unanswered SET or release of the same lock. A server that
 //!    hangs reads only part of its input buffer when it resumes (Redis 6.2: 16 KiB), and no more once it finds the client
 //!    gone. A second SET, or a queue entry, could then run without the release behind it. SETs of several locks do not wait
@@ -14,15 +14,17 @@
 //! A release cancels each request of its lock that would set a key and is still unsent (`requests`). Connections without a
 //! reply are kept for it, up to [`KEPT_CONNECTIONS`].
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::connection::{Connection, Connector};
+use super::connection::{Connection, Hearing};
 use super::listeners::{Listeners, Wakes};
 use super::state::{LockId, Subscription};
 use crate::clock;
 use crate::lock::instant::Instant;
+use crate::node::place::{Place, Site};
 use crate::node::{Fault, FaultKind};
 
 /// Connections without a reply that are kept for late replies. The oldest beyond that is closed: a node that accepts
@@ -37,15 +39,38 @@ pub(super) enum Route {
     Final,
 }
 
-/// The connections to one server.
+/// A connection, labelled by the server that it leads to.
+#[derive(Clone)]
+pub(super) struct Link {
+    connection: Connection,
+    pub(super) site: Arc<Site>,
+}
+
+impl Link {
+    /// This link, opened for a waiter, at a server that does not speak RESP3 with this user.
+    #[must_use]
+    fn without_push(self) -> Self {
+        Self { connection: self.connection.without_push(), ..self }
+    }
+}
+
+impl Deref for Link {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+/// The connections of one node.
 pub(super) struct Pool {
-    connector: Connector,
+    place: Place,
     /// Bounds each exchange, connecting included.
     limit: Duration,
     /// The most that may be read between two requests.
     room: usize,
     /// Newest last.
-    open: Mutex<Vec<Connection>>,
+    open: Mutex<Vec<Link>>,
     /// Held while a connection is opened, so that locks that need one at the same time share it.
     opening: tokio::sync::Mutex<()>,
     listeners: Listeners,
@@ -55,16 +80,16 @@ pub(super) struct Pool {
 /// The connections that a release takes.
 pub(super) struct ReleaseRoute {
     /// Those that need it beside the one of its route.
-    pub(super) others: Vec<Connection>,
+    pub(super) others: Vec<Link>,
     /// Whether the one of its route must still be opened though another works. The caller waits, and the one that works has no
     /// subscription: a queue entry that was made there would miss its wake-up.
     pub(super) is_for_the_queue: bool,
 }
 
 impl Pool {
-    pub(super) fn new(connector: Connector, limit: Duration, room: usize) -> Self {
+    pub(super) fn new(place: Place, limit: Duration, room: usize) -> Self {
         Self {
-            connector,
+            place,
             limit,
             room,
             open: Mutex::default(),
@@ -72,6 +97,11 @@ impl Pool {
             listeners: Listeners::default(),
             locks: AtomicU64::default(),
         }
+    }
+
+    /// Where the server is.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// The limit for each exchange, connecting included.
@@ -90,12 +120,12 @@ impl Pool {
     }
 
     /// The newest connection.
-    pub(super) fn newest(&self) -> Option<Connection> {
+    pub(super) fn newest(&self) -> Option<Link> {
         self.open().last().cloned()
     }
 
     /// All open connections.
-    pub(super) fn all(&self) -> Vec<Connection> {
+    pub(super) fn all(&self) -> Vec<Link> {
         self.open().clone()
     }
 
@@ -107,9 +137,9 @@ impl Pool {
     /// The connections on which a release of `lock` must be written. `waits`: the caller goes on waiting.
     pub(super) fn for_release(&self, lock: LockId, waits: bool) -> ReleaseRoute {
         let open = self.open();
-        let takes_newest = open.last().is_some_and(|newest| newest.serves(waits));
-        let is_for_the_queue = !takes_newest && open.last().is_some_and(Connection::works);
-        let needs_it = |connection: &&Connection| {
+        let takes_newest = open.last().is_some_and(|newest| self.serves(newest, waits));
+        let is_for_the_queue = !takes_newest && waits && open.last().is_some_and(|newest| newest.works());
+        let needs_it = |connection: &&Link| {
             connection.owes_a_release(lock) || connection.may_set(lock) && connection.serves(waits)
         };
         let others = open.iter().rev().skip(usize::from(takes_newest)).filter(needs_it).cloned().collect();
@@ -117,7 +147,7 @@ impl Pool {
     }
 
     /// Returns the connection that a request takes, which is opened if need be. `channel`: the caller waits, and listens there.
-    pub(super) async fn connection(&self, route: Route, channel: Option<&str>) -> Result<Connection, Fault> {
+    pub(super) async fn connection(&self, route: Route, channel: Option<&str>) -> Result<Link, Fault> {
         let (ends, waits) = (clock::now() + self.limit, channel.is_some());
         let connection = if let Some(connection) = self.usable(route, waits) {
             connection
@@ -141,37 +171,46 @@ impl Pool {
 
     /// Returns the newest connection, if a request of this route takes it or no other may be opened. No other may be opened in
     /// a full pool whose connections all owe a release, which must go behind its SET.
-    fn usable(&self, route: Route, waits: bool) -> Option<Connection> {
+    fn usable(&self, route: Route, waits: bool) -> Option<Link> {
         let open = self.open();
         let newest = open.last()?;
-        let fits = newest.serves(waits) && !(route == Route::Newest && newest.is_stalled(self.limit));
-        let is_full = open.len() >= KEPT_CONNECTIONS && open.iter().all(Connection::owes_any_release);
+        let fits = self.serves(newest, waits) && !(route == Route::Newest && newest.is_stalled(self.limit));
+        let is_full = open.len() >= KEPT_CONNECTIONS && open.iter().all(|link| link.owes_any_release());
         (fits || is_full).then(|| newest.clone())
     }
 
-    async fn open_another(&self, waits: bool, ends: Instant) -> Result<Connection, Fault> {
-        let listeners = waits.then(|| self.listeners.clone());
-        let connection = match self.connect(listeners, ends).await {
+    /// Whether `link` takes new requests, and if the caller `waits`, whether it was opened for a waiter.
+    fn serves(&self, link: &Link, waits: bool) -> bool {
+        link.serves(waits) && self.place.is_current(&link.site)
+    }
+
+    async fn open_another(&self, waits: bool, ends: Instant) -> Result<Link, Fault> {
+        let hearing = waits.then(|| self.listeners.hearing());
+        let link = match self.connect(hearing, ends).await {
             // An ACL without HELLO, or a server that does not know it: the waiter polls.
             Err(Fault { kind: FaultKind::Refused | FaultKind::Unfit, .. }) if waits => {
                 self.connect(None, ends).await?.without_push()
             }
-            connection => connection?,
+            link => link?,
         };
         let mut open = self.open();
-        open.retain(|other| other.may_set_any() || !waits && other.works());
+        open.retain(|other| other.may_set_any() || !waits && self.serves(other, waits));
         if open.len() >= KEPT_CONNECTIONS
             && let Some(oldest) = open.iter().position(|other| !other.owes_any_release())
         {
-            open.remove(oldest).abandon();
+            open.remove(oldest).connection.abandon();
         }
-        open.push(connection.clone());
-        Ok(connection)
+        open.push(link.clone());
+        Ok(link)
     }
 
-    async fn connect(&self, listeners: Option<Listeners>, ends: Instant) -> Result<Connection, Fault> {
+    async fn connect(&self, hearing: Option<Hearing>, ends: Instant) -> Result<Link, Fault> {
         // Boxed: opening is rare and its state large, and would be part of every future above it.
-        let connecting = Box::pin(self.connector.open(self.limit, self.room, listeners));
+        let connecting = Box::pin(async {
+            let site = self.place.find().await?;
+            let connection = site.connector.open(self.limit, self.room, hearing).await?;
+            Ok(Link { connection, site })
+        });
         clock::until(ends, connecting).await.unwrap_or_else(|| Err(self.too_slow()))
     }
 
@@ -180,7 +219,7 @@ impl Pool {
         Fault { kind: FaultKind::Unavailable, ..Fault::timeout(self.limit) }
     }
 
-    fn open(&self) -> MutexGuard<'_, Vec<Connection>> {
+    fn open(&self) -> MutexGuard<'_, Vec<Link>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

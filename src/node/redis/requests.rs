@@ -8,8 +8,7 @@ use std::task::Poll;
 use redis::{Cmd, Value};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::connection::Connection;
-use super::pool::{Pool, ReleaseRoute, Route};
+use super::pool::{Link, Pool, ReleaseRoute, Route};
 use super::state::{Effect, LockId};
 use crate::clock;
 use crate::lock::instant::Instant;
@@ -207,10 +206,10 @@ impl Worker {
 }
 
 /// Sends `command` in a task of its own: it is written, and its reply awaited, whether or not the caller still waits.
-async fn send(connection: Connection, command: Arc<Cmd>, effect: Effect, answer: Option<oneshot::Sender<Reply>>) {
+async fn send(link: Link, command: Arc<Cmd>, effect: Effect, answer: Option<oneshot::Sender<Reply>>) {
     let sent = clock::now();
-    let abandoned = connection.abandoned();
-    let mut exchange = Box::pin(async move { connection.send(&command, effect).await });
+    let abandoned = link.abandoned();
+    let mut exchange = Box::pin(async move { link.send(&command, effect).await });
     let deliver = move |result| {
         if let Some(answer) = answer {
             let _ = answer.send(Reply { sent, result });

@@ -9,10 +9,10 @@ use futures_util::stream;
 use redis::Value;
 
 use super::client::Client;
-use super::connection::Connector;
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::key::{Derived, Key};
+use crate::node::place::Place;
 use crate::node::{Fault, FaultKind, Page, Pages};
 use crate::text::duration;
 
@@ -31,14 +31,14 @@ const SPARE_STEPS: u64 = 1000;
 /// Longest walk, whatever size the server reports.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Walks through the keys of one server for the locks under `prefix`. `limit` bounds each exchange, connecting included.
-pub(super) fn pages(connector: Connector, limit: Duration, prefix: String) -> Pages {
+/// Walks through the keys of the server at `place` for the locks under `prefix`. `limit` bounds each exchange, connecting included.
+pub(super) fn pages(place: Place, limit: Duration, prefix: String) -> Pages {
     Box::pin(stream::try_unfold(None, move |scan: Option<Scan>| {
-        let (connector, prefix) = (connector.clone(), prefix.clone());
+        let (place, prefix) = (place.clone(), prefix.clone());
         async move {
             let mut scan = match scan {
                 Some(scan) => scan,
-                None => Scan::begin(&connector, limit).await?,
+                None => Scan::begin(&place, limit).await?,
             };
             let Some(names) = scan.step().await? else { return Ok(None) };
             let keys = names.iter().filter_map(|name| Key::of_derived(Derived::Fence, name, &prefix)).collect();
@@ -61,9 +61,9 @@ struct Scan {
 
 impl Scan {
     /// Connects. `limit` bounds this, and each step.
-    async fn begin(connector: &Connector, limit: Duration) -> Result<Self, Fault> {
+    async fn begin(place: &Place, limit: Duration) -> Result<Self, Fault> {
         let ends = clock::now() + LONGEST;
-        let client = Client::open(connector, limit, REPLY_LIMIT).await?;
+        let client = Client::open(&place.find().await?.connector, limit, REPLY_LIMIT).await?;
         let size = match client.command(&["DBSIZE"]).await {
             Ok(Value::Int(size)) => u64::try_from(size).ok(),
             // A server that does not answer this does not answer SCAN either.

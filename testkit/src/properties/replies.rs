@@ -58,7 +58,7 @@ async fn conversation(server: Scripted, resp3: bool) {
     let access = Access { server: server_meant, password: None, trust: None };
     let (listeners, wakes, lock) = (Listeners::default(), Wakes::default(), LockId(0));
     listeners.add(CHANNEL, &wakes);
-    let link = match in_time(Connection::over(&access, server, REPLY_LIMIT, resp3.then_some(listeners))).await {
+    let link = match in_time(Connection::over(&access, server, REPLY_LIMIT, resp3.then(|| listeners.hearing()))).await {
         Ok(link) => link,
         Err(fault) => return a_fault(&fault),
     };
