@@ -1,7 +1,7 @@
 //! The test kit: what the suite, the soak, the faults, the benches and the fuzzers share. It is no part of rlock and is not
 //! published.
 //!
-//! * Real parts that a test starts and that end with it: [`Server`], [`Nodes`], [`Proxy`], [`Alias`], [`Session`],
+//! * Real parts that a test starts and that end with it: [`Server`], [`Nodes`], [`Watched`], [`Proxy`], [`Alias`], [`Session`],
 //!   [`Rlock`], [`Client`].
 //! * Views from outside: [`processes`], [`witness`], [`measure`].
 //! * Simulated parts: [`stream::Scripted`] is a server in memory and in virtual time, [`Server::set_clock`] a wrong clock.
@@ -33,6 +33,7 @@ mod rooted;
 mod server;
 pub mod stream;
 mod wait;
+mod watched;
 pub mod witness;
 
 pub use certificates::Certificates;
@@ -45,6 +46,7 @@ pub use rlock::{Finished, Rlock, Running};
 pub use rooted::{NOBODY, Rooted};
 pub use server::{LOADS_SLOWLY, Server};
 pub use wait::{LIMIT, eventually, now, until};
+pub use watched::{Sentinel, Watched};
 
 use std::collections::BTreeSet;
 use std::io::Write;

@@ -1,0 +1,194 @@
+//! A service with sentinels: a primary, its replicas, and the sentinels that watch over them.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::processes::signal;
+use crate::program::clean;
+use crate::{Certificates, Port, Server, eventually};
+
+/// Name of the service.
+const SERVICE: &str = "svc";
+
+/// Time after which a sentinel takes a silent server for dead.
+const DOWN_AFTER: Duration = Duration::from_secs(1);
+
+/// A primary, two replicas and their sentinels. All of them end with it.
+pub struct Watched {
+    /// The servers; the first one is the primary at first.
+    pub servers: Vec<Server>,
+    /// The sentinels.
+    pub sentinels: Vec<Sentinel>,
+}
+
+impl Watched {
+    /// Starts them, and waits until all sentinels know each other and the replicas.
+    pub fn start() -> Self {
+        let server = || Server::tcp(&["--repl-diskless-sync-delay", "0"]);
+        let servers: Vec<Server> = std::thread::scope(|scope| {
+            let starting: Vec<_> = (0..3).map(|_| scope.spawn(server)).collect();
+            starting.into_iter().map(|server| server.join().expect("a server")).collect()
+        });
+        let primary = servers[0].port();
+        for replica in &servers[1..] {
+            replica.cli(&["REPLICAOF", "127.0.0.1", &primary.to_string()]);
+        }
+        for replica in &servers[1..] {
+            eventually("it replicates", || replica.cli(&["INFO", "replication"]).contains("master_link_status:up"));
+        }
+        let sentinels: Vec<Sentinel> = (0..3).map(|_| Sentinel::start(primary, "")).collect();
+        let all = Self { servers, sentinels };
+        for sentinel in &all.sentinels {
+            eventually("a sentinel knows the others", || {
+                sentinel.field("num-other-sentinels") == "2" && sentinel.field("num-slaves") == "2"
+            });
+        }
+        all
+    }
+
+    /// Returns the node's address.
+    pub fn url(&self) -> String {
+        let all: Vec<&Sentinel> = self.sentinels.iter().collect();
+        Self::url_of(&all)
+    }
+
+    /// Returns the address with these sentinels alone.
+    pub fn url_of(sentinels: &[&Sentinel]) -> String {
+        let hosts: Vec<String> = sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port())).collect();
+        format!("redis-sentinel://{}/{SERVICE}", hosts.join(","))
+    }
+
+    /// Returns the number of the server that all sentinels name; `None` while they do not agree.
+    pub fn primary(&self) -> Option<usize> {
+        let named: Vec<String> = self.sentinels.iter().map(Sentinel::primary).collect();
+        let port = named.first().filter(|first| named.iter().all(|other| other == *first))?;
+        self.servers.iter().position(|server| server.port().to_string() == *port)
+    }
+
+    /// Waits until all sentinels name another server than number `old`, and returns its number.
+    pub fn switched_from(&self, old: usize) -> usize {
+        eventually("all sentinels name another primary", || self.primary().is_some_and(|primary| primary != old));
+        self.primary().expect("a primary")
+    }
+
+    /// Fails over on purpose, and returns the number of the new primary once all sentinels name it.
+    pub fn fail_over(&self) -> usize {
+        let old = self.primary().expect("a primary");
+        eventually("a failover begins", || self.sentinels[0].cli(&["SENTINEL", "FAILOVER", SERVICE]) == "OK");
+        self.switched_from(old)
+    }
+}
+
+/// A sentinel that is started for a test and killed with it.
+pub struct Sentinel {
+    process: Child,
+    port: Port,
+    _dir: TempDir,
+    password: Option<String>,
+}
+
+impl Sentinel {
+    /// Starts a sentinel of the service whose primary listens on `primary`, with more `lines` in its configuration.
+    pub fn start(primary: u16, lines: &str) -> Self {
+        Self::with(primary, |port| format!("port {port}\n{lines}"))
+    }
+
+    /// The same over TLS, to clients and servers.
+    pub fn tls(primary: u16, certificates: &Certificates) -> Self {
+        let options = |port| {
+            let words = certificates.options(port);
+            let line = |pair: &[String]| format!("{} {}\n", pair[0].trim_start_matches('-'), pair[1]);
+            words.chunks_exact(2).map(line).collect::<String>()
+        };
+        Self::with(primary, |port| format!("port 0\n{}tls-replication yes", options(port)))
+    }
+
+    fn with(primary: u16, lines: impl Fn(u16) -> String) -> Self {
+        for port in Port::choices() {
+            let (dir, port) = (tempfile::tempdir().expect("a directory"), port.expect("a port"));
+            let lines = lines(port.number());
+            let down_after = DOWN_AFTER.as_millis();
+            let text = format!(
+                "{lines}\ndir .\nsentinel monitor {SERVICE} 127.0.0.1 {primary} 2\nsentinel down-after-milliseconds \
+                 {SERVICE} {down_after}\nsentinel failover-timeout {SERVICE} 2000\n"
+            );
+            let file = dir.path().join("sentinel.conf");
+            std::fs::write(&file, text).expect("its configuration");
+            let binary = std::env::var("RLOCK_TEST_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+            let mut process = clean(&binary)
+                .arg(&file)
+                .arg("--sentinel")
+                .current_dir(dir.path())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap_or_else(|error| panic!("{binary}: {error}"));
+            let mut log = BufReader::new(process.stdout.take().expect("its log")).lines().map_while(Result::ok);
+            let is_up = log.any(|line| line.contains("Sentinel ID is"));
+            std::thread::spawn(move || log.for_each(drop));
+            if is_up {
+                let of_auth = |line: &str| line.strip_prefix("requirepass ").map(str::to_owned);
+                let password = lines.lines().find_map(of_auth);
+                return Self { process, port, _dir: dir, password };
+            }
+            let _ = process.wait();
+        }
+        panic!("no sentinel could be started");
+    }
+
+    /// Returns its port.
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// Returns what redis-cli prints for `command`.
+    pub fn cli(&self, command: &[&str]) -> String {
+        let mut cli = Command::new("redis-cli");
+        cli.args(["-p", &self.port().to_string()]).args(command);
+        if let Some(password) = &self.password {
+            cli.env("REDISCLI_AUTH", password);
+        }
+        let output = cli.output().expect("redis-cli");
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
+    /// Returns a field of what it knows about the service.
+    pub fn field(&self, name: &str) -> String {
+        let told = self.cli(&["SENTINEL", "MASTER", SERVICE]);
+        let mut lines = told.lines().skip_while(|line| *line != name);
+        lines.nth(1).unwrap_or_default().to_owned()
+    }
+
+    /// Returns the port of the primary that it names.
+    pub fn primary(&self) -> String {
+        let told = self.cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE]);
+        told.lines().nth(1).unwrap_or_default().to_owned()
+    }
+
+    /// Stops it (SIGSTOP).
+    pub fn freeze(&self) {
+        signal(self.process.id().cast_signed(), Signal::SIGSTOP);
+    }
+
+    /// Continues it (SIGCONT).
+    pub fn thaw(&self) {
+        signal(self.process.id().cast_signed(), Signal::SIGCONT);
+    }
+
+    /// Kills it (SIGKILL).
+    pub fn crash(&mut self) {
+        self.process.kill().expect("a sentinel to kill");
+        self.process.wait().expect("its end");
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
