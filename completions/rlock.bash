@@ -109,7 +109,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__acquire)
-            opts="-k -s -x -n -w -E -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --node --prefix --node-timeout --ca --password-file --config --profile --format --quiet --verbose --log --help"
+            opts="-k -s -x -n -w -E -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --format --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -187,6 +187,10 @@ _rlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --sentinel-password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -211,7 +215,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__break)
-            opts="-k -y -q -v -h --key --token --slot --yes --now --foreign --node --prefix --node-timeout --ca --password-file --config --profile --quiet --verbose --log --help"
+            opts="-k -y -q -v -h --key --token --slot --yes --now --foreign --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -253,6 +257,10 @@ _rlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --sentinel-password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -273,7 +281,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__check)
-            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --password-file --config --profile --fence --for --quiet --verbose --log --help"
+            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --fence --for --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -308,6 +316,10 @@ _rlock() {
                     return 0
                     ;;
                 --password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sentinel-password-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -387,7 +399,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__doctor)
-            opts="-k -q -v -h --key --node --prefix --node-timeout --ca --password-file --config --profile --ttl --restart-guard --json --quiet --verbose --log --help"
+            opts="-k -q -v -h --key --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --ttl --restart-guard --json --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -418,6 +430,10 @@ _rlock() {
                     return 0
                     ;;
                 --password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sentinel-password-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -631,7 +647,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__inspect)
-            opts="-k -q -v -h --key --node --prefix --node-timeout --ca --password-file --config --profile --json --watch --quiet --verbose --log --help"
+            opts="-k -q -v -h --key --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --json --watch --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -662,6 +678,10 @@ _rlock() {
                     return 0
                     ;;
                 --password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sentinel-password-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -703,7 +723,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__release)
-            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --password-file --config --profile --quiet --verbose --log --help"
+            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -738,6 +758,10 @@ _rlock() {
                     return 0
                     ;;
                 --password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sentinel-password-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -761,7 +785,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__renew)
-            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --password-file --config --profile --fence --ttl --quiet --verbose --log --help"
+            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --fence --ttl --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -796,6 +820,10 @@ _rlock() {
                     return 0
                     ;;
                 --password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sentinel-password-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -827,7 +855,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__run)
-            opts="-k -s -x -n -w -E -c -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --node --prefix --node-timeout --ca --password-file --config --profile --replace --hold-at-least --once --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --help"
+            opts="-k -s -x -n -w -E -c -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --replace --hold-at-least --once --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -902,6 +930,10 @@ _rlock() {
                     return 0
                     ;;
                 --password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sentinel-password-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -55,6 +55,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -l prefix -d 'Text put 
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s c -d 'Run sh -c STRING instead of CMD' -r
@@ -94,6 +95,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l prefix -d 'Text 
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l format -d 'Output: token, json or env' -r -f -a "env\t'`RLOCK_KEY=…`, `RLOCK_TOKEN=…`, `RLOCK_FENCE=…` and with slots `RLOCK_SLOT=…`, one a line; of several locks, each is a list'
@@ -115,6 +117,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand renew" -l prefix -d 'Text pu
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l fence -d 'The lock\'s fence, for a server that has forgotten it; of several locks, a list as for --token' -r
@@ -131,6 +134,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand release" -l prefix -d 'Text 
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
@@ -145,6 +149,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand check" -l prefix -d 'Text pu
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l fence -d 'Also require this fence; of several locks, a list as for --token' -r
@@ -160,6 +165,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l prefix -d 'Text 
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l watch -d 'Redraw every 2s, or at the given interval' -r
@@ -177,6 +183,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand break" -l prefix -d 'Text pu
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
@@ -193,6 +200,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l prefix -d 'Text p
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ttl -d 'The lease length you plan to use; nodes that are too slow for it are reported' -r

@@ -269,9 +269,11 @@ fn environment(args: &LockArgs, keys: &Keys, sources: &Sources) -> Vec<(&'static
         set.push(("RLOCK_NODE", shown.join(OsStr::new(","))));
     }
     let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf()).into_os_string();
-    for (name, id, file) in
-        [("RLOCK_CA", "ca", &args.nodes.ca), ("RLOCK_PASSWORD_FILE", "password_file", &args.nodes.password_file)]
-    {
+    for (name, id, file) in [
+        ("RLOCK_CA", "ca", &args.nodes.ca),
+        ("RLOCK_PASSWORD_FILE", "password_file", &args.nodes.password_file),
+        ("RLOCK_SENTINEL_PASSWORD_FILE", "sentinel_password_file", &args.nodes.sentinel_password_file),
+    ] {
         set.extend(file.as_deref().filter(|_| sources.typed(id)).map(|file| (name, absolute(file))));
     }
     // What a file sets, an rlock inside the command finds there.

@@ -26,7 +26,8 @@ use crate::text::duration;
 pub struct NodeArgs {
     /// Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local
     ///
-    /// redis+unix:///path[?db=N] is a Unix socket, local is flock on this machine, local:/dir another directory for it.
+    /// redis-sentinel://host,host,host/service[/db] is the server that a majority of these sentinels names, with TLS
+    /// rediss-sentinel://. redis+unix:///path[?db=N] is a Unix socket, local is flock on this machine, local:/dir another directory for it.
     /// Repeated or separated by commas: a majority of 2 to 9 independent servers holds the lock (Redlock). ps shows a
     /// password in a URL: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file.
     #[arg(long, alias = "nodes", value_name = "URL", env = "RLOCK_NODE", default_value = "redis://127.0.0.1:6379")]
@@ -51,6 +52,12 @@ pub struct NodeArgs {
     /// Read the password from the first line of this file, which others must not be able to read
     #[arg(long, value_name = "FILE", env = "RLOCK_PASSWORD_FILE", hide_short_help = true)]
     pub password_file: Option<PathBuf>,
+
+    /// Read the password for the sentinels from the first line of this file
+    ///
+    /// Sentinels are not sent the servers' password. Without this option theirs is RLOCK_SENTINEL_PASSWORD.
+    #[arg(long, value_name = "FILE", env = "RLOCK_SENTINEL_PASSWORD_FILE", hide_short_help = true)]
+    pub sentinel_password_file: Option<PathBuf>,
 
     #[command(flatten)]
     pub files: FileArgs,

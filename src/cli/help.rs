@@ -8,6 +8,8 @@ use crate::exit;
 pub const VARIABLES: &[(&str, &str)] = &[
     ("RLOCK_PASSWORD", "password for the node, unless its URL or --password-file has one"),
     ("REDISCLI_AUTH", "the same, as redis-cli reads it; RLOCK_PASSWORD comes first"),
+    ("RLOCK_SENTINEL_USER", "user at the sentinels of redis-sentinel://"),
+    ("RLOCK_SENTINEL_PASSWORD", "password at the sentinels, unless --sentinel-password-file has one"),
     ("RLOCK_KEY", "set for the command: the key as typed, without the prefix; of several, a list with commas"),
     (
         "RLOCK_TOKEN",

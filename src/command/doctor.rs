@@ -2,6 +2,7 @@
 
 mod diagnosis;
 mod render;
+mod watched;
 mod writes;
 
 use futures_util::future::join_all;
@@ -14,7 +15,7 @@ use crate::cli::subcommands::DoctorArgs;
 use crate::exit::Outcome;
 use crate::lock::key::Key;
 use crate::lock::schedule::ScheduleOptions;
-use crate::node::redis::access::Access;
+use crate::node::place::Way;
 use crate::node::redis::acl::{acl_line, is_user};
 use crate::report::Problem;
 use crate::settings;
@@ -28,10 +29,10 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let options = ScheduleOptions { node_timeout: args.nodes.node_timeout, ..ScheduleOptions::new(args.ttl) };
     let schedule = settings::schedule(options)?;
     warn_of_default_node(&reach.place, reach.node_is_default, &args.output, None);
-    let how = Use { ttl: args.ttl, node_timeout: schedule.node_timeout(), guard: args.restart_guard };
+    let how = Use { schedule, options, guard: args.restart_guard };
     let servers = reach.place.servers();
-    if let Some(access) = servers.iter().find(|access| !has_valid_user(access)) {
-        return Err(Problem::InvalidUser { node: &access.server.to_string() }.failure().into());
+    if let Some(way) = servers.iter().find(|way| !has_valid_user(way)) {
+        return Err(Problem::InvalidUser { node: &way.to_string() }.failure().into());
     }
     let report = block_on(async { probed(&reach, &keys, &how).await })?;
     print((if args.json { report.json() } else { report.text() }).as_bytes())?;
@@ -43,8 +44,8 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
 }
 
 /// Whether the user, if there is one, can stand in an ACL line that is pasted into a server.
-fn has_valid_user(access: &Access) -> bool {
-    access.server.user.as_deref().is_none_or(is_user)
+fn has_valid_user(way: &Way) -> bool {
+    way.user().is_none_or(is_user)
 }
 
 async fn probed(reach: &NodeSettings, keys: &[Key], how: &Use) -> anyhow::Result<Report> {
@@ -57,8 +58,8 @@ async fn probed(reach: &NodeSettings, keys: &[Key], how: &Use) -> anyhow::Result
     let probes = join_all(probes).await;
     let findings = diagnosis::of(&probes, how);
     let servers = reach.place.servers();
-    let user = servers.iter().find_map(|access| access.server.user.as_deref());
-    let select = servers.iter().any(|access| access.server.db > 0);
+    let user = servers.iter().find_map(Way::user);
+    let select = servers.iter().any(|way| way.db() > 0);
     let acl = acl_line(user.unwrap_or("rlock"), keys, select);
     let names = stores.iter().map(|store| store.name().to_owned()).collect();
     Ok(Report { names, probes, findings, acl: Some(acl) })

@@ -9,8 +9,8 @@ use crate::lock::fault::Faults;
 use crate::lock::keys::Keys;
 use crate::node::Store;
 use crate::node::local::LocalStore;
+use crate::node::place::Way;
 use crate::node::redis::RedisServer;
-use crate::node::redis::access::Access;
 use crate::redlock::Nodes;
 use crate::report::{self, Event, Problem, Reporter};
 use crate::settings::{LockSettings, StoreConfig};
@@ -59,8 +59,7 @@ pub(super) fn stores(
     observations: usize,
 ) -> Result<Vec<Box<dyn Store>>, Failure> {
     let Some(dir) = place.local() else {
-        let server =
-            |access: &Access| -> Box<dyn Store> { Box::new(RedisServer::new(access.clone(), limit, observations)) };
+        let server = |way: &Way| -> Box<dyn Store> { Box::new(RedisServer::new(way, limit, observations)) };
         return Ok(place.servers().iter().map(server).collect());
     };
     let store = LocalStore::open(dir).map_err(|why| Problem::Store { why }.failure())?;

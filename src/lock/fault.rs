@@ -46,6 +46,8 @@ impl Fault {
             "set tls-auth-clients to no or optional on the server: rlock shows no certificate"
         } else if says(&["certificate", "TLS"]) {
             "see the server's certificate, and --ca"
+        } else if self.why.starts_with("sentinel ") {
+            "give RLOCK_SENTINEL_PASSWORD or --sentinel-password-file, and RLOCK_SENTINEL_USER for another user than default"
         } else if says(&["NOPERM", "permission", "can't run this command", "can't access"]) {
             "grant the ACL line that rlock doctor prints"
         } else {
@@ -161,6 +163,7 @@ mod tests {
             ("its certificate is not trusted (certificate expired)", "--ca"),
             ("it does not speak TLS; write redis:// if that is meant", "--ca"),
             ("received fatal alert: CertificateRequired", "tls-auth-clients"),
+            ("sentinel h:26379: NOAUTH Authentication required.", "--sentinel-password-file"),
         ] {
             let fault = Fault::new(FaultKind::Refused, why);
             assert!(fault.cure().contains(cure), "{why}: {}", fault.cure());

@@ -3,8 +3,10 @@
 /// A server's identity, from INFO.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
-    /// Seconds since it started, cut to whole ones.
+    /// Seconds since it started, cut to whole ones; since it became the primary, if that is later.
     pub uptime: u64,
+    /// Whether a failover has made it the primary since it started.
+    pub is_promoted: bool,
     /// Its process: new with every start.
     pub run_id: String,
     /// Its data set: the same on a replica.
@@ -33,7 +35,7 @@ mod tests {
     use super::*;
 
     fn identity(run_id: &str, replication_id: &str) -> Identity {
-        Identity { uptime: 9, run_id: run_id.to_owned(), replication_id: replication_id.to_owned() }
+        Identity { uptime: 9, is_promoted: false, run_id: run_id.to_owned(), replication_id: replication_id.to_owned() }
     }
 
     #[test]

@@ -54,20 +54,23 @@ pub struct Restarted {
     pub uptime: Duration,
     /// Time until it counts.
     pub left: Duration,
+    /// Whether it became the primary then, and had started before.
+    pub is_promoted: bool,
 }
 
 impl Restarted {
     /// A node that has been up for `uptime` seconds, under a guard of `span`.
     pub fn new(uptime: u64, span: Duration) -> Self {
         let left = least_uptime(span).saturating_sub(uptime);
-        Self { uptime: Duration::from_secs(uptime), left: Duration::from_secs(left) }
+        Self { uptime: Duration::from_secs(uptime), left: Duration::from_secs(left), is_promoted: false }
     }
 }
 
 impl fmt::Display for Restarted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [uptime, left] = [self.uptime, self.left].map(duration::show);
-        write!(f, "it restarted {uptime} ago and may have forgotten locks; it counts again in {left} (restart guard)")
+        let event = if self.is_promoted { "became the primary" } else { "restarted" };
+        write!(f, "it {event} {uptime} ago and may have forgotten locks; it counts again in {left} (restart guard)")
     }
 }
 

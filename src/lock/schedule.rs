@@ -145,6 +145,13 @@ impl Schedule {
             .fold(Duration::ZERO, Duration::saturating_add)
     }
 
+    /// Longest time for which no node answers and the command does not notice, though a renewal was just due.
+    pub fn survives(&self) -> Duration {
+        [self.drift, self.renew_every(), self.node_timeout, self.retry, self.margin, self.grace()]
+            .into_iter()
+            .fold(self.ttl, Duration::saturating_sub)
+    }
+
     /// Length of a lease, drift included.
     pub fn ttl(&self) -> Duration {
         self.ttl
@@ -231,9 +238,18 @@ pub enum ScheduleError {
     TooLong,
 }
 
-/// Binary search over whole milliseconds: the slack grows with the TTL, since all parts that grow are fixed shares.
 fn shortest_fitting(wishes: ScheduleOptions) -> Option<Duration> {
-    let fits = |ms: u64| Schedule::derive(ScheduleOptions { ttl: Duration::from_millis(ms), ..wishes }).fits();
+    shortest(wishes, Schedule::fits)
+}
+
+/// Returns the shortest TTL with which a command does not notice that no node answers for `outage`.
+pub fn shortest_surviving(wishes: ScheduleOptions, outage: Duration) -> Option<Duration> {
+    shortest(wishes, |schedule| schedule.fits() && schedule.survives() >= outage)
+}
+
+/// Binary search over whole milliseconds: the slack grows with the TTL, since all parts that grow are fixed shares.
+fn shortest(wishes: ScheduleOptions, will_do: impl Fn(&Schedule) -> bool) -> Option<Duration> {
+    let fits = |ms: u64| will_do(&Schedule::derive(ScheduleOptions { ttl: Duration::from_millis(ms), ..wishes }));
     let (mut low, mut high) = (1, u64::try_from(LONGEST_TTL.as_millis()).ok()?);
     if !fits(high) {
         return None;
@@ -275,6 +291,19 @@ mod tests {
         assert_eq!(s.renew_at(d), Instant::from_nanos(10_000_000_000));
         assert_eq!(d.since(s.kill_at(d)), Duration::from_millis(500));
         assert_eq!(d.since(s.signal_at(d)), Duration::from_millis(5_500));
+    }
+
+    #[test]
+    fn a_longer_ttl_survives_a_longer_outage() {
+        // 30 s less drift 302 ms, a third, an exchange of 1.25 s, the margin of 500 ms and the grace of 5 s.
+        assert_eq!(Schedule::new(wishes(30_000)).unwrap().survives(), Duration::from_millis(12_948));
+        for seconds in [1, 13, 32, 600] {
+            let outage = Duration::from_secs(seconds);
+            let ttl = shortest_surviving(wishes(0), outage).unwrap();
+            let survives =
+                |ttl| Schedule::new(ScheduleOptions { ttl, ..wishes(0) }).is_ok_and(|s| s.survives() >= outage);
+            assert!(survives(ttl) && !survives(ttl.saturating_sub(Duration::from_millis(1))), "{ttl:?}");
+        }
     }
 
     #[test]

@@ -11,6 +11,9 @@ use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str,
 use url::{Host, Url};
 
 use crate::text::escape;
+pub use service::{Service, joined};
+
+mod service;
 
 /// A password. Shown by nothing, not even `{:?}`.
 #[derive(Clone, PartialEq, Eq)]
@@ -39,6 +42,8 @@ impl fmt::Debug for Secret {
 pub enum Address {
     /// A server that speaks Redis' protocol.
     Server(Server),
+    /// The server that sentinels name.
+    Service(Service),
     /// flock(2) in a directory of this machine; `None` is the user's own default directory.
     Local(Option<PathBuf>),
 }
@@ -76,8 +81,11 @@ pub enum Endpoint {
 const IN_NO_HOST: &str = "/?#@%,\\[]<>^|";
 
 /// The forms of an address, for error messages.
-const FORMS: &str =
-    "redis://[user:password@]host[:port][/db], rediss://…, redis+unix:///path[?db=N], local or local:/dir";
+const FORMS: &str = "redis://[user:password@]host[:port][/db], rediss://…, redis+unix:///path[?db=N], \
+                     redis-sentinel://host,…/service, local or local:/dir";
+
+/// Port of a server.
+const SERVER_PORT: u16 = 6379;
 
 /// Whether addresses of nodes begin with `scheme` and `://`.
 pub fn is_scheme(scheme: &str) -> bool {
@@ -107,22 +115,25 @@ impl Address {
         let Some((scheme, _)) = raw.split_once("://") else {
             return fail(&format!("not an address; write {FORMS}"));
         };
+        if raw.contains('#') {
+            return fail("a # in an address must be written %23");
+        }
+        let service = |raw, tls| Service::parse(raw, tls).map(Self::Service).or_else(|why| fail(&why));
         let (tls, unix) = match scheme {
             "redis" | "valkey" => (false, false),
             "rediss" | "valkeys" => (true, false),
             "redis+unix" | "valkey+unix" | "unix" => (false, true),
-            "redis-sentinel" | "valkey-sentinel" | "redis-cluster" | "valkey-cluster" => {
-                return fail("this version of rlock does not speak to a sentinel or a cluster yet");
+            "redis-sentinel" | "valkey-sentinel" => return service(raw, false),
+            "rediss-sentinel" | "valkeys-sentinel" => return service(raw, true),
+            "redis-cluster" | "valkey-cluster" => {
+                return fail("this version of rlock does not speak to a cluster yet");
             }
             _ => return fail(&format!("unknown scheme; write {FORMS}")),
         };
-        if raw.contains('#') {
-            return fail("a # in an address must be written %23");
-        }
         let Ok(url) = Url::parse(raw) else {
             return fail("host or port cannot be read");
         };
-        let parsed = if unix { unix_socket(&url) } else { tcp(&url, tls) };
+        let parsed = if unix { unix_socket(&url) } else { tcp(&url, tls, SERVER_PORT) };
         parsed.map(Self::Server).or_else(|why| fail(&why))
     }
 }
@@ -146,7 +157,8 @@ fn unix_socket(url: &Url) -> Result<Server, String> {
     Ok(Server { endpoint: Endpoint::Unix(path), user: None, password: None, db })
 }
 
-fn tcp(url: &Url, tls: bool) -> Result<Server, String> {
+/// Reads the address of a server; `port` is its port if none is given.
+fn tcp(url: &Url, tls: bool, port: u16) -> Result<Server, String> {
     // Said before anything of it is shown: the rest of a password.
     if url.path().contains('@') || url.query().is_some_and(|query| query.contains('@')) {
         return Err("a / or ? in a password must be written %2F or %3F".to_owned());
@@ -171,7 +183,7 @@ fn tcp(url: &Url, tls: bool) -> Result<Server, String> {
     };
     let filled = |text: String| if text.is_empty() { None } else { Some(text) };
     Ok(Server {
-        endpoint: Endpoint::Tcp { host, port: url.port().unwrap_or(6379), tls },
+        endpoint: Endpoint::Tcp { host, port: url.port().unwrap_or(port), tls },
         user: filled(decoded(url.username())?),
         password: url.password().map(decoded).transpose()?.and_then(filled).map(Secret),
         db,
@@ -193,14 +205,22 @@ pub fn without_password(raw: &str) -> String {
     let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
     // An option of another client's may be one too; and where a password has a comma, its address ends before the @.
     let rest = rest.split_once('?').map_or(rest, |(before, _)| before);
-    let (host, port) = rest.split_once(':').filter(|_| !rest.starts_with('[')).unwrap_or((rest, ""));
-    // Behind no host, or too large for a port, digits are a password whose @ is missing.
-    let port = port.split('/').next().unwrap_or_default();
-    let is_port = port.is_empty() || (!host.is_empty() && port.parse::<u16>().is_ok());
-    let is_safe = is_port || raw.starts_with("local:");
-    let rest = if is_safe { rest.to_owned() } else { format!("{host}:…") };
+    let rest = if raw.starts_with("local:") {
+        rest.to_owned()
+    } else {
+        rest.split(',').map(without_digits).collect::<Vec<_>>().join(",")
+    };
     let shown = if scheme.is_empty() { rest } else { format!("{scheme}://{rest}") };
     escape::text(&shown)
+}
+
+/// Returns one host of an address with its port. Behind no host, or too large for a port, digits are a password whose @ is
+/// missing.
+fn without_digits(rest: &str) -> String {
+    let (host, port) = rest.split_once(':').filter(|_| !rest.starts_with('[')).unwrap_or((rest, ""));
+    let port = port.split('/').next().unwrap_or_default();
+    let is_port = port.is_empty() || (!host.is_empty() && port.parse::<u16>().is_ok());
+    if is_port { rest.to_owned() } else { format!("{host}:…") }
 }
 
 /// Must be encoded in a path, beside control characters and what is not ASCII; a comma would end the address.
@@ -213,6 +233,7 @@ impl fmt::Display for Address {
             Self::Local(None) => f.write_str("local"),
             Self::Local(Some(dir)) => write!(f, "local:{}", escape::text(&dir.to_string_lossy())),
             Self::Server(server) => server.fmt(f),
+            Self::Service(service) => service.fmt(f),
         }
     }
 }
@@ -222,11 +243,24 @@ impl Address {
     pub fn without_secret(&self) -> OsString {
         match self {
             Self::Local(Some(dir)) => [OsStr::new("local:"), dir.as_os_str()].into_iter().collect(),
-            Self::Server(Server { user: Some(user), .. }) => {
+            Self::Server(Server { user: Some(user), .. }) | Self::Service(Service { user: Some(user), .. }) => {
                 let user = utf8_percent_encode(user, NON_ALPHANUMERIC).to_string();
                 self.to_string().replacen("://", &format!("://{user}@"), 1).into()
             }
             _ => self.to_string().into(),
+        }
+    }
+}
+
+/// `host:port`, or the path of a socket.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => f.write_str(&escape::text(&path.to_string_lossy())),
+            Self::Tcp { host, port, .. } => {
+                let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+                write!(f, "{open}{}{close}:{port}", escape::text(host))
+            }
         }
     }
 }
@@ -237,10 +271,9 @@ impl fmt::Display for Server {
             Endpoint::Unix(path) => {
                 (format!("redis+unix://{}", utf8_percent_encode(&path.to_string_lossy(), IN_PATH)), "?db=")
             }
-            Endpoint::Tcp { host, port, tls } => {
+            Endpoint::Tcp { tls, .. } => {
                 let scheme = if *tls { "rediss" } else { "redis" };
-                let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
-                (format!("{scheme}://{open}{}{close}:{port}", escape::text(host)), "/")
+                (format!("{scheme}://{}", self.endpoint), "/")
             }
         };
         f.write_str(&base)?;

@@ -17,6 +17,7 @@ use std::pin::Pin;
 
 use futures_util::Stream;
 
+pub use self::place::Primary;
 pub use self::redis::probe::Probe;
 pub use crate::lock::fault::{Fault, FaultKind};
 use crate::lock::key::Key;
@@ -108,8 +109,19 @@ pub trait Node {
         false
     }
 
-    /// Returns when the connection is found broken, which is how a restarted node is noticed.
+    /// Returns when the connection is found broken, which is how a restarted node is noticed, or when the node's server is
+    /// another one.
     fn broken(&self) -> Pending<()>;
+
+    /// Returns when the node's server is another one than at the time of this call.
+    fn moved(&self) -> Pending<()> {
+        Box::pin(std::future::pending())
+    }
+
+    /// Returns the primary that the node's requests went to last, if failovers decide which one that is.
+    fn primary(&self) -> Option<Primary> {
+        None
+    }
 
     /// Returns the open files that are the lock, where there are any. A process that inherits them keeps the lock.
     fn descriptors(&self) -> Vec<RawFd> {

@@ -12,7 +12,7 @@ use crate::node::Pending;
 pub struct WakeListener {
     nodes: Nodes,
     wakes: Vec<Pending<Wake>>,
-    /// For each node that would wake the waiter: the end of its connection.
+    /// For each node that would wake the waiter: the end of its connection. For each other one: its move to another server.
     broken: Vec<Pending<()>>,
 }
 
@@ -29,7 +29,7 @@ impl WakeListener {
     /// Listens for the end of connections too, from now on. A node that does not listen has just been tried, and may be gone
     /// for a day; the others will wake the waiter.
     pub fn with_connections(&mut self) {
-        self.broken = self.nodes.iter().map(|node| if node.listens() { node.broken() } else { never() }).collect();
+        self.broken = self.nodes.iter().map(|node| if node.listens() { node.broken() } else { node.moved() }).collect();
     }
 
     /// Returns the number of nodes that will wake the waiter.

@@ -1,4 +1,4 @@
-//! The files and variables that the nodes' passwords and certificates come from.
+//! The files and variables that passwords and certificates come from: those of the servers, and those of sentinels.
 
 use std::fmt::Display;
 use std::io::Read;
@@ -11,12 +11,14 @@ use super::config;
 use crate::cli::{NodeArgs, Source, Sources};
 use crate::exit::Failure;
 use crate::input;
-use crate::node::address::{Endpoint, Secret, Server};
+use crate::node::address::{Address, Endpoint, Secret, Server, Service};
+use crate::node::place::Way;
+use crate::node::place::way::{SentinelLogin, Watched};
 use crate::node::redis::access::Access;
 use crate::node::redis::tls::Trust;
 use crate::text::escape;
 
-/// Longest first line of a `--password-file` that is read.
+/// Longest first line of a file with a password that is read.
 const LONGEST_PASSWORD: u64 = 64 * 1024;
 
 /// Permissions that a password file must not have.
@@ -26,49 +28,137 @@ const PRIVATE: u32 = 0o077;
 /// permissions of the group (systemd.exec(5), credentials).
 const CREDENTIAL: u32 = 0o007;
 
-/// Adds to each server what its address lacks: a password, and the issuers to trust.
-pub(super) fn attach(servers: Vec<Server>, args: &NodeArgs, sources: &Sources) -> Result<Vec<Access>, Failure> {
-    let is_tls = |server: &Server| matches!(server.endpoint, Endpoint::Tcp { tls: true, .. });
-    let trust = if servers.iter().any(is_tls) { Some(Trust::new(args.ca.as_deref()).map_err(config)?) } else { None };
-    let common = if servers.iter().any(|server| server.password.is_none()) {
-        password(args.password_file.as_deref(), sources)?
+/// A server's address, or that of a service with sentinels.
+pub(super) enum Remote {
+    Server(Server),
+    Service(Service),
+}
+
+impl Remote {
+    fn is_tls(&self) -> bool {
+        match self {
+            Self::Server(server) => matches!(server.endpoint, Endpoint::Tcp { tls: true, .. }),
+            Self::Service(service) => service.tls,
+        }
+    }
+
+    fn password(&self) -> Option<&Secret> {
+        match self {
+            Self::Server(server) => server.password.as_ref(),
+            Self::Service(service) => service.password.as_ref(),
+        }
+    }
+
+    /// Whether both lead to the same server.
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Server(one), Self::Server(other)) => one.endpoint == other.endpoint,
+            (Self::Service(one), Self::Service(other)) => one.overlaps(other),
+            _ => false,
+        }
+    }
+}
+
+impl From<Remote> for Address {
+    fn from(remote: Remote) -> Self {
+        match remote {
+            Remote::Server(server) => Self::Server(server),
+            Remote::Service(service) => Self::Service(service),
+        }
+    }
+}
+
+/// Adds to each address what it lacks: passwords, and the issuers to trust.
+pub(super) fn attach(remotes: Vec<Remote>, args: &NodeArgs, sources: &Sources) -> Result<Vec<Way>, Failure> {
+    let trust =
+        if remotes.iter().any(Remote::is_tls) { Some(Trust::new(args.ca.as_deref()).map_err(config)?) } else { None };
+    let common = if remotes.iter().any(|remote| remote.password().is_none()) {
+        OF_SERVERS.password(args.password_file.as_deref(), sources)?
     } else {
         None
     };
-    let access = |server: Server| Access {
-        password: server.password.clone().or_else(|| common.clone()),
-        trust: trust.clone().filter(|_| is_tls(&server)),
-        server,
+    let sentinel = if remotes.iter().any(|remote| matches!(remote, Remote::Service(_))) {
+        sentinel_login(args, sources)?
+    } else {
+        SentinelLogin::default()
     };
-    Ok(servers.into_iter().map(access).collect())
+    let way = |remote: Remote| {
+        let password = remote.password().cloned().or_else(|| common.clone());
+        let trust = trust.clone().filter(|_| remote.is_tls());
+        match remote {
+            Remote::Server(server) => Way::Direct(Access { server, password, trust }),
+            Remote::Service(service) => {
+                Way::Sentinel(Box::new(Watched { service, password, sentinel: sentinel.clone(), trust }))
+            }
+        }
+    };
+    Ok(remotes.into_iter().map(way).collect())
 }
 
-/// Returns the password of `--password-file`, `RLOCK_PASSWORD`, `REDISCLI_AUTH`, the `password-file` of a configuration file, or
-/// systemd, in that order.
-fn password(file: Option<&Path>, sources: &Sources) -> Result<Option<Secret>, Failure> {
-    let is_configured = matches!(sources.of("password_file"), Source::File(_));
-    if let Some(file) = file.filter(|_| !is_configured) {
-        return read_password(file, PRIVATE).map(Some);
-    }
-    for variable in ["RLOCK_PASSWORD", "REDISCLI_AUTH"] {
-        if let Some(value) = std::env::var_os(variable).filter(|value| !value.is_empty()) {
-            let text = value.into_string().map_err(|_| config(format!("{variable} is not UTF-8")))?;
-            return Ok(Some(Secret::new(text)));
+/// The sources of a password, beside the address.
+struct PasswordSources {
+    /// The option that names a file, and its name for clap.
+    option: &'static str,
+    id: &'static str,
+    /// Variables with the password, in their order.
+    variables: &'static [&'static str],
+    /// The name of systemd's credential.
+    credential: &'static str,
+}
+
+const OF_SERVERS: PasswordSources = PasswordSources {
+    option: "--password-file",
+    id: "password_file",
+    variables: &["RLOCK_PASSWORD", "REDISCLI_AUTH"],
+    credential: "rlock.password",
+};
+
+const OF_SENTINELS: PasswordSources = PasswordSources {
+    option: "--sentinel-password-file",
+    id: "sentinel_password_file",
+    variables: &["RLOCK_SENTINEL_PASSWORD"],
+    credential: "rlock.sentinel-password",
+};
+
+impl PasswordSources {
+    /// Returns the password of the option, a variable, the option's key in a configuration file, or systemd, in that order.
+    fn password(&self, file: Option<&Path>, sources: &Sources) -> Result<Option<Secret>, Failure> {
+        let is_configured = matches!(sources.of(self.id), Source::File(_));
+        if let Some(file) = file.filter(|_| !is_configured) {
+            return read_password(self.option, file, PRIVATE).map(Some);
         }
+        for name in self.variables {
+            if let Some(text) = variable(name)? {
+                return Ok(Some(Secret::new(text)));
+            }
+        }
+        if let Some(file) = file {
+            return read_password(self.option, file, PRIVATE).map(Some);
+        }
+        let credential =
+            std::env::var_os("CREDENTIALS_DIRECTORY").map(|folder| Path::new(&folder).join(self.credential));
+        // A service may have other credentials only.
+        let credential = credential.filter(|file| file.is_absolute() && file.symlink_metadata().is_ok());
+        credential.map(|file| read_password(self.option, &file, CREDENTIAL)).transpose()
     }
-    if let Some(file) = file {
-        return read_password(file, PRIVATE).map(Some);
-    }
-    let credential = std::env::var_os("CREDENTIALS_DIRECTORY").map(|folder| Path::new(&folder).join("rlock.password"));
-    // A service may have other credentials only.
-    let credential = credential.filter(|file| file.is_absolute() && file.symlink_metadata().is_ok());
-    credential.map(|file| read_password(&file, CREDENTIAL)).transpose()
+}
+
+/// Returns the name and the password by which the sentinels know rlock. Those of the servers are not shown to them.
+fn sentinel_login(args: &NodeArgs, sources: &Sources) -> Result<SentinelLogin, Failure> {
+    let password = OF_SENTINELS.password(args.sentinel_password_file.as_deref(), sources)?;
+    Ok(SentinelLogin { user: variable("RLOCK_SENTINEL_USER")?, password })
+}
+
+/// Returns the value of a variable; an empty one counts as not set.
+fn variable(name: &str) -> Result<Option<String>, Failure> {
+    let value = std::env::var_os(name).filter(|value| !value.is_empty());
+    value.map(|value| value.into_string().map_err(|_| config(format!("{name} is not UTF-8")))).transpose()
 }
 
 /// Reads the first line of a file that belongs to the user or to root, with none of the `exposed` permissions.
-fn read_password(path: &Path, exposed: u32) -> Result<Secret, Failure> {
+fn read_password(option: &str, path: &Path, exposed: u32) -> Result<Secret, Failure> {
     let shown = escape::text(&path.to_string_lossy());
-    let fail = |why: &dyn Display| config(format!("--password-file {shown}: {why}"));
+    let fail = |why: &dyn Display| config(format!("{option} {shown}: {why}"));
     let (file, metadata) = input::open(path).map_err(|e| fail(&e))?;
     let (user, owner) = (Uid::effective().as_raw(), metadata.uid());
     if owner != user && owner != 0 {

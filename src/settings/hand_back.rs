@@ -4,6 +4,8 @@ use super::LockSettings;
 use crate::cli::LockArgs;
 use crate::config::Choice;
 use crate::job::handback::HandBack;
+use crate::node::address::Secret;
+use crate::node::place::Way;
 use crate::text::duration;
 
 /// Returns the locks and the nodes as typed, with the passwords of their addresses, and how to reach the nodes. A password
@@ -25,11 +27,15 @@ pub(super) fn of(args: &LockArgs, lock: &LockSettings) -> Option<HandBack> {
         whole = whole.with("RLOCK_CA", std::path::absolute(file).ok()?.as_ref())?;
     }
     whole = whole.with("RLOCK_NODE_TIMEOUT", limit.as_ref())?;
-    let without = lock.place.servers().iter().find(|access| access.server.password.is_none());
-    match without.and_then(|access| access.password.as_ref()) {
-        Some(password) => whole.with("RLOCK_PASSWORD", password.reveal().as_ref()),
-        None => Some(whole),
-    }
+    let servers = lock.place.servers();
+    let login = servers.iter().find_map(Way::sentinel_login);
+    let password = |name, password: Option<&Secret>| password.map(|password| (name, password.reveal().to_owned()));
+    let secrets = [
+        password("RLOCK_PASSWORD", servers.iter().find_map(Way::password_from_elsewhere)),
+        login.and_then(|login| Some(("RLOCK_SENTINEL_USER", login.user.clone()?))),
+        login.and_then(|login| password("RLOCK_SENTINEL_PASSWORD", login.password.as_ref())),
+    ];
+    secrets.into_iter().flatten().try_fold(whole, |whole, (name, value)| whole.with(name, value.as_ref()))
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use super::credentials::Remote;
 use super::{config, credentials, usage};
 use crate::cli::{NodeArgs, Sources};
 use crate::exit::Failure;
-use crate::node::address::{Address, Server};
-use crate::node::redis::access::Access;
+use crate::node::address::{Address, joined};
+use crate::node::place::Way;
 
 /// Most nodes that are accepted.
 const MOST_NODES: usize = 9;
@@ -14,7 +15,7 @@ const MOST_NODES: usize = 9;
 /// Where the lock lives, ready to be opened.
 pub enum StoreConfig {
     /// One server, or several independent ones.
-    Servers(Vec<Access>),
+    Servers(Vec<Way>),
     /// A directory of this machine; `None` is the user's own.
     Local(Option<PathBuf>),
 }
@@ -29,7 +30,7 @@ impl StoreConfig {
     }
 
     /// The servers; none for a lock on this machine alone.
-    pub fn servers(&self) -> &[Access] {
+    pub fn servers(&self) -> &[Way] {
         match self {
             Self::Servers(servers) => servers,
             Self::Local(_) => &[],
@@ -46,7 +47,7 @@ impl StoreConfig {
 
     /// The servers' addresses without passwords, separated by commas.
     pub fn shown(&self) -> String {
-        self.servers().iter().map(|access| access.server.to_string()).collect::<Vec<_>>().join(",")
+        self.servers().iter().map(Way::to_string).collect::<Vec<_>>().join(",")
     }
 
     /// Refuses `local` for the subcommand or option `what`: such a lock ends with the process that holds it.
@@ -72,24 +73,29 @@ fn no_server(what: &str) -> Failure {
 
 /// Addresses that fit together.
 enum Addresses {
-    Servers(Vec<Server>),
+    Servers(Vec<Remote>),
     Local(Option<PathBuf>),
 }
 
 impl Addresses {
     fn parse(args: &NodeArgs) -> Result<Self, Failure> {
-        let mut servers: Vec<Server> = Vec::new();
-        for address in addresses(args)? {
-            match address {
-                Address::Local(dir) if args.node.len() == 1 => return Ok(Self::Local(dir)),
+        let mut servers: Vec<Remote> = Vec::new();
+        let addresses = addresses(args)?;
+        let is_one = addresses.len() == 1;
+        for address in addresses {
+            let remote = match address {
+                Address::Local(dir) if is_one => return Ok(Self::Local(dir)),
                 Address::Local(_) => {
                     return Err(usage("--node local is a lock on this machine alone: give no other node"));
                 }
-                Address::Server(server) if servers.iter().any(|other| other.endpoint == server.endpoint) => {
-                    return Err(config(format!("--node names {server} twice: nodes must be independent")));
-                }
-                Address::Server(server) => servers.push(server),
+                Address::Server(server) => Remote::Server(server),
+                Address::Service(service) => Remote::Service(service),
+            };
+            if servers.iter().any(|other| other.overlaps(&remote)) {
+                let name = Address::from(remote);
+                return Err(config(format!("--node names {name} twice: nodes must be independent")));
             }
+            servers.push(remote);
         }
         if servers.len() > MOST_NODES {
             let count = servers.len();
@@ -105,10 +111,11 @@ impl Addresses {
 pub(super) fn addresses(args: &NodeArgs) -> Result<Vec<Address>, Failure> {
     // The rest of an address whose password has a comma. None of its parts may be shown.
     let is_rest = |node: &String| node.contains('@') && !node.contains("://") && !node.starts_with("local:");
-    if args.node.iter().skip(1).any(is_rest) {
+    let nodes = joined(args.node.iter().map(String::as_str));
+    if nodes.iter().skip(1).any(is_rest) {
         return Err(config(
             "--node: an address begins with redis:// or the like; a comma in a password must be written %2C",
         ));
     }
-    args.node.iter().map(|node| Address::parse(node.trim()).map_err(config)).collect()
+    nodes.iter().map(|node| Address::parse(node.trim()).map_err(config)).collect()
 }

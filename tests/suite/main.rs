@@ -41,6 +41,7 @@ mod reclaimed;
 mod redlock;
 mod remains;
 mod restarts;
+mod sentinel;
 mod servers;
 mod signals;
 mod simulated_server;

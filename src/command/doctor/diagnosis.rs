@@ -5,12 +5,13 @@ use std::time::Duration;
 use crate::exit::Outcome;
 use crate::lock::quorum::Quorum;
 use crate::lock::restart::{self, RestartGuard, Restarted};
+use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::node::redis::acl::{CHANNELS, Impact};
 use crate::node::redis::probe::Probe;
 use crate::node::{Fault, FaultKind};
 use crate::text::duration;
 
-use super::writes;
+use super::{watched, writes};
 
 /// Largest clock offset that counts as right: time servers keep clocks within some milliseconds.
 const SKEW: Duration = Duration::from_secs(1);
@@ -51,8 +52,9 @@ pub(super) struct Finding {
 
 /// Planned use of the nodes.
 pub(super) struct Use {
-    pub(super) ttl: Duration,
-    pub(super) node_timeout: Duration,
+    pub(super) schedule: Schedule,
+    /// The choices that made the schedule.
+    pub(super) options: ScheduleOptions,
     pub(super) guard: RestartGuard,
 }
 
@@ -75,6 +77,7 @@ pub(super) fn of(probes: &[Result<Probe, Fault>], how: &Use) -> Vec<Finding> {
                 restarted(probe, probes.len(), how, &mut say);
                 clock(probe, reference, probes.len(), &mut say);
                 speed(probe, how, &mut say);
+                watched::judge(probe, how, &mut say);
             }
         }
     }
@@ -218,7 +221,7 @@ fn replicas(probe: &Probe, nodes: usize, say: &mut impl FnMut(Level, String, &st
 }
 
 fn restarted(probe: &Probe, nodes: usize, how: &Use, say: &mut impl FnMut(Level, String, &str)) {
-    let span = how.guard.span(nodes, how.ttl);
+    let span = how.guard.span(nodes, how.schedule.ttl());
     let Some(uptime) = probe.number("uptime_in_seconds") else { return };
     if uptime < restart::least_uptime(span) {
         say(Level::Warn, Restarted::new(uptime, span).to_string(), "wait");
@@ -256,8 +259,8 @@ fn median(probes: &[Result<Probe, Fault>]) -> i64 {
 }
 
 fn speed(probe: &Probe, how: &Use, say: &mut impl FnMut(Level, String, &str)) {
-    if probe.round_trip > how.node_timeout / 2 {
-        let (trip, limit) = (duration::show_rounded(probe.round_trip), duration::show(how.node_timeout));
+    if probe.round_trip > how.schedule.node_timeout() / 2 {
+        let (trip, limit) = (duration::show_rounded(probe.round_trip), duration::show(how.schedule.node_timeout()));
         let what = format!("a round trip takes {trip}, more than half of the node timeout of {limit}");
         say(Level::Warn, what, "give a longer --ttl or --node-timeout");
     }
@@ -315,11 +318,14 @@ mod tests {
             denied: Vec::new(),
             wakeups_denied: false,
             write: Write::Taken,
+            watched: None,
         })
     }
 
     fn found(probes: &[Result<Probe, Fault>], guard: RestartGuard) -> Vec<Finding> {
-        let how = Use { ttl: Duration::from_secs(30), node_timeout: Duration::from_secs(1), guard };
+        let options = ScheduleOptions::new(Duration::from_secs(30));
+        let schedule = Schedule::new(options).unwrap_or_else(|_| unreachable!("the default fits"));
+        let how = Use { schedule, options, guard };
         of(probes, &how)
     }
 

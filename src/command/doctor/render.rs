@@ -53,6 +53,10 @@ impl Report {
         let rows: Vec<Vec<String>> =
             self.names.iter().zip(&self.probes).map(|(name, probe)| row(name, probe)).collect();
         let mut lines = if rows.is_empty() { self.names.clone() } else { table::fit(&COLUMNS, &rows, width) };
+        for (name, probe) in self.names.iter().zip(&self.probes) {
+            let watched = probe.as_ref().ok().and_then(|probe| probe.watched.as_ref());
+            lines.extend(watched.map(|(primary, _)| format!("{name}: {primary}")));
+        }
         for finding in &self.findings {
             let about = self.name(finding).map(|name| format!("{name}: ")).unwrap_or_default();
             lines.push(format!("{}: {about}{}; {}", finding.level.name(), finding.what, finding.cure));
@@ -148,6 +152,8 @@ fn node(name: &str, probe: &Result<Probe, Fault>) -> Value {
             "appendfsync": probe.fsync,
             "maxmemory_policy": probe.field("maxmemory_policy"),
             "replicas": probe.number("connected_slaves"),
+            "primary": probe.watched.as_ref().map(|(primary, _)| primary.address()),
+            "epoch": probe.watched.as_ref().map(|(primary, _)| primary.epoch),
             "lacking": probe.missing.iter().map(|right| right.name).collect::<Vec<_>>(),
         }),
     }

@@ -129,6 +129,7 @@ mod tests {
             denied: Vec::new(),
             wakeups_denied: false,
             write,
+            watched: None,
         }
     }
 

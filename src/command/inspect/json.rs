@@ -7,6 +7,7 @@ use crate::lock::fence::Fence;
 use crate::lock::key::Key;
 use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::queue::Waiter;
+use crate::node::Primary;
 use crate::redlock::Nodes;
 use crate::redlock::observe::Observations;
 use crate::text::duration::millis;
@@ -112,7 +113,15 @@ fn at_node(node: usize, observations: &Observations, census: &Census, nodes: &No
     };
     let ttl = observation.and_then(|observation| observation.occupant()).and_then(|occupant| occupant.ttl);
     let error = observations.faults.of(node).map(|fault| fault.why.as_str());
-    json!({ "node": nodes[node].name(), "state": state, "ttl_ms": ttl.map(millis), "error": error })
+    let primary = nodes[node].primary();
+    json!({
+        "node": nodes[node].name(),
+        "primary": primary.as_ref().map(Primary::address),
+        "epoch": primary.map(|primary| primary.epoch),
+        "state": state,
+        "ttl_ms": ttl.map(millis),
+        "error": error,
+    })
 }
 
 fn waiter(waiter: &Waiter) -> Value {

@@ -338,6 +338,10 @@ impl Ballot {
         if let ServerInfo::Told(identity) = &self.votes[node].server { Some(identity.uptime) } else { None }
     }
 
+    fn is_promoted(&self, node: usize) -> bool {
+        matches!(&self.votes[node].server, ServerInfo::Told(identity) if identity.is_promoted)
+    }
+
     fn replies(&self) -> impl Iterator<Item = &NodeReply> {
         self.votes.iter().filter_map(|vote| vote.reply.as_ref())
     }

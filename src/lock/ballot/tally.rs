@@ -216,6 +216,9 @@ impl Ballot {
     fn restarted(&self, node: usize) -> Option<Restarted> {
         let vote = &self.votes[node];
         let is_young = matches!(vote.reply, Some(NodeReply::Restarted)) || vote.discounted == Some(Discount::Restarted);
-        is_young.then(|| Restarted::new(self.uptime(node).unwrap_or_default(), self.guarded_span()))
+        is_young.then(|| {
+            let restarted = Restarted::new(self.uptime(node).unwrap_or_default(), self.guarded_span());
+            Restarted { is_promoted: self.is_promoted(node), ..restarted }
+        })
     }
 }

@@ -242,7 +242,12 @@ fn a_node_that_may_not_tell_its_uptime_refuses_us_only_if_the_guard_relies_on_it
 #[test]
 fn a_holder_with_a_longer_lease_makes_a_node_restarted_that_granted_before() {
     let identity = |uptime| {
-        ServerInfo::Told(Identity { uptime, run_id: format!("r{uptime}"), replication_id: format!("d{uptime}") })
+        ServerInfo::Told(Identity {
+            uptime,
+            is_promoted: false,
+            run_id: format!("r{uptime}"),
+            replication_id: format!("d{uptime}"),
+        })
     };
     let mut ballot = Ballot::new(Quorum::of(3), rules(RestartGuard::Auto));
     ballot.answered(0, at(0), Answer { vote: granted(7), server: identity(40), place: None }, at(1));
@@ -266,7 +271,8 @@ fn a_set_that_cannot_hold_the_lock_is_unfit_whatever_the_votes() {
     assert_eq!(unfit(&book(3, RestartGuard::Off, vec![granted(7), granted(7), wrong])), "c: ERR unknown command");
     let mut twice = Ballot::new(Quorum::of(2), rules(RestartGuard::Off));
     for node in [0, 1] {
-        let identity = Identity { uptime: 99, run_id: "r".to_owned(), replication_id: String::new() };
+        let identity =
+            Identity { uptime: 99, is_promoted: false, run_id: "r".to_owned(), replication_id: String::new() };
         let server = ServerInfo::Told(identity);
         twice.answered(node, at(0), Answer { vote: granted(7), server, place: None }, at(1));
     }
@@ -304,7 +310,12 @@ fn a_set_that_waits_for_restarted_nodes_alone_tells_when_a_majority_counts() {
     let told = |uptimes: &[u64], others: &[Vote]| {
         let mut ballot = Ballot::new(Quorum::of(uptimes.len() + others.len()), rules(RestartGuard::Auto));
         for (node, uptime) in uptimes.iter().enumerate() {
-            let identity = Identity { uptime: *uptime, run_id: node.to_string(), replication_id: node.to_string() };
+            let identity = Identity {
+                uptime: *uptime,
+                is_promoted: false,
+                run_id: node.to_string(),
+                replication_id: node.to_string(),
+            };
             let answer = Answer { vote: Vote::Restarted, server: ServerInfo::Told(identity), place: None };
             ballot.answered(node, at(0), answer, at(1));
         }

@@ -50,7 +50,7 @@ impl Connector {
     }
 
     /// Opens a connection, within `time` by the caller's care. For the rest see [`Connection::over`].
-    pub(super) async fn open(
+    pub(in crate::node) async fn open(
         &self,
         time: Duration,
         limit: usize,
@@ -192,13 +192,13 @@ impl Connection {
 
     /// Whether it is neither broken nor leads to a replica. A failover closes no connection, and a new one, with a new name
     /// look-up, may lead to the primary.
-    pub(super) fn works(&self) -> bool {
+    pub(in crate::node) fn works(&self) -> bool {
         let state = self.state.borrow();
         !state.broken && !state.demoted
     }
 
     /// Whether a request has had no reply for `limit`.
-    pub(super) fn is_stalled(&self, limit: Duration) -> bool {
+    pub(in crate::node) fn is_stalled(&self, limit: Duration) -> bool {
         self.state.borrow().unanswered.first().is_some_and(|oldest| clock::now() >= oldest.since + limit)
     }
 

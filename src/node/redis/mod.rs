@@ -3,13 +3,17 @@
 //! 1. This file turns each request into a call of a script of `scripts/`, and `reply` reads what the script returns.
 //! 2. `requests` sends the requests of one lock in order, even if their caller is gone.
 //! 3. `pool` decides which connection a request takes, and opens another where one broke.
+//! 4. `confirmed` drops what a server says that was replaced meanwhile.
 //!
 //! No request that may set a key is retried here: a retried `SET NX` would be refused by the key that the first try had set.
-//! A release that a replica refused is repeated once.
+//! A release that a replica refused, or that a server took which was replaced, is repeated once.
 
 pub mod access;
 pub mod acl;
+mod call;
+mod claim;
 pub mod client;
+mod confirmed;
 pub mod connection;
 pub mod dial;
 mod error;
@@ -23,26 +27,23 @@ mod requests;
 pub mod scan;
 mod scripts;
 pub mod state;
+mod stranger;
 pub mod tls;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redis::Cmd;
-
-use super::place::Place;
+use super::place::{Place, Primary, Way};
 use super::{
     Answer, Claim, Fault, ForceUnlock, Heal, Look, Node, Pages, Pending, Probe, QueueAction, Release, ReleaseReply,
     Renew, Renewal, Store, Vote, Wake,
 };
-use crate::lock::key::{Derived, Key};
+use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
 use crate::lock::observation::Observation;
 use crate::lock::queue::{Ticket, Waiter};
-use crate::lock::restart;
 use crate::lock::schedule::Term;
-use crate::lock::token::Token;
-use access::Access;
+use call::{FENCE_LIFE, fence_life, flag, in_queue, millis, on_lock};
 use connection::{Connector, REPLY_LIMIT};
 use error::is_from_a_replica;
 use listeners::Wakes;
@@ -54,12 +55,6 @@ pub use scripts::{
     OBSERVE, RELEASE, RELEASE_ANY, RENEW, TOMBSTONE, UNMARK,
 };
 use state::Subscription;
-
-/// Shortest time for which a fence counter is kept after its last use.
-const FENCE_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
-
-/// Time for which a queue is kept after the last poll by a waiter. Waiters poll every minute.
-const QUEUE_LIFE: Duration = Duration::from_secs(600);
 
 /// Bytes of the queue that an observation may return, for each waiter that is asked for.
 const WAITER_ROOM: usize = 128;
@@ -80,13 +75,17 @@ pub struct RedisServer {
 impl RedisServer {
     /// A server that is connected to when it is first asked. `limit` bounds each exchange, connecting included. At once it is
     /// asked for at most `observations` of locks with few waiters, or for one of a lock with many.
-    pub fn new(access: Access, limit: Duration, observations: usize) -> Self {
-        Self::over(Connector::new(access), limit, REPLY_LIMIT.max(observations * OBSERVATION_ROOM))
+    pub fn new(way: &Way, limit: Duration, observations: usize) -> Self {
+        Self::at(way.to_string(), way.place(limit), limit, REPLY_LIMIT.max(observations * OBSERVATION_ROOM))
     }
 
     /// The same, over connections that `connector` opens. `room` is the most that may be read between two requests.
     pub fn over(connector: Connector, limit: Duration, room: usize) -> Self {
-        Self { name: connector.name(), pool: Arc::new(Pool::new(Place::fixed(connector), limit, room)) }
+        Self::at(connector.name(), Place::fixed(connector), limit, room)
+    }
+
+    fn at(name: String, place: Place, limit: Duration, room: usize) -> Self {
+        Self { name, pool: Arc::new(Pool::new(place, limit, room)) }
     }
 
     fn node(&self) -> RedisNode {
@@ -115,7 +114,7 @@ impl Store for RedisServer {
 
     fn probe(&self, keys: &[Key]) -> Option<Pending<Result<Probe, Fault>>> {
         let (place, limit, keys) = (self.pool.place().clone(), self.pool.limit(), keys.to_vec());
-        Some(Box::pin(async move { Probe::take(&place.find().await?.connector, limit, &keys).await }))
+        Some(Box::pin(async move { Probe::of(&place, limit, &keys).await }))
     }
 }
 
@@ -141,6 +140,17 @@ impl RedisNode {
         channel
     }
 
+    /// The reply to a renewal. `keeps`: it extends a tombstone too.
+    fn renewal(&self, term: Term, reply: PendingReply, keeps: bool) -> Pending<Renewal> {
+        let pool = Arc::clone(&self.pool);
+        Box::pin(async move {
+            let Reply { sent, site, result } = reply.received().await;
+            let until = term.end(sent);
+            let renewal = result.map_or_else(Renewal::Failed, |value| reply::renewal(&value, until, keeps));
+            confirmed::renewal(pool.place(), site.as_ref(), renewal).await
+        })
+    }
+
     fn subscription(&self) -> Subscription {
         let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         channel.as_ref().map_or(Subscription::None, |channel| self.pool.subscription(channel))
@@ -153,32 +163,16 @@ impl Node for RedisNode {
     }
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
-        let mode = claim.details.mode;
-        let newest = claim.ticket.as_ref().map(Ticket::newest).filter(|newest| !newest.is_empty());
-        let script = match (mode.has_members(), newest.is_some()) {
-            (false, false) => ACQUIRE,
-            (false, true) => ACQUIRE_NEWEST,
-            (true, false) => JOIN,
-            (true, true) => JOIN_NEWEST,
-        };
-        let mut command = on_lock(script, &claim.key);
-        command.arg(claim.details.value(claim.token)).arg(millis(claim.term.ttl()));
-        command.arg(claim.fence_hint).arg(fence_life(claim.term));
-        command.arg(claim.min_uptime.map_or_else(String::new, |span| restart::least_uptime(span).to_string()));
-        command.arg(in_queue(claim.ticket.as_ref().map(|ticket| &ticket.waiter)));
-        command.arg(claim.ticket.as_ref().map_or(0, |ticket| ticket.number)).arg(millis(QUEUE_LIFE));
-        command.arg(flag(claim.details.n == 1));
-        command.arg(claim.outer.iter().map(Token::to_string).collect::<Vec<_>>().join(" "));
-        if mode.has_members() {
-            command.arg(claim.token.to_string()).arg(mode.to_string()).arg(claim.details.n);
-            command.arg(claim.index).arg(flag(claim.is_exact));
-        }
-        command.arg(newest);
-        let (reply, term) = (self.requests.set(command, self.listen(claim)), claim.term);
+        let for_young = if self.pool.place().has_failovers() { claim::for_young(claim) } else { None };
+        let reply = self.requests.set(claim::usual(claim), for_young, self.listen(claim));
+        let (pool, requests, term) = (Arc::clone(&self.pool), self.requests.clone(), claim.term);
         Box::pin(async move {
-            let Reply { sent, result } = reply.received().await;
+            let Reply { sent, site, result } = reply.received().await;
             let answer = result.and_then(|value| reply::answer(&value, term.end(sent)));
-            answer.unwrap_or_else(|fault| Vote::Failed(fault).into())
+            match answer {
+                Ok(answer) => confirmed::answer(pool.place(), site.as_ref(), answer).await,
+                Err(fault) => Vote::Failed(stranger::explained(&requests, fault).await).into(),
+            }
         })
     }
 
@@ -187,7 +181,7 @@ impl Node for RedisNode {
         command.arg(renew.token.to_string()).arg(millis(renew.term.ttl()));
         command.arg(renew.fence.get()).arg(fence_life(renew.term));
         command.arg(renew.index.map_or_else(String::new, |index| index.to_string()));
-        renewal(renew.term, self.requests.ask(command), false)
+        self.renewal(renew.term, self.requests.ask(command), false)
     }
 
     fn heal(&self, heal: &Heal) -> Pending<Renewal> {
@@ -197,17 +191,25 @@ impl Node for RedisNode {
         command.arg(fence.get()).arg(fence_life(*term)).arg(in_queue(heal.waiter.as_ref()));
         command.arg(heal.told.map_or_else(String::new, |counter| counter.to_string()));
         command.arg(heal.details.mode.to_string()).arg(heal.details.n).arg(index.unwrap_or_default());
-        renewal(*term, self.requests.set(command, None), true)
+        self.renewal(*term, self.requests.set(command, None, None), true)
     }
 
     fn observe(&self, key: &Key, look: Look) -> Pending<Result<Observation, Fault>> {
         let mut command = on_lock(OBSERVE, key);
         command.arg(look.max_waiters).arg(look.max_waiters * WAITER_ROOM).arg(MAX_MEMBERS).arg(MEMBER_ROOM);
         command.arg(look.token.map_or_else(String::new, |token| token.to_string()));
-        let reply = self.requests.ask(command);
+        let reply = self.requests.ask(command.clone());
+        let (pool, requests) = (Arc::clone(&self.pool), self.requests.clone());
         Box::pin(async move {
-            let Reply { sent, result } = reply.received().await;
-            result.and_then(|value| reply::observation(&value, sent))
+            let mut reply = reply.received().await;
+            if confirmed::replaced(pool.place(), reply.site.as_ref()).await.is_some() {
+                // Nothing is changed by looking again, at the new primary.
+                reply = requests.ask(command).received().await;
+            }
+            match reply.result.and_then(|value| reply::observation(&value, reply.sent)) {
+                Err(fault) => Err(stranger::explained(&requests, fault).await),
+                observation => observation,
+            }
         })
     }
 
@@ -234,8 +236,14 @@ impl Node for RedisNode {
                 command
             }
         };
-        let reply = self.requests.ask(command);
-        Box::pin(async move { reply.received().await.result.and_then(|value| reply::standing(&value, "forced")) })
+        let (reply, pool) = (self.requests.ask(command), Arc::clone(&self.pool));
+        Box::pin(async move {
+            let Reply { site, result, .. } = reply.received().await;
+            match confirmed::replaced(pool.place(), site.as_ref()).await {
+                Some(fault) => Err(fault),
+                None => result.and_then(|value| reply::standing(&value, "forced")),
+            }
+        })
     }
 
     fn release(&self, release: &Release) -> Pending<ReleaseReply> {
@@ -245,11 +253,11 @@ impl Node for RedisNode {
             QueueAction::Leave(_) => (None, true),
             QueueAction::Keep(ticket) => (Some(release.key.wake_channel(ticket.waiter.id)), false),
         };
-        let requests = self.requests.clone();
+        let (pool, requests) = (Arc::clone(&self.pool), self.requests.clone());
         let reply = requests.release(command.clone(), channel.clone(), is_final);
         Box::pin(async move {
-            let mut result = reply.received().await.result;
-            if is_from_a_replica(&result) {
+            let Reply { site, mut result, .. } = reply.received().await;
+            if is_from_a_replica(&result) || confirmed::replaced(pool.place(), site.as_ref()).await.is_some() {
                 // The key is on the new primary. No caller repeats a release, and a second one does no harm.
                 result = requests.release_again(command, channel, is_final).received().await.result;
             }
@@ -280,7 +288,7 @@ impl Node for RedisNode {
     }
 
     fn listens(&self) -> bool {
-        self.subscription() == Subscription::Active && self.pool.newest().is_some_and(|newest| newest.works())
+        self.subscription() == Subscription::Active && self.pool.is_reached()
     }
 
     fn is_deaf(&self) -> bool {
@@ -288,51 +296,33 @@ impl Node for RedisNode {
     }
 
     fn broken(&self) -> Pending<()> {
-        match self.pool.newest() {
-            Some(newest) => Box::pin(newest.broken()),
-            None => Box::pin(std::future::pending()),
+        let newest = self.pool.newest();
+        if !self.pool.place().has_failovers() {
+            return newest.map_or_else(|| self.moved(), |newest| Box::pin(newest.broken()));
         }
+        let moved = self.moved();
+        Box::pin(async move {
+            let broken = async {
+                match newest {
+                    Some(newest) => newest.broken().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! { () = broken => {} () = moved => {} }
+        })
+    }
+
+    fn moved(&self) -> Pending<()> {
+        self.pool.place().moved()
+    }
+
+    fn primary(&self) -> Option<Primary> {
+        self.pool.place().primary()
     }
 
     fn written(&self) -> Pending<()> {
         Box::pin(self.requests.flushed())
     }
-}
-
-/// Returns a script's call with the lock's key and all that are derived from it.
-fn on_lock(script: &'static str, key: &Key) -> Cmd {
-    let mut command = redis::cmd("EVAL");
-    command.arg(script).arg(1 + Derived::OF_LOCK.len()).arg(key.stored());
-    for kind in Derived::OF_LOCK {
-        command.arg(key.derived(kind));
-    }
-    command
-}
-
-fn flag(is_set: bool) -> &'static str {
-    if is_set { "1" } else { "" }
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Returns the waiter's entry in the queue; empty if there is no waiter.
-fn in_queue(waiter: Option<&Waiter>) -> String {
-    waiter.map_or_else(String::new, Waiter::to_string)
-}
-
-fn fence_life(term: Term) -> u64 {
-    millis(FENCE_LIFE.max(term.ttl() * 2))
-}
-
-/// The reply to a renewal. `keeps`: it extends a tombstone too.
-fn renewal(term: Term, reply: PendingReply, keeps: bool) -> Pending<Renewal> {
-    Box::pin(async move {
-        let Reply { sent, result } = reply.received().await;
-        let until = term.end(sent);
-        result.map_or_else(Renewal::Failed, |value| reply::renewal(&value, until, keeps))
-    })
 }
 
 #[cfg(test)]

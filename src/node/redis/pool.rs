@@ -124,6 +124,11 @@ impl Pool {
         self.open().last().cloned()
     }
 
+    /// Whether the newest connection leads to the server that takes the requests.
+    pub(super) fn is_reached(&self) -> bool {
+        self.newest().is_some_and(|newest| self.serves(&newest, false))
+    }
+
     /// All open connections.
     pub(super) fn all(&self) -> Vec<Link> {
         self.open().clone()
@@ -208,8 +213,10 @@ impl Pool {
         // Boxed: opening is rare and its state large, and would be part of every future above it.
         let connecting = Box::pin(async {
             let site = self.place.find().await?;
-            let connection = site.connector.open(self.limit, self.room, hearing).await?;
-            Ok(Link { connection, site })
+            match site.connector.open(self.limit, self.room, hearing).await {
+                Ok(connection) => Ok(Link { connection, site }),
+                Err(fault) => Err(site.named(fault)),
+            }
         });
         clock::until(ends, connecting).await.unwrap_or_else(|| Err(self.too_slow()))
     }

@@ -9,10 +9,12 @@ use uuid::Uuid;
 use super::acl::{RIGHTS, Right};
 use super::client::Client;
 use super::connection::{Connector, REPLY_LIMIT};
+use super::stranger;
 use crate::clock;
 use crate::lock::identity::Identity;
 use crate::lock::key::{Derived, Key};
 use crate::lock::token::Token;
+use crate::node::place::{Place, Primary, Survey};
 use crate::node::{Fault, FaultKind};
 
 /// Number of exchanges, the shortest of which counts as the round trip.
@@ -36,6 +38,8 @@ pub struct Probe {
     pub wakeups_denied: bool,
     /// The server's reply to a write.
     pub write: Write,
+    /// The primary that was examined, and what its sentinels say, if there are any.
+    pub watched: Option<(Primary, Survey)>,
 }
 
 /// A server's reply to a write that changes nothing.
@@ -50,9 +54,22 @@ pub enum Write {
 }
 
 impl Probe {
+    /// Examines the server at `place`; `keys` are locks that it must be able to hold.
+    pub async fn of(place: &Place, limit: Duration, keys: &[Key]) -> Result<Self, Fault> {
+        let site = place.find().await?;
+        let probe = Self::take(&site.connector, limit, keys).await.map_err(|fault| site.named(fault))?;
+        Ok(Self { watched: site.primary.clone().zip(place.survey().await), ..probe })
+    }
+
     /// Examines a server; `keys` are locks that it must be able to hold.
-    pub async fn take(connector: &Connector, limit: Duration, keys: &[Key]) -> Result<Self, Fault> {
+    async fn take(connector: &Connector, limit: Duration, keys: &[Key]) -> Result<Self, Fault> {
         let client = Client::open(connector, limit, REPLY_LIMIT).await?;
+        match client.command(&["INFO", "server"]).await {
+            Ok(info) if stranger::is_sentinel(&info) => return Err(stranger::sentinel()),
+            Err(fault) if fault.kind == FaultKind::Unknown => return Err(fault),
+            // The right is tried again below.
+            Ok(_) | Err(_) => {}
+        }
         let mut missing = Vec::new();
         // A key that no lock has: the trials on it touch nothing.
         let unused = format!("doctor-{}", Token::fresh());
@@ -106,7 +123,7 @@ impl Probe {
             }
             _ => None,
         };
-        Ok(Self { round_trip, clock_offset_ms, info, fsync, missing, denied, wakeups_denied, write })
+        Ok(Self { round_trip, clock_offset_ms, info, fsync, missing, denied, wakeups_denied, write, watched: None })
     }
 
     /// Returns a field of INFO.
@@ -123,7 +140,7 @@ impl Probe {
     pub fn identity(&self) -> Identity {
         let owned = |name| self.field(name).unwrap_or_default().to_owned();
         let uptime = self.number("uptime_in_seconds").unwrap_or_default();
-        Identity { uptime, run_id: owned("run_id"), replication_id: owned("master_replid") }
+        Identity { uptime, is_promoted: false, run_id: owned("run_id"), replication_id: owned("master_replid") }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use redis::Cmd;
 
-use super::{KEEP, KEEP_MEMBER, LEAVE, QUEUE_LIFE, RELEASE, RELEASE_ANY, flag, in_queue, millis, on_lock};
+use super::call::{QUEUE_LIFE, flag, in_queue, millis, on_lock};
+use super::{KEEP, KEEP_MEMBER, LEAVE, RELEASE, RELEASE_ANY};
 use crate::lock::key::Key;
 use crate::lock::mode::Mode;
 use crate::lock::queue::Waiter;

@@ -95,6 +95,7 @@ fn server_info(about: &Value) -> Option<ServerInfo> {
         2 if word(0)? == "forbidden" => Some(ServerInfo::Forbidden(escape::short(word(1)?))),
         3 => Some(ServerInfo::Told(Identity {
             uptime: word(0)?.parse().ok()?,
+            is_promoted: false,
             run_id: told(1)?,
             replication_id: told(2)?,
         })),

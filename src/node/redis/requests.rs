@@ -8,10 +8,12 @@ use std::task::Poll;
 use redis::{Cmd, Value};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::claim::ForYoung;
 use super::pool::{Link, Pool, ReleaseRoute, Route};
 use super::state::{Effect, LockId};
 use crate::clock;
 use crate::lock::instant::Instant;
+use crate::node::place::Site;
 use crate::node::{Fault, FaultKind};
 
 /// Takes the requests of one lock.
@@ -41,6 +43,8 @@ struct Progress {
 struct Request {
     number: usize,
     command: Cmd,
+    /// Sent in its place to a server that has just become the primary.
+    for_young: Option<ForYoung>,
     route: Route,
     effect: Effect,
     /// The channel on which the caller waits.
@@ -48,9 +52,10 @@ struct Request {
     answer: oneshot::Sender<Reply>,
 }
 
-/// A reply, and when its request was about to be sent.
+/// A reply, when its request was about to be sent, and to which server, if it was.
 pub(super) struct Reply {
     pub(super) sent: Instant,
+    pub(super) site: Option<Arc<Site>>,
     pub(super) result: Result<Value, Fault>,
 }
 
@@ -61,7 +66,7 @@ impl PendingReply {
     pub(super) async fn received(self) -> Reply {
         let lost = |_| {
             let why = Fault::new(FaultKind::Unknown, "the connection was given up");
-            Reply { sent: clock::now(), result: Err(why) }
+            Reply { sent: clock::now(), site: None, result: Err(why) }
         };
         self.0.await.unwrap_or_else(lost)
     }
@@ -79,12 +84,12 @@ impl Requests {
 
     /// Sends a request that changes no key.
     pub(super) fn ask(&self, command: Cmd) -> PendingReply {
-        self.accept(command, Route::Newest, Effect::None, None)
+        self.accept(command, None, Route::Newest, Effect::None, None)
     }
 
     /// Sends a request that may set the lock's key. `channel`: the caller waits, and listens there.
-    pub(super) fn set(&self, command: Cmd, channel: Option<String>) -> PendingReply {
-        self.accept(command, Route::Newest, Effect::Sets(self.lock), channel)
+    pub(super) fn set(&self, command: Cmd, for_young: Option<ForYoung>, channel: Option<String>) -> PendingReply {
+        self.accept(command, for_young, Route::Newest, Effect::Sets(self.lock), channel)
     }
 
     /// Sends a release, and cancels each unsent request that would set the key. `channel`: the caller goes on waiting.
@@ -97,15 +102,22 @@ impl Requests {
     /// The same, but cancels nothing.
     pub(super) fn release_again(&self, command: Cmd, channel: Option<String>, is_final: bool) -> PendingReply {
         let route = if is_final { Route::Final } else { Route::AfterPending };
-        self.accept(command, route, Effect::Frees(self.lock), channel)
+        self.accept(command, None, route, Effect::Frees(self.lock), channel)
     }
 
     /// Sends a request by which a waiter leaves the queue and which frees no key, behind all that may still enter it.
     pub(super) fn leave(&self, command: Cmd) -> PendingReply {
-        self.accept(command, Route::Final, Effect::None, None)
+        self.accept(command, None, Route::Final, Effect::None, None)
     }
 
-    fn accept(&self, command: Cmd, route: Route, effect: Effect, channel: Option<String>) -> PendingReply {
+    fn accept(
+        &self,
+        command: Cmd,
+        for_young: Option<ForYoung>,
+        route: Route,
+        effect: Effect,
+        channel: Option<String>,
+    ) -> PendingReply {
         let (answer, reply) = oneshot::channel();
         let mut number = 0;
         self.progress.send_modify(|progress| {
@@ -113,7 +125,7 @@ impl Requests {
             progress.accepted += 1;
         });
         // The task ends with the runtime only; an answer that never comes is an unknown one.
-        let _ = self.inbox.send(Request { number, command, route, effect, channel, answer });
+        let _ = self.inbox.send(Request { number, command, for_young, route, effect, channel, answer });
         PendingReply(reply)
     }
 
@@ -157,7 +169,7 @@ impl Worker {
     }
 
     async fn serve(&self, request: Request) {
-        let Request { number, command, route, effect, channel, answer } = request;
+        let Request { number, command, for_young, route, effect, channel, answer } = request;
         let command = Arc::new(command);
         let sets = matches!(effect, Effect::Sets(_));
         let mut is_for_the_queue = false;
@@ -192,11 +204,13 @@ impl Worker {
                     progress.has_set |= sets;
                     false
                 });
+                let for_young = for_young.filter(|young| young.is_for(&connection.site));
+                let command = for_young.map_or(command, |young| Arc::new(young.command));
                 return send(connection, command, effect, Some(answer)).await;
             }
             Err(fault) => fault,
         };
-        let _ = answer.send(Reply { sent: clock::now(), result: Err(fault) });
+        let _ = answer.send(Reply { sent: clock::now(), site: None, result: Err(fault) });
     }
 
     /// Waits until request `number` is cancelled.
@@ -208,11 +222,11 @@ impl Worker {
 /// Sends `command` in a task of its own: it is written, and its reply awaited, whether or not the caller still waits.
 async fn send(link: Link, command: Arc<Cmd>, effect: Effect, answer: Option<oneshot::Sender<Reply>>) {
     let sent = clock::now();
-    let abandoned = link.abandoned();
+    let (abandoned, site) = (link.abandoned(), Arc::clone(&link.site));
     let mut exchange = Box::pin(async move { link.send(&command, effect).await });
     let deliver = move |result| {
         if let Some(answer) = answer {
-            let _ = answer.send(Reply { sent, result });
+            let _ = answer.send(Reply { sent, site: Some(site), result });
         }
     };
     // Polled once here, so that requests reach the connection in the order in which they were made.

@@ -10,17 +10,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use redis::Cmd;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
 use tokio::sync::{Notify, mpsc};
 use uuid::Uuid;
 
+use super::access::Access;
 use super::dial::{Dial, Stream};
 use super::*;
 use crate::clock::virtual_time;
 use crate::lock::details::Details;
+use crate::lock::key::Derived;
 use crate::lock::mode::Mode;
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::schedule::{Schedule, ScheduleOptions};
+use crate::lock::token::Token;
 use crate::node::FaultKind;
 use crate::node::address::{Endpoint, Server};
 

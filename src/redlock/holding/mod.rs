@@ -292,7 +292,7 @@ impl Holding {
         upkeep.asked = None;
         upkeep.due = now + pause;
         upkeep.failures = upkeep.failures.saturating_add(1);
-        upkeep.broken = Box::pin(std::future::pending());
+        upkeep.broken = self.nodes[node].moved();
         let is_news = fault.kind == FaultKind::Refused && !std::mem::replace(&mut upkeep.refusal_told, true);
         upkeep.fault = Some(fault.clone());
         if is_news { Change::Refused(self.nodes[node].name().to_owned(), fault) } else { self.trouble(node) }

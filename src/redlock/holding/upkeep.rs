@@ -66,7 +66,7 @@ impl Holding {
     /// than a pause after the last exchange, since a peer that closes after each reply would make us spin.
     pub(super) fn reconnect(&mut self, node: usize) {
         let upkeep = &mut self.upkeep[node];
-        upkeep.broken = Box::pin(std::future::pending());
+        upkeep.broken = self.nodes[node].moved();
         if upkeep.asked.is_none() {
             let last = upkeep.due.before(self.schedule.renew_every());
             upkeep.due = upkeep.due.min(clock::now().max(last + self.schedule.retry()));

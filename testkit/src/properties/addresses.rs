@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 
-use rlock::node::address::{Address, Server};
+use rlock::node::address::{Address, Server, Service, joined};
 
 use super::{is_fit_to_be_shown, shown};
 
 pub fn hold(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
-    for raw in text.split(',') {
+    for raw in &joined(text.split(',')) {
         match Address::parse(raw) {
             Ok(address) => is_the_same_when_read_again(raw, &address),
             Err(why) => is_fit_to_be_shown(&why, shown(raw.len())),
@@ -22,13 +22,18 @@ pub fn hold(input: &[u8]) {
 fn is_the_same_when_read_again(raw: &str, address: &Address) {
     let name = address.to_string();
     is_fit_to_be_shown(&name, shown(raw.len()));
-    let Address::Server(server) = address else { return };
+    let [anonymous, without] = match address {
+        Address::Local(_) => return,
+        Address::Server(server) => {
+            [None, server.user.clone()].map(|user| Address::Server(Server { user, password: None, ..server.clone() }))
+        }
+        Address::Service(service) => [None, service.user.clone()]
+            .map(|user| Address::Service(Service { user, password: None, ..service.clone() })),
+    };
     let handed_on = address.without_secret().into_string().expect("a server's address is text");
-    assert!(!handed_on.contains(','), "{handed_on} would be taken for two");
-    let anonymous = Server { user: None, password: None, ..server.clone() };
-    assert_eq!(Address::parse(&name).as_ref(), Ok(&Address::Server(anonymous)), "{name}");
-    let without = Server { password: None, ..server.clone() };
-    assert_eq!(Address::parse(&handed_on).as_ref(), Ok(&Address::Server(without)), "{handed_on}");
+    assert_eq!(joined(handed_on.split(',')), [handed_on.as_str()], "it would be taken for two");
+    assert_eq!(Address::parse(&name), Ok(anonymous), "{name}");
+    assert_eq!(Address::parse(&handed_on), Ok(without), "{handed_on}");
 }
 
 /// A password before any `@` makes no difference to what is shown or inherited, however malformed the address is.

@@ -10,7 +10,8 @@ use rlock::cli::subcommands::HeldArgs;
 use rlock::cli::{self, Command, NodeArgs, OutputArgs, RunArgs, Sources};
 use rlock::exit::{Failure, Outcome, outcome_of};
 use rlock::lock::remains::RemainsOptions;
-use rlock::node::address::{Address, Secret, Server};
+use rlock::node::address::{Address, Secret, Server, Service, joined};
+use rlock::node::place::Way;
 use rlock::settings::token::{HeldSettings, NodeSettings};
 use rlock::settings::{LockSettings, RunSettings, StoreConfig};
 use rlock::text::duration;
@@ -73,15 +74,17 @@ fn run(args: RunArgs, contents: &str, sources: &Sources) -> Result<(), Failure> 
     let text = |name| variable(name).map(|value| value.into_string().expect("text in, text out"));
     assert_eq!(text("RLOCK_TTL").map(|shown| duration::parse(&shown)), Some(Ok(ttl)));
     let StoreConfig::Servers(servers) = &settings.lock.place else { return Ok(()) };
-    for access in servers.iter().filter(|access| has_file && access.server.password.is_none()) {
-        let password = access.password.as_ref().map(Secret::reveal);
-        assert_eq!(password, contents.lines().next(), "the password is the file's first line");
+    for way in servers.iter().filter(|_| has_file) {
+        let password = way.password_from_elsewhere().map(Secret::reveal);
+        assert!(password.is_none_or(|password| Some(password) == contents.lines().next()), "the file's first line");
     }
     // An rlock inside the command finds the same servers, as the same user, without a password.
     if let Some(nodes) = text("RLOCK_NODE") {
-        let meant =
-            servers.iter().map(|access| Server { password: None, ..access.server.clone() }).map(Address::Server);
-        let found: Result<Vec<_>, _> = nodes.split(',').map(Address::parse).collect();
+        let meant = servers.iter().map(|way| match way {
+            Way::Direct(access) => Address::Server(Server { password: None, ..access.server.clone() }),
+            Way::Sentinel(watched) => Address::Service(Service { password: None, ..watched.service.clone() }),
+        });
+        let found: Result<Vec<_>, _> = joined(nodes.split(',')).iter().map(|node| Address::parse(node)).collect();
         assert_eq!(found, Ok(meant.collect()), "{nodes}");
     }
     Ok(())
@@ -99,10 +102,7 @@ fn place(place: &StoreConfig) {
     let StoreConfig::Servers(servers) = place else { return };
     assert!((1..=9).contains(&servers.len()));
     for (index, one) in servers.iter().enumerate() {
-        assert!(
-            servers[..index].iter().all(|other| other.server.endpoint != one.server.endpoint),
-            "a node has two votes"
-        );
+        assert!(servers[..index].iter().all(|other| other.to_string() != one.to_string()), "a node has two votes");
     }
 }
 

@@ -1,0 +1,310 @@
+//! The sentinels that name a node's server: asked, and heard when they announce a switch.
+//!
+//! 1. A new connection to the server begins with the question where it is, so a connection that broke leads to the present one.
+//! 2. After a reply that matters the sentinels are asked again. A server that was replaced stays a writable primary for ten
+//!    seconds, and what it says then counts for nothing.
+//! 3. Each link to a sentinel listens for switches. It is opened again with the next question.
+//!
+//! The rules are those of `answers`. Here questions go out, and answers come in.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use super::answer::{self, Answer, Location, Naming};
+use super::answers::{Answers, Named, Standing};
+use super::{Confirmation, Primary, Site, Survey};
+use crate::clock;
+use crate::lock::instant::Instant;
+use crate::lock::quorum::Quorum;
+use crate::node::redis::connection::{Connection, Connector, Hearing, REPLY_LIMIT};
+use crate::node::redis::state::Effect;
+use crate::node::{Fault, FaultKind, Pending};
+
+/// Channel on which a sentinel announces a switch.
+const SWITCHES: &str = "+switch-master";
+
+/// Time for the other sentinels once a majority has named a primary. One of them may know of a later failover.
+const SETTLING: Duration = Duration::from_millis(15);
+
+/// The sentinels of a service, and the primary that they named last.
+pub struct Sentinels {
+    service: String,
+    all: Vec<Arc<Sentinel>>,
+    server_at: ServerAt,
+    limit: Duration,
+    current: Arc<Current>,
+    /// The answers to the last question. An answer serves each caller that came before the question was sent.
+    last: tokio::sync::Mutex<Option<Round>>,
+}
+
+/// Returns what opens connections to a server of the service.
+pub(super) type ServerAt = Box<dyn Fn(&Location) -> Connector + Send + Sync>;
+
+/// The answers to one question, in the order of the sentinels.
+#[derive(Clone)]
+struct Round {
+    begun: Instant,
+    answers: Arc<[Option<Answer>]>,
+}
+
+impl Sentinels {
+    /// The sentinels of `service`, by name. `limit` bounds each question.
+    pub(super) fn new(
+        service: String,
+        sentinels: impl IntoIterator<Item = (String, Connector)>,
+        server_at: ServerAt,
+        limit: Duration,
+    ) -> Self {
+        let current = Arc::new(Current::new(service.clone()));
+        let sentinel = |(name, connector)| {
+            let (hearing, link) = (current.hearing(), tokio::sync::Mutex::default());
+            Arc::new(Sentinel { name, connector, hearing, link })
+        };
+        Self {
+            service,
+            all: sentinels.into_iter().map(sentinel).collect(),
+            server_at,
+            limit,
+            current,
+            last: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Asks where the server is, which takes the requests from now on.
+    pub(super) async fn find(&self) -> Result<Arc<Site>, Fault> {
+        let switches = self.current.switches();
+        let round = self.asked_since(clock::now()).await;
+        let named = self.answers(&round).primary()?;
+        let site = Arc::new(self.site(named, round.begun));
+        self.current.set(&site, switches);
+        Ok(site)
+    }
+
+    /// Says whether the server of `primary`, which has answered by now, is the one that a majority of the sentinels names.
+    pub(super) async fn confirm(&self, site: &Arc<Site>, primary: &Primary) -> Confirmation {
+        let round = self.asked_since(clock::now()).await;
+        match self.answers(&round).standing(&primary.location, primary.epoch) {
+            Standing::Primary => Confirmation::Present,
+            Standing::Unclear(fault) => Confirmation::Unknown(fault),
+            Standing::Replaced(by) => {
+                self.current.leave(site);
+                let why = format!("{primary} was replaced by {} in epoch {}", by.primary, by.epoch);
+                Confirmation::Replaced(Fault::new(FaultKind::Unknown, why))
+            }
+        }
+    }
+
+    /// Whether `site` is the server that was found last, and no switch was heard of since.
+    pub(super) fn is_current(&self, site: &Arc<Site>) -> bool {
+        self.current.is(site)
+    }
+
+    /// Returns the server that was found last.
+    pub(super) fn current(&self) -> Option<Arc<Site>> {
+        self.current.site()
+    }
+
+    /// Returns when a switch is heard of, or found, after this call.
+    pub(super) fn moved(&self) -> Pending<()> {
+        self.current.moved()
+    }
+
+    /// Asks the sentinels what they know.
+    pub(super) async fn survey(&self) -> Survey {
+        let round = self.asked_since(clock::now()).await;
+        let namings: Vec<Naming> = self.answers(&round).namings().map(|(_, naming)| naming.clone()).collect();
+        Survey { listed: self.all.len(), namings }
+    }
+
+    fn site(&self, named: Named, asked: Instant) -> Site {
+        let connector = (self.server_at)(&named.primary);
+        let primary = Primary { location: named.primary, epoch: named.epoch, since: asked.before(named.age) };
+        Site { connector, primary: Some(primary) }
+    }
+
+    fn answers(&self, round: &Round) -> Answers<'_> {
+        let names = self.all.iter().map(|sentinel| sentinel.name.as_str());
+        Answers { service: &self.service, of: names.zip(round.answers.iter().cloned()).collect() }
+    }
+
+    /// Returns answers to a question that was sent at `since` or later. Callers that come at the same time share one.
+    async fn asked_since(&self, since: Instant) -> Round {
+        let mut last = self.last.lock().await;
+        if let Some(round) = last.as_ref().filter(|round| round.begun >= since) {
+            return round.clone();
+        }
+        let begun = clock::now();
+        let round = Round { begun, answers: self.ask().await.into() };
+        *last = Some(round.clone());
+        round
+    }
+
+    /// Asks all sentinels at once. Ends a quarter before the limit, so that the caller says who was silent, not just that time
+    /// is over.
+    async fn ask(&self) -> Vec<Option<Answer>> {
+        let (tell, mut told) = mpsc::unbounded_channel();
+        for (number, sentinel) in self.all.iter().enumerate() {
+            let (sentinel, tell, service, limit) =
+                (Arc::clone(sentinel), tell.clone(), self.service.clone(), self.limit);
+            // A task of its own: a slow sentinel's link is set up, and its answer read, though a majority has answered before.
+            tokio::spawn(async move {
+                let answer = clock::until(clock::now() + limit, Box::pin(sentinel.ask(&service, limit))).await;
+                let answer = answer.unwrap_or_else(|| Answer::Failed(Fault::timeout(limit)));
+                let _ = tell.send((number, answer));
+            });
+        }
+        drop(tell);
+        let needed = Quorum::of(self.all.len()).needed();
+        let (mut answers, mut named) = (vec![None; self.all.len()], 0);
+        let mut ends = clock::now() + self.limit / 4 * 3;
+        while let Some(Some((number, answer))) = clock::until(ends, told.recv()).await {
+            named += usize::from(matches!(answer, Answer::Names(_)));
+            answers[number] = Some(answer);
+            if named >= needed {
+                ends = ends.min(clock::now() + SETTLING);
+            }
+        }
+        answers
+    }
+}
+
+/// One sentinel, with the link to it.
+struct Sentinel {
+    name: String,
+    connector: Connector,
+    hearing: Hearing,
+    link: tokio::sync::Mutex<Option<Connection>>,
+}
+
+impl Sentinel {
+    async fn ask(&self, service: &str, limit: Duration) -> Answer {
+        let connection = match self.connection(limit).await {
+            Ok(connection) => connection,
+            Err(fault) => return Answer::Failed(fault),
+        };
+        let question = |name: &str| {
+            let mut command = redis::cmd("SENTINEL");
+            command.arg(name).arg(service);
+            command
+        };
+        let (address, state) = (question("GET-MASTER-ADDR-BY-NAME"), question("MASTER"));
+        let send = |command| connection.send(command, Effect::None);
+        let (before, state, after) = tokio::join!(send(&address), send(&state), send(&address));
+        answer::read(before, state, after)
+    }
+
+    /// Returns the link, which is opened if need be.
+    async fn connection(&self, limit: Duration) -> Result<Connection, Fault> {
+        let mut link = self.link.lock().await;
+        if let Some(open) = link.as_ref().filter(|open| open.works() && !open.is_stalled(limit)) {
+            return Ok(open.clone());
+        }
+        let connection = match self.connector.open(limit, REPLY_LIMIT, Some(Arc::clone(&self.hearing))).await {
+            // A sentinel without RESP3: it answers questions, and its announcements are not heard.
+            Err(Fault { kind: FaultKind::Refused | FaultKind::Unfit, .. }) => {
+                self.connector.open(limit, REPLY_LIMIT, None).await?
+            }
+            opened => opened?,
+        };
+        connection.subscribe(SWITCHES).await;
+        Ok(link.insert(connection).clone())
+    }
+}
+
+/// The primary that was named last.
+struct Current {
+    service: String,
+    state: watch::Sender<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None` while no other is known than one that was replaced.
+    site: Option<Arc<Site>>,
+    /// Number of switches that were heard of or found.
+    switches: u64,
+}
+
+impl Current {
+    fn new(service: String) -> Self {
+        Self { service, state: watch::Sender::default() }
+    }
+
+    /// Records that `site` was found. `switches`: their number when the question was asked. If one was announced since, the
+    /// answers may be older than it, and the next request asks again.
+    fn set(&self, site: &Arc<Site>, switches: u64) {
+        self.state.send_modify(|state| {
+            if state.switches != switches {
+                return;
+            }
+            let is_other = state.site.as_ref().is_some_and(|known| !known.is_same(site));
+            state.switches += u64::from(is_other);
+            state.site = Some(Arc::clone(site));
+        });
+    }
+
+    fn switches(&self) -> u64 {
+        self.state.borrow().switches
+    }
+
+    fn site(&self) -> Option<Arc<Site>> {
+        self.state.borrow().site.clone()
+    }
+
+    fn is(&self, site: &Site) -> bool {
+        self.state.borrow().site.as_ref().is_some_and(|known| known.is_same(site))
+    }
+
+    /// Records that `site` was replaced.
+    fn leave(&self, site: &Site) {
+        self.state.send_if_modified(|state| {
+            let is_news = state.site.as_ref().is_some_and(|known| known.is_same(site));
+            if is_news {
+                (state.site, state.switches) = (None, state.switches + 1);
+            }
+            is_news
+        });
+    }
+
+    /// Records a switch to `primary` that a sentinel has announced. Each announcement is news: a later one may be that of the
+    /// sentinel that makes a majority.
+    fn announced(&self, primary: &Location) {
+        self.state.send_modify(|state| {
+            state.switches += 1;
+            let is_it = |site: &Arc<Site>| site.primary.as_ref().is_some_and(|known| known.location == *primary);
+            state.site = state.site.take().filter(is_it);
+        });
+    }
+
+    fn hearing(self: &Arc<Self>) -> Hearing {
+        let current = Arc::clone(self);
+        Arc::new(move |push| {
+            if let Some(primary) = announced(push, &current.service) {
+                current.announced(&primary);
+            }
+        })
+    }
+
+    fn moved(&self) -> Pending<()> {
+        let mut state = self.state.subscribe();
+        let known = state.borrow().switches;
+        Box::pin(async move {
+            let _ = state.wait_for(|state| state.switches != known).await;
+        })
+    }
+}
+
+/// Returns the new primary, if `push` announces a switch of `service`.
+fn announced(push: &redis::PushInfo, service: &str) -> Option<Location> {
+    use redis::{PushKind, Value};
+    match (&push.kind, &push.data[..]) {
+        (PushKind::Message, [Value::BulkString(channel), Value::BulkString(message)])
+            if channel == SWITCHES.as_bytes() =>
+        {
+            Location::of_switch(message, service)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,114 @@
+//! The way to a node: its address, completed with the secrets that its servers and its sentinels ask for.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answer::Location;
+use super::{Place, Sentinels};
+use crate::node::address::{Endpoint, Secret, Server, Service};
+use crate::node::redis::access::Access;
+use crate::node::redis::connection::Connector;
+use crate::node::redis::tls::Trust;
+
+/// How to reach a node's server.
+#[derive(Clone)]
+pub enum Way {
+    /// At its own address.
+    Direct(Access),
+    /// Through the sentinels of its service.
+    Sentinel(Box<Watched>),
+}
+
+/// A service with sentinels, and the secrets for both.
+#[derive(Clone)]
+pub struct Watched {
+    /// The sentinels, and the user and the database at the servers.
+    pub service: Service,
+    /// The servers' password, from whichever source.
+    pub password: Option<Secret>,
+    /// User and password at the sentinels.
+    pub sentinel: SentinelLogin,
+    /// Needed for `rediss-sentinel://` only.
+    pub trust: Option<Trust>,
+}
+
+/// The name and the password by which sentinels know rlock.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct SentinelLogin {
+    /// The user.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<Secret>,
+}
+
+impl Way {
+    /// Returns the place; each question where the server is takes `limit` at most.
+    pub fn place(&self, limit: Duration) -> Place {
+        match self {
+            Self::Direct(access) => Place::fixed(Connector::new(access.clone())),
+            Self::Sentinel(watched) => Place::Sentinel(Arc::new(watched.sentinels(limit))),
+        }
+    }
+
+    /// Returns the user at the servers.
+    pub fn user(&self) -> Option<&str> {
+        match self {
+            Self::Direct(access) => access.server.user.as_deref(),
+            Self::Sentinel(watched) => watched.service.user.as_deref(),
+        }
+    }
+
+    /// Returns the database.
+    pub fn db(&self) -> u32 {
+        match self {
+            Self::Direct(access) => access.server.db,
+            Self::Sentinel(watched) => watched.service.db,
+        }
+    }
+
+    /// Returns the servers' password, if it is not in the address.
+    pub fn password_from_elsewhere(&self) -> Option<&Secret> {
+        let (in_address, password) = match self {
+            Self::Direct(access) => (&access.server.password, &access.password),
+            Self::Sentinel(watched) => (&watched.service.password, &watched.password),
+        };
+        password.as_ref().filter(|_| in_address.is_none())
+    }
+
+    /// Returns user and password at the sentinels, where there are any.
+    pub fn sentinel_login(&self) -> Option<&SentinelLogin> {
+        match self {
+            Self::Direct(_) => None,
+            Self::Sentinel(watched) => Some(&watched.sentinel),
+        }
+    }
+}
+
+impl Watched {
+    fn sentinels(&self, limit: Duration) -> Sentinels {
+        let to_sentinel = |endpoint: &Endpoint| {
+            let SentinelLogin { user, password } = self.sentinel.clone();
+            let server = Server { endpoint: endpoint.clone(), user, password: None, db: 0 };
+            Connector::new(Access { server, password, trust: self.trust.clone() })
+        };
+        let named = self.service.sentinels.iter().map(|endpoint| (endpoint.to_string(), to_sentinel(endpoint)));
+        let watched = self.clone();
+        let server_at = move |location: &Location| {
+            let server = watched.service.server_at(location.host.clone(), location.port);
+            let (password, trust) = (watched.password.clone(), watched.trust.clone());
+            Connector::new(Access { server, password, trust })
+        };
+        Sentinels::new(self.service.name.clone(), named, Box::new(server_at), limit)
+    }
+}
+
+/// The node's name in messages: its address without user and password.
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Direct(access) => access.server.fmt(f),
+            Self::Sentinel(watched) => watched.service.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Scripts' calls: the keys of a lock, and the arguments that several scripts take.
+
+use std::time::Duration;
+
+use redis::Cmd;
+
+use crate::lock::key::{Derived, Key};
+use crate::lock::queue::Waiter;
+use crate::lock::schedule::Term;
+
+/// Shortest time for which a fence counter is kept after its last use.
+pub(super) const FENCE_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Time for which a queue is kept after the last poll by a waiter. Waiters poll every minute.
+pub(super) const QUEUE_LIFE: Duration = Duration::from_secs(600);
+
+/// Returns a script's call with the lock's key and all that are derived from it.
+pub(super) fn on_lock(script: &'static str, key: &Key) -> Cmd {
+    let mut command = redis::cmd("EVAL");
+    command.arg(script).arg(1 + Derived::OF_LOCK.len()).arg(key.stored());
+    for kind in Derived::OF_LOCK {
+        command.arg(key.derived(kind));
+    }
+    command
+}
+
+pub(super) fn flag(is_set: bool) -> &'static str {
+    if is_set { "1" } else { "" }
+}
+
+pub(super) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns the waiter's entry in the queue; empty if there is no waiter.
+pub(super) fn in_queue(waiter: Option<&Waiter>) -> String {
+    waiter.map_or_else(String::new, Waiter::to_string)
+}
+
+pub(super) fn fence_life(term: Term) -> u64 {
+    millis(FENCE_LIFE.max(term.ttl() * 2))
+}

@@ -1,0 +1,189 @@
+//! Failovers of a primary, its replicas and three sentinels: planned, after a crash, and of a server that resumes.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::{Rlock, Running, Sentinel, Server, Watched, eventually, rlock};
+
+const QUEUE: &str = "rlock:queue:{job}:job";
+
+/// Number of clients that want the lock at the same time.
+const CONTENDERS: usize = 8;
+
+/// Clients that take the lock again and again, each by one rlock after the other.
+///
+/// Each command tries a lock of the kernel, which ends with the command however it ends: two at once show there.
+struct Contest {
+    dir: tempfile::TempDir,
+    url: String,
+}
+
+impl Contest {
+    fn new(set: &Watched) -> Self {
+        Self { dir: tempfile::tempdir().expect("a directory"), url: set.url() }
+    }
+
+    /// Lets them contend while `during` runs, and until the lock was held many times more.
+    fn run(&self, during: impl FnOnce()) {
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for number in 0..CONTENDERS {
+                let is_over = &is_over;
+                scope.spawn(move || self.contend(number, is_over));
+            }
+            self.goes_on();
+            during();
+            for _ in 0..3 {
+                self.goes_on();
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+
+    /// Waits until the lock was held some times more.
+    fn goes_on(&self) {
+        let before = self.fences().len();
+        eventually("the lock is taken", || self.fences().len() > before + CONTENDERS);
+    }
+
+    fn contend(&self, number: usize, is_over: &AtomicBool) {
+        // One of them holds the lock for long, over several renewals.
+        let stay = if number == 0 { "1.2" } else { "0.02" };
+        let inside = format!("echo $RLOCK_FENCE >> {0}/fences; exec sleep {stay}", self.dir.path().display());
+        let script = format!(
+            "flock --nonblock --conflict-exit-code 99 {0}/held sh -c '{inside}'; [ $? != 99 ] || echo two >> {0}/overlaps",
+            self.dir.path().display()
+        );
+        while !is_over.load(Ordering::Relaxed) {
+            // Without the guard a lock that the failover lost may be granted while its holder is being stopped.
+            let run = rlock("job").node(&self.url).args(["--ttl", "2s", "--restart-guard", "2s", "--kill-after", "0"]);
+            let ended = run.sh(&script);
+            assert!(ended.exited_with(0) || ended.exited_with(79), "{}", ended.stderr);
+        }
+    }
+
+    fn fences(&self) -> Vec<u64> {
+        let text = std::fs::read_to_string(self.dir.path().join("fences")).unwrap_or_default();
+        text.lines().map(|fence| fence.parse().expect("a fence")).collect()
+    }
+
+    #[track_caller]
+    fn is_fair(&self) {
+        assert!(!self.overlaps().exists(), "two commands ran at once");
+        let fences = self.fences();
+        assert!(fences.is_sorted_by(|one, next| one < next), "{fences:?}");
+    }
+
+    fn overlaps(&self) -> std::path::PathBuf {
+        Path::new(self.dir.path()).join("overlaps")
+    }
+}
+
+#[test]
+fn in_a_planned_failover_no_two_hold_the_lock() {
+    let set = Watched::start();
+    let contest = Contest::new(&set);
+    // The old primary goes on taking writes for ten seconds.
+    contest.run(|| {
+        set.fail_over();
+    });
+    contest.is_fair();
+}
+
+#[test]
+fn after_a_crash_no_two_hold_the_lock_though_the_old_primary_comes_back_empty() {
+    let mut set = Watched::start();
+    let contest = Contest::new(&set);
+    contest.run(|| {
+        set.servers[0].crash();
+        set.switched_from(0);
+        contest.goes_on();
+        set.servers[0].come_back();
+    });
+    contest.is_fair();
+}
+
+#[test]
+fn a_primary_that_resumes_after_it_was_replaced_gives_no_lock() {
+    let set = Watched::start();
+    let contest = Contest::new(&set);
+    contest.run(|| {
+        set.servers[0].freeze();
+        set.switched_from(0);
+        contest.goes_on();
+        set.servers[0].thaw();
+    });
+    contest.is_fair();
+}
+
+fn job(set: &Watched) -> Rlock {
+    rlock("job").node(&set.url()).args(["--ttl", "10s"])
+}
+
+/// Starts a waiter that prints its number, and waits until it stands in line at server number `primary`.
+fn waiter(set: &Watched, primary: usize, number: usize) -> Running {
+    let waiter = job(set).args(["--", "echo", &number.to_string()]).spawn();
+    eventually("it stands in line", || set.servers[primary].cli(&["ZCARD", QUEUE]) == number.to_string());
+    waiter
+}
+
+#[test]
+fn a_planned_failover_disturbs_no_holder_and_each_waiter_keeps_its_place() {
+    let set = Watched::start();
+    let holder = job(&set).hold("echo ready; read line; true");
+    let waiters = [1, 2].map(|number| waiter(&set, 0, number));
+    let new = set.fail_over();
+    let begin = Instant::now();
+    let listening = || set.servers[new].cli(&["PUBSUB", "CHANNELS", "rlock:wake:*"]).lines().count();
+    eventually("they listen at the new primary", || listening() == 2);
+    // The old primary is demoted, and closes their connections, ten seconds after the switch.
+    assert!(begin.elapsed() < Duration::from_secs(5), "they heard of the switch: {:?}", begin.elapsed());
+    let young = rlock("other").node(&set.url()).args(["-n", "--restart-guard", "1h"]).command(["true"]).code(69);
+    young.said(&["it became the primary ", "restart guard"]);
+    assert_eq!(set.servers[new].cli(&["EXISTS", "other"]), "0");
+    outvoted(&set, new);
+    holder.finish().code(0).silent();
+    let begin = Instant::now();
+    let [first, second] = waiters;
+    first.finish().code(0).printed(&["1"]);
+    second.finish().code(0).printed(&["2"]);
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert_eq!(set.servers[new].cli(&["EXISTS", "job", QUEUE]), "0");
+}
+
+/// A sentinel that names another server at a lower epoch is outvoted by a majority, and keeps half of them from being one.
+#[track_caller]
+fn outvoted(set: &Watched, primary: usize) {
+    let elsewhere = Server::tcp(&[]);
+    let stale = Sentinel::start(elsewhere.port(), "");
+    let [first, second, ..] = &set.sentinels[..] else { panic!("three sentinels") };
+    let run = |sentinels: &[&Sentinel], wait| {
+        rlock("other").node(&Watched::url_of(sentinels)).args(["--wait", wait]).command(["echo", "ran"])
+    };
+    run(&[&stale, first, second], "5").code(0).silent().printed(&["ran"]);
+    run(&[&stale, first], "1").code(69).printed(&[]).said(&["too few sentinels name 127.0.0.1"]);
+    assert_eq!(set.servers[primary].cli(&["EXISTS", "other"]), "0");
+    assert_eq!(elsewhere.cli(&["DBSIZE"]), "0");
+}
+
+#[test]
+fn a_holder_survives_the_crash_of_its_primary_and_a_waiter_follows() {
+    let mut set = Watched::start();
+    let holder = job(&set).hold("echo ready; read line; echo done");
+    let waiter = waiter(&set, 0, 1);
+    // The key and the queue are at both replicas.
+    for replica in &set.servers[1..] {
+        eventually("it has caught up", || replica.cli(&["EXISTS", "job", QUEUE]) == "2");
+    }
+    set.servers[0].crash();
+    let new = set.switched_from(0);
+    let before = set.servers[new].asked();
+    eventually("it is renewed at the new primary", || set.servers[new].asked() > before);
+    eventually("the waiter listens there", || {
+        set.servers[new].cli(&["PUBSUB", "CHANNELS", "rlock:wake:*"]).lines().count() == 1
+    });
+    holder.finish().code(0).printed(&["ready", "done"]);
+    waiter.finish().code(0).printed(&["1"]);
+    assert_eq!(set.servers[new].cli(&["EXISTS", "job"]), "0");
+}
