@@ -8,6 +8,7 @@
 
 mod answer;
 mod answers;
+mod current;
 mod sentinel;
 pub mod way;
 
@@ -171,3 +172,6 @@ impl fmt::Display for Primary {
         write!(f, "primary {}, epoch {}", self.location, self.epoch)
     }
 }
+
+#[cfg(test)]
+mod tests;

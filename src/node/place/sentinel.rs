@@ -8,12 +8,14 @@
 //! The rules are those of `answers`. Here questions go out, and answers come in.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use super::answer::{self, Answer, Location, Naming};
 use super::answers::{Answers, Named, Standing};
+use super::current::{self, Current};
 use super::{Confirmation, Primary, Site, Survey};
 use crate::clock;
 use crate::lock::instant::Instant;
@@ -21,9 +23,6 @@ use crate::lock::quorum::Quorum;
 use crate::node::redis::connection::{Connection, Connector, Hearing, REPLY_LIMIT};
 use crate::node::redis::state::Effect;
 use crate::node::{Fault, FaultKind, Pending};
-
-/// Channel on which a sentinel announces a switch.
-const SWITCHES: &str = "+switch-master";
 
 /// Time for the other sentinels once a majority has named a primary. One of them may know of a later failover.
 const SETTLING: Duration = Duration::from_millis(15);
@@ -35,6 +34,8 @@ pub struct Sentinels {
     server_at: ServerAt,
     limit: Duration,
     current: Arc<Current>,
+    /// Number of questions so far.
+    asked: AtomicU64,
     /// The answers to the last question. An answer serves each caller that came before the question was sent.
     last: tokio::sync::Mutex<Option<Round>>,
 }
@@ -45,6 +46,8 @@ pub(super) type ServerAt = Box<dyn Fn(&Location) -> Connector + Send + Sync>;
 /// The answers to one question, in the order of the sentinels.
 #[derive(Clone)]
 struct Round {
+    /// The number of the question.
+    number: u64,
     begun: Instant,
     answers: Arc<[Option<Answer>]>,
 }
@@ -68,6 +71,7 @@ impl Sentinels {
             server_at,
             limit,
             current,
+            asked: AtomicU64::default(),
             last: tokio::sync::Mutex::default(),
         }
     }
@@ -75,7 +79,7 @@ impl Sentinels {
     /// Asks where the server is, which takes the requests from now on.
     pub(super) async fn find(&self) -> Result<Arc<Site>, Fault> {
         let switches = self.current.switches();
-        let round = self.asked_since(clock::now()).await;
+        let round = self.asked_from_now().await;
         let named = self.answers(&round).primary()?;
         let site = Arc::new(self.site(named, round.begun));
         self.current.set(&site, switches);
@@ -84,7 +88,7 @@ impl Sentinels {
 
     /// Says whether the server of `primary`, which has answered by now, is the one that a majority of the sentinels names.
     pub(super) async fn confirm(&self, site: &Arc<Site>, primary: &Primary) -> Confirmation {
-        let round = self.asked_since(clock::now()).await;
+        let round = self.asked_from_now().await;
         match self.answers(&round).standing(&primary.location, primary.epoch) {
             Standing::Primary => Confirmation::Present,
             Standing::Unclear(fault) => Confirmation::Unknown(fault),
@@ -113,7 +117,7 @@ impl Sentinels {
 
     /// Asks the sentinels what they know.
     pub(super) async fn survey(&self) -> Survey {
-        let round = self.asked_since(clock::now()).await;
+        let round = self.asked_from_now().await;
         let namings: Vec<Naming> = self.answers(&round).namings().map(|(_, naming)| naming.clone()).collect();
         Survey { listed: self.all.len(), namings }
     }
@@ -129,14 +133,17 @@ impl Sentinels {
         Answers { service: &self.service, of: names.zip(round.answers.iter().cloned()).collect() }
     }
 
-    /// Returns answers to a question that was sent at `since` or later. Callers that come at the same time share one.
-    async fn asked_since(&self, since: Instant) -> Round {
+    /// Returns answers to a question that is sent after this call. Callers that come at the same time share one. Questions are
+    /// numbered for that: two instants may be equal.
+    async fn asked_from_now(&self) -> Round {
+        let before = self.asked.load(Ordering::Relaxed);
         let mut last = self.last.lock().await;
-        if let Some(round) = last.as_ref().filter(|round| round.begun >= since) {
+        if let Some(round) = last.as_ref().filter(|round| round.number > before) {
             return round.clone();
         }
+        let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let begun = clock::now();
-        let round = Round { begun, answers: self.ask().await.into() };
+        let round = Round { number, begun, answers: self.ask().await.into() };
         *last = Some(round.clone());
         round
     }
@@ -208,103 +215,7 @@ impl Sentinel {
             }
             opened => opened?,
         };
-        connection.subscribe(SWITCHES).await;
+        connection.subscribe(current::SWITCHES).await;
         Ok(link.insert(connection).clone())
-    }
-}
-
-/// The primary that was named last.
-struct Current {
-    service: String,
-    state: watch::Sender<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// `None` while no other is known than one that was replaced.
-    site: Option<Arc<Site>>,
-    /// Number of switches that were heard of or found.
-    switches: u64,
-}
-
-impl Current {
-    fn new(service: String) -> Self {
-        Self { service, state: watch::Sender::default() }
-    }
-
-    /// Records that `site` was found. `switches`: their number when the question was asked. If one was announced since, the
-    /// answers may be older than it, and the next request asks again.
-    fn set(&self, site: &Arc<Site>, switches: u64) {
-        self.state.send_modify(|state| {
-            if state.switches != switches {
-                return;
-            }
-            let is_other = state.site.as_ref().is_some_and(|known| !known.is_same(site));
-            state.switches += u64::from(is_other);
-            state.site = Some(Arc::clone(site));
-        });
-    }
-
-    fn switches(&self) -> u64 {
-        self.state.borrow().switches
-    }
-
-    fn site(&self) -> Option<Arc<Site>> {
-        self.state.borrow().site.clone()
-    }
-
-    fn is(&self, site: &Site) -> bool {
-        self.state.borrow().site.as_ref().is_some_and(|known| known.is_same(site))
-    }
-
-    /// Records that `site` was replaced.
-    fn leave(&self, site: &Site) {
-        self.state.send_if_modified(|state| {
-            let is_news = state.site.as_ref().is_some_and(|known| known.is_same(site));
-            if is_news {
-                (state.site, state.switches) = (None, state.switches + 1);
-            }
-            is_news
-        });
-    }
-
-    /// Records a switch to `primary` that a sentinel has announced. Each announcement is news: a later one may be that of the
-    /// sentinel that makes a majority.
-    fn announced(&self, primary: &Location) {
-        self.state.send_modify(|state| {
-            state.switches += 1;
-            let is_it = |site: &Arc<Site>| site.primary.as_ref().is_some_and(|known| known.location == *primary);
-            state.site = state.site.take().filter(is_it);
-        });
-    }
-
-    fn hearing(self: &Arc<Self>) -> Hearing {
-        let current = Arc::clone(self);
-        Arc::new(move |push| {
-            if let Some(primary) = announced(push, &current.service) {
-                current.announced(&primary);
-            }
-        })
-    }
-
-    fn moved(&self) -> Pending<()> {
-        let mut state = self.state.subscribe();
-        let known = state.borrow().switches;
-        Box::pin(async move {
-            let _ = state.wait_for(|state| state.switches != known).await;
-        })
-    }
-}
-
-/// Returns the new primary, if `push` announces a switch of `service`.
-fn announced(push: &redis::PushInfo, service: &str) -> Option<Location> {
-    use redis::{PushKind, Value};
-    match (&push.kind, &push.data[..]) {
-        (PushKind::Message, [Value::BulkString(channel), Value::BulkString(message)])
-            if channel == SWITCHES.as_bytes() =>
-        {
-            Location::of_switch(message, service)
-        }
-        _ => None,
     }
 }

@@ -84,7 +84,8 @@ impl RedisServer {
         Self::at(connector.name(), Place::fixed(connector), limit, room)
     }
 
-    fn at(name: String, place: Place, limit: Duration, room: usize) -> Self {
+    /// The same for a node whose server is at `place`.
+    pub(in crate::node) fn at(name: String, place: Place, limit: Duration, room: usize) -> Self {
         Self { name, pool: Arc::new(Pool::new(place, limit, room)) }
     }
 
@@ -198,11 +199,14 @@ impl Node for RedisNode {
         let mut command = on_lock(OBSERVE, key);
         command.arg(look.max_waiters).arg(look.max_waiters * WAITER_ROOM).arg(MAX_MEMBERS).arg(MEMBER_ROOM);
         command.arg(look.token.map_or_else(String::new, |token| token.to_string()));
-        let reply = self.requests.ask(command.clone());
+        let again = self.pool.place().has_failovers().then(|| command.clone());
+        let reply = self.requests.ask(command);
         let (pool, requests) = (Arc::clone(&self.pool), self.requests.clone());
         Box::pin(async move {
             let mut reply = reply.received().await;
-            if confirmed::replaced(pool.place(), reply.site.as_ref()).await.is_some() {
+            if let Some(command) = again
+                && confirmed::replaced(pool.place(), reply.site.as_ref()).await.is_some()
+            {
                 // Nothing is changed by looking again, at the new primary.
                 reply = requests.ask(command).received().await;
             }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{Rlock, Running, Sentinel, Server, Watched, eventually, rlock};
+use crate::support::{Rlock, Running, Sentinel, Server, Watched, eventually, rlock, rlock_words};
 
 const QUEUE: &str = "rlock:queue:{job}:job";
 
@@ -131,6 +131,8 @@ fn waiter(set: &Watched, primary: usize, number: usize) -> Running {
 #[test]
 fn a_planned_failover_disturbs_no_holder_and_each_waiter_keeps_its_place() {
     let set = Watched::start();
+    let told = rlock_words(["doctor"]).node(&Watched::url_of(&[&set.sentinels[0]])).finish().stdout.join("\n");
+    assert!(told.contains("1 of its 3 sentinels are listed"), "{told}");
     let holder = job(&set).hold("echo ready; read line; true");
     let waiters = [1, 2].map(|number| waiter(&set, 0, number));
     let new = set.fail_over();

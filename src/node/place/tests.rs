@@ -1,0 +1,199 @@
+//! Failovers at simulated servers, which a simulated sentinel names: where requests and releases go, and what counts.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
+
+use super::{Place, Sentinels};
+use crate::clock::virtual_time;
+use crate::lock::details::Details;
+use crate::lock::key::Key;
+use crate::lock::request::{Claim, QueueAction};
+use crate::lock::schedule::{Schedule, ScheduleOptions};
+use crate::lock::token::Token;
+use crate::node::address::{Endpoint, Server};
+use crate::node::redis::RedisServer;
+use crate::node::redis::access::Access;
+use crate::node::redis::connection::{Connector, REPLY_LIMIT};
+use crate::node::redis::dial::{Dial, Stream};
+use crate::node::{FaultKind, Node, ReleaseReply, Renewal, Store, Vote};
+
+const LIMIT: Duration = Duration::from_secs(1);
+
+const GRANTED: &str = "*3\r\n*3\r\n$7\r\ngranted\r\n$1\r\n7\r\n$1\r\n0\r\n*0\r\n*3\r\n:-1\r\n$1\r\n9\r\n$0\r\n\r\n";
+
+/// A server or a sentinel: its replies to scripts, the last of which is given again and again; an empty one is none.
+#[derive(Clone, Default)]
+struct Simulated {
+    replies: Arc<Mutex<VecDeque<&'static str>>>,
+    /// The scripts that it was asked for.
+    asked: Arc<Mutex<Vec<String>>>,
+    /// The port and the epoch of the primary that it names.
+    names: Arc<Mutex<(u16, u64)>>,
+}
+
+impl Simulated {
+    fn replying(replies: &[&'static str]) -> Self {
+        Self { replies: Arc::new(Mutex::new(replies.iter().copied().collect())), ..Self::default() }
+    }
+
+    fn connector(&self, port: u16) -> Connector {
+        let simulated = self.clone();
+        let dial: Dial = Arc::new(move |_, _| {
+            let (ours, theirs) = duplex(1 << 20);
+            tokio::spawn(serve(simulated.clone(), theirs));
+            Box::pin(async move { Ok(Box::new(ours) as Box<dyn Stream>) })
+        });
+        let endpoint = Endpoint::Tcp { host: "h".to_owned(), port, tls: false };
+        let server = Server { endpoint, user: None, password: None, db: 0 };
+        Connector::over(Access { server, password: None, trust: None }, dial)
+    }
+
+    fn reply(&self, words: &[String]) -> String {
+        match (words[0].as_str(), words.get(1).map_or("", String::as_str)) {
+            ("EVAL", _) => {
+                self.asked.lock().unwrap().push(words[3..].join(" "));
+                let mut replies = self.replies.lock().unwrap();
+                let reply = if replies.len() > 1 { replies.pop_front() } else { replies.front().copied() };
+                reply.unwrap_or_default().to_owned()
+            }
+            ("SENTINEL", question) => {
+                let (port, epoch) = *self.names.lock().unwrap();
+                if question == "MASTER" {
+                    let fields = ["ip", "h", "port", &port.to_string(), "config-epoch", &epoch.to_string()];
+                    array(&fields)
+                } else {
+                    array(&["h", &port.to_string()])
+                }
+            }
+            ("HELLO", _) => "%1\r\n$5\r\nproto\r\n:3\r\n".to_owned(),
+            ("SUBSCRIBE", channel) => format!(">3\r\n$9\r\nsubscribe\r\n${}\r\n{channel}\r\n:1\r\n", channel.len()),
+            _ => "+OK\r\n".to_owned(),
+        }
+    }
+
+    fn was_asked(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+}
+
+fn array(words: &[&str]) -> String {
+    let begin = format!("*{}\r\n", words.len());
+    words.iter().fold(begin, |reply, word| reply + &format!("${}\r\n{word}\r\n", word.len()))
+}
+
+async fn serve(simulated: Simulated, stream: DuplexStream) {
+    let (reader, mut writer) = tokio::io::split(stream);
+    let mut reader = BufReader::new(reader);
+    while let Some(words) = request(&mut reader).await {
+        if writer.write_all(simulated.reply(&words).as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The words of the next request.
+async fn request(reader: &mut (impl AsyncBufReadExt + Unpin)) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    for _ in 0..length(reader).await? {
+        let mut word = vec![0; length(reader).await? + 2];
+        reader.read_exact(&mut word).await.ok()?;
+        word.truncate(word.len() - 2);
+        words.push(String::from_utf8_lossy(&word).into_owned());
+    }
+    Some(words)
+}
+
+async fn length(reader: &mut (impl AsyncBufReadExt + Unpin)) -> Option<usize> {
+    let mut line = String::new();
+    reader.read_line(&mut line).await.ok()?;
+    line.trim_end().get(1..)?.parse().ok()
+}
+
+/// A lock at the servers on the ports 1 and 2, of which `sentinel` names the first.
+fn node(servers: [&Simulated; 2], sentinel: &Simulated) -> Box<dyn Node> {
+    *sentinel.names.lock().unwrap() = (1, 7);
+    let servers = servers.map(Clone::clone);
+    let named = [("s".to_owned(), sentinel.connector(26379))];
+    let server_at =
+        Box::new(move |location: &super::Location| servers[usize::from(location.port) - 1].connector(location.port));
+    let sentinels = Sentinels::new("svc".to_owned(), named, server_at, LIMIT);
+    RedisServer::at("svc".to_owned(), Place::Sentinel(Arc::new(sentinels)), LIMIT, REPLY_LIMIT).lock()
+}
+
+fn claim() -> Claim {
+    let options = ScheduleOptions { node_timeout: Some(LIMIT), ..ScheduleOptions::new(Duration::from_secs(30)) };
+    Claim {
+        key: Key::new("", "job").unwrap(),
+        token: Token::fresh(),
+        details: Details::default(),
+        fence_hint: 7,
+        term: Schedule::new(options).unwrap().term(),
+        min_uptime: None,
+        ticket: None,
+        index: 0,
+        is_exact: false,
+        outer: Vec::new(),
+    }
+}
+
+#[test]
+fn a_grant_and_a_renewal_count_while_the_sentinel_names_the_server() {
+    virtual_time::run(async {
+        let (old, new) = (Simulated::replying(&[GRANTED, "*2\r\n$7\r\nrenewed\r\n$1\r\n7\r\n"]), Simulated::default());
+        let sentinel = Simulated::default();
+        let (node, claim) = (node([&old, &new], &sentinel), claim());
+        let Vote::Granted { fence, .. } = node.acquire(&claim).await.vote else { panic!() };
+        assert!(matches!(node.renew(&claim.renewal(fence)).await, Renewal::Renewed(..)));
+        assert_eq!(node.primary().map(|primary| primary.to_string()).as_deref(), Some("primary h:1, epoch 7"));
+        let late = node.renew(&claim.renewal(fence));
+        *sentinel.names.lock().unwrap() = (2, 8);
+        assert!(matches!(late.await, Renewal::Failed(_)), "it was replaced by the time of its answer");
+        assert_eq!((old.was_asked(), new.was_asked()), (3, 0));
+    });
+}
+
+#[test]
+fn a_grant_of_a_server_that_was_replaced_is_left_to_be_released_at_the_new_one() {
+    virtual_time::run(async {
+        let (old, new) = (Simulated::replying(&[GRANTED]), Simulated::replying(&["*1\r\n$6\r\nabsent\r\n"]));
+        let sentinel = Simulated::default();
+        let (node, claim) = (node([&old, &new], &sentinel), claim());
+        let answer = node.acquire(&claim);
+        // It was found before, and asked after.
+        tokio::task::yield_now().await;
+        while old.was_asked() == 0 {
+            tokio::task::yield_now().await;
+        }
+        *sentinel.names.lock().unwrap() = (2, 8);
+        let Vote::Failed(fault) = answer.await.vote else { panic!() };
+        assert!(fault.kind == FaultKind::Unknown && fault.why.contains("replaced by h:2 in epoch 8"), "{fault}");
+        assert!(matches!(node.release(&claim.release(QueueAction::None)).await, ReleaseReply::NotOurs(_)));
+        assert_eq!((old.was_asked(), new.was_asked()), (1, 1));
+    });
+}
+
+#[test]
+fn a_release_goes_behind_a_request_that_may_still_set_the_key_and_to_the_present_server() {
+    virtual_time::run(async {
+        let (old, new) = (Simulated::replying(&[""]), Simulated::replying(&["*1\r\n$6\r\nabsent\r\n"]));
+        let sentinel = Simulated::default();
+        let (node, claim) = (node([&old, &new], &sentinel), claim());
+        drop(node.acquire(&claim));
+        tokio::time::sleep(LIMIT).await;
+        *sentinel.names.lock().unwrap() = (2, 8);
+        drop(node.release(&claim.release(QueueAction::None)));
+        tokio::time::sleep(LIMIT).await;
+        assert_eq!((old.was_asked(), new.was_asked()), (2, 0), "nothing has told of the switch yet");
+        drop(node.observe(&claim.key, crate::node::Look::default()));
+        tokio::time::sleep(LIMIT).await;
+        drop(node.release(&claim.release(QueueAction::None)));
+        tokio::time::sleep(LIMIT).await;
+        let told = |server: &Simulated| {
+            server.asked.lock().unwrap().iter().filter(|asked| asked.contains(&claim.token.to_string())).count()
+        };
+        assert!(told(&old) >= 2 && told(&new) == 1, "{:?}", new.asked.lock().unwrap());
+    });
+}
