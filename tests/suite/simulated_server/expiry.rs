@@ -30,6 +30,10 @@ fn a_key_expires_in_the_same_millisecond() {
             pair.ask_real(&request);
             pair.ask_simulated(&request, WallMicros(begin));
         }
+        // An expiry that is no longer ahead deletes the key at once.
+        if clock(&mut pair) / 1000 >= expires {
+            continue;
+        }
         loop {
             let before = clock(&mut pair);
             let replies = ["EXISTS k", "PTTL k", "EVAL return{redis.call('GET','k'),redis.call('PTTL','k')} 0"]
