@@ -110,11 +110,11 @@ pub enum Command {
     /// Take a lock away from its holder
     ///
     /// Shows the holder and asks, or takes --yes. A lock that rlock run holds is not deleted: a tombstone takes its place
-    /// and keeps other clients out. The holder finds it at its next renewal (a third of its TTL at most), stops its command
-    /// as after any loss (exit 79) and releases the key. rlock break waits for that, for as long as the lease would have
-    /// lasted. A lock that was taken with acquire has no command to stop and is deleted at once.
-    /// --now deletes any lock at once: the holder's command may then run beside that of the next holder, until its next
-    /// renewal. Only the lock that was shown is broken, never its successor.
+    /// and keeps other clients out. The holder is told at once, or finds it at its next renewal (a third of its TTL at
+    /// most). It stops its command as after any loss (exit 79) and releases the key. rlock break waits for that, for as
+    /// long as the lease would have lasted. A lock that was taken with acquire has no command to stop and is deleted at
+    /// once. --now deletes any lock at once: the holder's command may then run beside that of the next holder, until its
+    /// next renewal. Only the lock that was shown is broken, never its successor.
     ///
     /// Exit 0 if it is broken, 1 if there is nothing to break, or the holder has changed or has not released it.
     Break(Deferred<BreakArgs>),

@@ -27,6 +27,7 @@ use crate::lock::queue::Waiter;
 pub use crate::lock::queue::Wake;
 pub use crate::lock::reply::{Answer, Counter, ReleaseReply, Renewal, ServerInfo, Vote};
 pub use crate::lock::request::{Claim, ForceUnlock, Heal, Look, QueueAction, Release, Renew};
+use crate::lock::token::Token;
 
 /// A reply that may come.
 pub type Pending<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -107,6 +108,12 @@ pub trait Node {
     /// Whether the node denied the subscription.
     fn is_deaf(&self) -> bool {
         false
+    }
+
+    /// Listens for the holder of `token`: returns when the node says that the lock was taken away, or can say so no longer. May
+    /// be dropped and asked for again.
+    fn called(&self, _key: &Key, _token: Token) -> Pending<()> {
+        Box::pin(std::future::pending())
     }
 
     /// Returns when the connection is found broken, which is how a restarted node is noticed, or when the node's server is

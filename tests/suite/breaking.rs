@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{RLOCK, Rlock, Server, Session, alive, eventually, rlock, rlock_words};
+use crate::support::{Nodes, RLOCK, Rlock, Server, Session, alive, eventually, rlock, rlock_words};
 
 /// Returns `rlock break job`, to be completed.
 fn breaking(node: &str) -> Rlock {
@@ -37,6 +37,28 @@ fn the_holder_stops_its_command_and_releases_and_no_client_comes_between() {
     assert!(tombstone.contains("\"broken\":\"tester@"), "{tombstone}");
     let next = waiter.finish().code(0).stdout.remove(0);
     assert!(next.split(' ').nth(1).and_then(|number| number.parse().ok()) > Some(fence), "{next}");
+}
+
+#[test]
+fn a_live_holder_hears_of_it_at_once_whatever_its_ttl() {
+    for (count, options) in [(1, &[][..]), (1, &["-s"]), (3, &[]), (3, &["--slots", "2"])] {
+        let nodes = Nodes::start(count);
+        let job = rlock("job").on_all(&nodes).args(options).args(["--ttl", "10m"]).hold("echo ready; exec sleep 60");
+        for node in nodes.iter() {
+            eventually("it listens", || !node.cli(&["PUBSUB", "CHANNELS", "rlock:wake:{job}:*"]).is_empty());
+        }
+        breaking(&nodes.url()).finish().code(0).within(Duration::from_secs(2)).mentions(&["its holder released it"]);
+        job.finish().code(79);
+    }
+}
+
+#[test]
+fn the_holder_of_a_lock_that_is_deleted_hears_of_it_at_once() {
+    let nodes = Nodes::start(1);
+    let job = rlock("job").on_all(&nodes).args(["--ttl", "10m"]).hold("echo ready; exec sleep 60");
+    eventually("it listens", || !nodes[0].cli(&["PUBSUB", "CHANNELS", "rlock:wake:{job}:*"]).is_empty());
+    breaking(&nodes.url()).args(["--now"]).finish().code(0);
+    job.finish().code(79).within(Duration::from_secs(2));
 }
 
 #[test]

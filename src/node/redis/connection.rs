@@ -244,9 +244,20 @@ impl Connection {
         wait_for(self.state.subscribe(), |state| state.abandoned)
     }
 
-    /// Waits until the connection breaks. Does not keep it open.
+    /// Records that it gives way to one that can listen: its end is no news.
+    pub(super) fn retire(&self) {
+        self.state.send_modify(|state| state.retired = true);
+    }
+
+    /// Waits until the connection breaks, unless it was retired. Does not keep it open.
     pub(super) fn broken(&self) -> impl Future<Output = ()> + use<> {
-        wait_for(self.state.subscribe(), |state| state.broken)
+        let mut state = self.state.subscribe();
+        async move {
+            let _ = state.wait_for(|state| state.broken).await;
+            if state.borrow().retired {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// Waits until all that was sent so far is with the kernel, or the connection is broken.

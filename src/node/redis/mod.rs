@@ -43,11 +43,12 @@ use crate::lock::lease::Revoked;
 use crate::lock::observation::Observation;
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::schedule::Term;
+use crate::lock::token::Token;
 use call::{FENCE_LIFE, fence_life, flag, in_queue, millis, on_lock};
 use connection::{Connector, REPLY_LIMIT};
 use error::is_from_a_replica;
 use listeners::Wakes;
-use pool::Pool;
+use pool::{Pool, Route};
 use requests::{PendingReply, Reply, Requests};
 // Public for the suite, which runs them on the simulated server and on real ones.
 pub use scripts::{
@@ -124,15 +125,19 @@ pub struct RedisNode {
     name: String,
     pool: Arc<Pool>,
     requests: Requests,
-    /// The channel of the waiter that the last acquire was for.
+    /// The channel of the waiter or the holder that the last request was for.
     channel: Mutex<Option<String>>,
     wakes: Arc<Wakes>,
 }
 
 impl RedisNode {
-    /// The channel of the waiter that `claim` is for, on which wake-ups are listened for from now on.
-    fn listen(&self, claim: &Claim) -> Option<String> {
-        let channel = claim.ticket.as_ref().map(|ticket| claim.key.wake_channel(ticket.waiter.id));
+    /// Returns the channel of the waiter that `claim` is for. Its words are heard from now on.
+    fn waiters_channel(&self, claim: &Claim) -> Option<String> {
+        self.hear(claim.ticket.as_ref().map(|ticket| claim.key.wake_channel(ticket.waiter.id)))
+    }
+
+    /// Hears words on `channel` from now on, and returns it.
+    fn hear(&self, channel: Option<String>) -> Option<String> {
         let mut last = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(channel) = channel.as_ref().filter(|channel| last.as_ref() != Some(channel)) {
             self.pool.listen(channel, &self.wakes);
@@ -165,7 +170,7 @@ impl Node for RedisNode {
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
         let for_young = if self.pool.place().has_failovers() { claim::for_young(claim) } else { None };
-        let reply = self.requests.set(claim::usual(claim), for_young, self.listen(claim));
+        let reply = self.requests.set(claim::usual(claim), for_young, self.waiters_channel(claim));
         let (pool, requests, term) = (Arc::clone(&self.pool), self.requests.clone(), claim.term);
         Box::pin(async move {
             let Reply { sent, site, result } = reply.received().await;
@@ -221,12 +226,13 @@ impl Node for RedisNode {
         let command = match how {
             ForceUnlock::Tombstone(token, tombstone) => {
                 let mut command = on_lock(TOMBSTONE, key);
-                command.arg(token.to_string()).arg(tombstone);
+                command.arg(token.to_string()).arg(tombstone).arg(key.wake_channel(token.as_uuid()));
                 command
             }
             ForceUnlock::Delete(token, fence) => {
                 let mut command = on_lock(FORCE_DELETE, key);
                 command.arg(token.to_string()).arg(fence).arg(millis(FENCE_LIFE));
+                command.arg(key.wake_channel(token.as_uuid()));
                 command
             }
             ForceUnlock::DeleteForeign(seen) => {
@@ -289,6 +295,19 @@ impl Node for RedisNode {
     fn wake(&self) -> Pending<Wake> {
         let wakes = Arc::clone(&self.wakes);
         Box::pin(async move { wakes.next().await })
+    }
+
+    fn called(&self, key: &Key, token: Token) -> Pending<()> {
+        let channel = self.hear(Some(key.wake_channel(token.as_uuid())));
+        let (pool, wakes) = (Arc::clone(&self.pool), Arc::clone(&self.wakes));
+        Box::pin(async move {
+            let Ok(link) = pool.connection(Route::Newest, channel.as_deref()).await else {
+                return std::future::pending().await;
+            };
+            let broken = link.broken();
+            drop(link);
+            tokio::select! { _ = wakes.next() => {} () = broken => {} }
+        })
     }
 
     fn listens(&self) -> bool {

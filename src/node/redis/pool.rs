@@ -199,7 +199,13 @@ impl Pool {
             link => link?,
         };
         let mut open = self.open();
-        open.retain(|other| other.may_set_any() || !waits && self.serves(other, waits));
+        open.retain(|other| {
+            let stays = other.may_set_any() || !waits && self.serves(other, waits);
+            if !stays && !other.serves(waits) && other.works() {
+                other.retire();
+            }
+            stays
+        });
         if open.len() >= KEPT_CONNECTIONS
             && let Some(oldest) = open.iter().position(|other| !other.owes_any_release())
         {

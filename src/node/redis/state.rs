@@ -32,6 +32,7 @@ pub enum Subscription {
 
 /// The state of a connection, as far as it is known without asking the server.
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct ConnectionState {
     /// Bytes handed to the redis crate.
     pub(super) queued: u64,
@@ -41,6 +42,8 @@ pub(super) struct ConnectionState {
     pub(super) flushed: u64,
     /// No byte will come or go any more.
     pub(super) broken: bool,
+    /// It gave way to one that can listen.
+    pub(super) retired: bool,
     /// The replies are waited for no longer.
     pub(super) abandoned: bool,
     /// The server has said that it is a replica.

@@ -12,6 +12,7 @@ mod tests;
 mod upkeep;
 
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -28,6 +29,9 @@ use crate::lock::schedule::Schedule;
 use crate::lock::token::Token;
 use crate::node::{Claim, ForceUnlock, Node, Pending, QueueAction, Release, Renewal};
 use upkeep::Upkeep;
+
+/// Time after which a holder listens to the nodes, so that `rlock break` reaches it at once. It needs another connection to each.
+const LISTENS_AFTER: Duration = Duration::from_secs(1);
 
 /// A held lock.
 pub struct Holding {
@@ -50,6 +54,8 @@ pub struct Holding {
     broken: bool,
     /// D as the caller was last told.
     told_deadline: Option<Instant>,
+    /// When to begin to listen; `None` once it does. A shorter run is spared the connection that can be told something.
+    listens_at: Option<Instant>,
 }
 
 /// A won attempt.
@@ -139,6 +145,7 @@ impl Holding {
             lost_by,
             broken,
             told_deadline,
+            listens_at: Some(now + LISTENS_AFTER),
         }
     }
 
@@ -192,10 +199,11 @@ impl Holding {
             }
             let due = self.upkeep.iter().map(|u| u.due).min().unwrap_or(Instant::NEVER);
             let due = if let Stage::Reclaiming(until) = self.stage { due.min(until) } else { due };
+            let due = due.min(self.listens_at.unwrap_or(Instant::NEVER));
             let change = tokio::select! {
                 biased;
                 Some((node, asked, renewal)) = self.replies.next() => self.heard(node, asked, renewal),
-                node = upkeep::any_broken(&mut self.upkeep) => { self.reconnect(node); None }
+                signal = upkeep::any_signal(&mut self.upkeep) => { self.heeds(signal); None }
                 () = self.alarm.reached(due) => self.tick(),
             };
             if let Some(change) = change {
@@ -209,6 +217,9 @@ impl Holding {
         let now = clock::now();
         if self.reclaims_too_late(now) {
             return Some(self.not_reclaimed(now));
+        }
+        if self.listens_at.is_some_and(|at| at <= now) {
+            self.listen();
         }
         for node in 0..self.nodes.len() {
             if self.upkeep[node].due > now {

@@ -31,13 +31,39 @@ pub(super) struct Upkeep {
     pub(super) refusal_told: bool,
     /// Returns when the connection that last worked breaks.
     pub(super) broken: Pending<()>,
+    /// Returns when the node says that the lock was taken away, or can say so no longer; `None` until its next answer.
+    pub(super) called: Option<Pending<()>>,
+    /// Whether it said so while an exchange was under way, which may have been answered before.
+    pub(super) called_meanwhile: bool,
+}
+
+/// A reason to ask a node before its time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Signal {
+    /// The connection to this node broke.
+    Broken(usize),
+    /// This node says that the lock was taken away.
+    Called(usize),
 }
 
 impl Upkeep {
     pub(super) fn new(due: Instant, asked: Option<Instant>, broken: Pending<()>) -> Self {
         let (told_counter, failures, lost_since, fault) = (None, 0, None, None);
-        let (was_proven, refusal_told) = (false, false);
-        Self { due, asked, told_counter, failures, lost_since, fault, was_proven, refusal_told, broken }
+        let (was_proven, refusal_told, called_meanwhile) = (false, false, false);
+        let called = None;
+        Self {
+            due,
+            asked,
+            told_counter,
+            failures,
+            lost_since,
+            fault,
+            was_proven,
+            refusal_told,
+            broken,
+            called,
+            called_meanwhile,
+        }
     }
 }
 
@@ -62,11 +88,28 @@ impl Holding {
         backoff::doubled(pause(self.schedule), self.upkeep[node].failures, self.schedule.renew_every())
     }
 
-    /// Renews at once after a connection broke, so that a server that came back empty is noticed in milliseconds. Not sooner
-    /// than a pause after the last exchange, since a peer that closes after each reply would make us spin.
-    pub(super) fn reconnect(&mut self, node: usize) {
+    /// Begins to listen to all nodes.
+    pub(super) fn listen(&mut self) {
+        self.listens_at = None;
+        for node in 0..self.nodes.len() {
+            self.listen_to(node);
+        }
+    }
+
+    pub(super) fn listen_to(&mut self, node: usize) {
+        self.upkeep[node].called = Some(self.nodes[node].called(&self.claim.key, self.claim.token));
+    }
+
+    /// Renews at once after a connection broke, so that a server that came back empty is noticed in milliseconds, and when the
+    /// lock was taken away. Not sooner than a pause after the last exchange, since a peer that closes after each reply would
+    /// make us spin.
+    pub(super) fn heeds(&mut self, signal: Signal) {
+        let (Signal::Broken(node) | Signal::Called(node)) = signal;
         let upkeep = &mut self.upkeep[node];
-        upkeep.broken = self.nodes[node].moved();
+        match signal {
+            Signal::Broken(_) => upkeep.broken = self.nodes[node].moved(),
+            Signal::Called(_) => (upkeep.called, upkeep.called_meanwhile) = (None, upkeep.asked.is_some()),
+        }
         if upkeep.asked.is_none() {
             let last = upkeep.due.before(self.schedule.renew_every());
             upkeep.due = upkeep.due.min(clock::now().max(last + self.schedule.retry()));
@@ -79,11 +122,18 @@ pub(super) fn pause(schedule: Schedule) -> Duration {
     backoff::retry(schedule.retry(), fastrand::f64())
 }
 
-/// Returns the next node whose connection broke.
-pub(super) async fn any_broken(upkeep: &mut [Upkeep]) -> usize {
+/// Returns the next signal.
+pub(super) async fn any_signal(upkeep: &mut [Upkeep]) -> Signal {
     std::future::poll_fn(|cx| {
-        let broken = upkeep.iter_mut().position(|upkeep| upkeep.broken.as_mut().poll(cx).is_ready());
-        broken.map_or(Poll::Pending, Poll::Ready)
+        for (node, upkeep) in upkeep.iter_mut().enumerate() {
+            if upkeep.broken.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Signal::Broken(node));
+            }
+            if upkeep.called.as_mut().is_some_and(|called| called.as_mut().poll(cx).is_ready()) {
+                return Poll::Ready(Signal::Called(node));
+            }
+        }
+        Poll::Pending
     })
     .await
 }

@@ -22,7 +22,7 @@ impl fmt::Display for Event<'_> {
                 write!(f, "waiting: the outer rlock does not answer: {}", occupant.named())
             }
             Self::Replaced { occupant } => {
-                write!(f, "replacing: {}; it stops its command at its next renewal", occupant.named())
+                write!(f, "replacing: {}; it stops its command at its next renewal at the latest", occupant.named())
             }
             Self::NotReplaced { occupant } => {
                 write!(f, "waiting: --replace ends a live run only: {}", occupant.named())
@@ -81,7 +81,7 @@ impl fmt::Display for Event<'_> {
             }
             Self::Checked => f.write_str("the lock is the caller's"),
             Self::Holder { occupant } => write!(f, "{occupant}"),
-            Self::Tombstoned => f.write_str("broken; the holder learns it at its next renewal"),
+            Self::Tombstoned => f.write_str("broken; the holder learns it at its next renewal at the latest"),
             Self::TombstonedAt { broken, of } => write!(f, "broken at {}", holders_nodes(*broken, *of)),
             Self::KeyDeleted { at: None } => f.write_str("broken: the key was deleted"),
             Self::KeyDeleted { at: Some((broken, of)) } => {

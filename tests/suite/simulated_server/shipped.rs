@@ -27,6 +27,7 @@ const WAITERS: [&str; 5] = ["", "w1 here 1 5", "w2 here 2 5 s", "w3 there 3 5 k2
 
 /// TTL of queues and counters, in ms: none expires during a case.
 const LONG: &str = "100000000";
+const HOLDERS_CHANNEL: &str = "rlock:wake:{job}:holder";
 
 /// TTL of the lock of a token, in ms. They differ, so that the ends of members have one order on both servers.
 const TTLS: [&str; 3] = ["100000000", "200000000", "300000000"];
@@ -283,8 +284,12 @@ fn request(step: &Step, start: i64) -> Option<(usize, Words)> {
             eval(script, &[&[name.as_str(), WAITERS[waiter], "", LONG, ""], &remains[..]].concat())
         }
         Step::Unmark(token) => eval(scripts::UNMARK, &[&name(token)]),
-        Step::Tombstone(token) => eval(scripts::TOMBSTONE, &[&name(token), &format!("broken {} {{}}", name(token))]),
-        Step::ForceDelete { token, fence } => eval(scripts::FORCE_DELETE, &[&name(token), &after(fence), LONG]),
+        Step::Tombstone(token) => {
+            eval(scripts::TOMBSTONE, &[&name(token), &format!("broken {} {{}}", name(token)), HOLDERS_CHANNEL])
+        }
+        Step::ForceDelete { token, fence } => {
+            eval(scripts::FORCE_DELETE, &[&name(token), &after(fence), LONG, HOLDERS_CHANNEL])
+        }
         Step::DeleteForeign => eval(scripts::DELETE_FOREIGN, &["string", "7", "foreign"]),
         Step::Observe { waiters, members, token } => {
             eval(scripts::OBSERVE, &[&waiters.to_string(), "40", &members.to_string(), "120", &name(token)])

@@ -20,6 +20,33 @@ fn a_lock_that_was_broken_is_told_once_and_its_place_is_kept() {
 }
 
 #[test]
+fn a_holder_listens_after_a_second_and_learns_of_a_break_at_once() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        held.changes_until(0.9).await;
+        assert!((0..3).all(|node| !held.fake(node).listens));
+        held.changes_until(1.5).await;
+        assert!((0..3).all(|node| held.fake(node).listens));
+        held.break_at(0);
+        held.break_at(1);
+        assert_eq!(lost(&held.changes_until(1.6).await), Some(Loss::Broken));
+    });
+}
+
+#[test]
+fn a_break_that_is_told_during_an_exchange_is_looked_for_after_it() {
+    virtual_time::run(async {
+        let mut held = hold(1, |_| ()).await;
+        held.changes_until(1.5).await;
+        held.fake(0).mood = Mood::Slow(Duration::from_millis(100));
+        held.changes_until(10.05).await;
+        // The renewal that is under way was executed before.
+        held.break_at(0);
+        assert_eq!(lost(&held.changes_until(10.3).await), Some(Loss::Broken));
+    });
+}
+
+#[test]
 fn tombstones_that_are_heard_of_after_the_lease_do_not_revive_it() {
     virtual_time::run(async {
         let (mut held, deadline) = shortly_before_the_end().await;

@@ -34,6 +34,9 @@ struct Fake {
     restless: bool,
     /// Told when the connection breaks.
     breaks: Rc<tokio::sync::Notify>,
+    /// Whether the holder listens, and its channel.
+    listens: bool,
+    calls: Rc<tokio::sync::Notify>,
     healed: u32,
     renewed: u32,
     /// When it was asked anything.
@@ -174,6 +177,12 @@ impl Node for FakeNode {
         self.ask(what, ReleaseReply::Failed, None)
     }
 
+    fn called(&self, _key: &Key, _token: Token) -> Pending<()> {
+        self.fake.borrow_mut().listens = true;
+        let calls = Rc::clone(&self.fake.borrow().calls);
+        Box::pin(async move { calls.notified().await })
+    }
+
     fn broken(&self) -> Pending<()> {
         let breaks = Rc::clone(&self.fake.borrow().breaks);
         Box::pin(async move { breaks.notified().await })
@@ -240,6 +249,15 @@ impl Held {
     fn forget(&self, node: usize) {
         let mut fake = self.fake(node);
         (fake.key, fake.counter) = (None, 0);
+    }
+
+    /// An operator breaks the lock at `node`, which tells the holder if that listens.
+    fn break_at(&self, node: usize) {
+        let mut fake = self.fake(node);
+        fake.broken = true;
+        if fake.listens {
+            fake.calls.notify_one();
+        }
     }
 
     fn left(&self) -> Duration {
