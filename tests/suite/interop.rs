@@ -10,6 +10,9 @@ const KEY: &str = "redlock:job";
 
 const COMMAND: &str = "echo ready; read line; true";
 
+/// An exclusive lock, a shared one and one with slots. Of the others other clients see a marker.
+const KINDS: &[&[&str]] = &[&[], &["-s"], &["--slots", "2"]];
+
 fn ours(nodes: &Nodes) -> Rlock {
     rlock(KEY).on_all(nodes)
 }
@@ -33,7 +36,10 @@ fn a_lock_of_theirs_is_busy_until_they_release_it(library: &str, count: usize) {
     let nodes = Nodes::tcp(count);
     let Some(mut client) = Client::start(library, &nodes) else { return };
     assert!(client.acquires(KEY, 60_000));
-    ours(&nodes).args(["-n"]).sh("echo ran").code(75).printed(&[]).said(&["busy", "not rlock", "lease ends in"]);
+    for options in KINDS {
+        let busy = ours(&nodes).args(*options).args(["-n"]).sh("echo ran").code(75);
+        busy.printed(&[]).said(&["busy", "not rlock", "lease ends in"]);
+    }
     let mut waiter = ours(&nodes).args(["-v", "--", "echo", "mine"]).spawn();
     waiter.wait_until_told("waiting: held by");
     assert!(waiter.is_running());
@@ -46,14 +52,16 @@ fn a_lock_of_theirs_is_busy_until_they_release_it(library: &str, count: usize) {
 fn a_lock_of_ours_is_refused_to_them_until_we_release_it(library: &str, count: usize) {
     let nodes = Nodes::tcp(count);
     let Some(mut client) = Client::start(library, &nodes) else { return };
-    let holder = ours(&nodes).hold(COMMAND);
-    let values = votes(&nodes, "all have it", |value| !value.is_empty());
-    assert!(!client.acquires(KEY, 60_000));
-    assert_eq!(nodes.cli(&["GET", KEY]), values);
-    holder.finish().code(0).silent();
-    assert!(client.acquires(KEY, 60_000));
-    client.releases();
-    nothing_is_left(&nodes);
+    for options in KINDS {
+        let holder = ours(&nodes).args(*options).hold(COMMAND);
+        let values = votes(&nodes, "all have it", |value| !value.is_empty());
+        assert!(!client.acquires(KEY, 60_000), "{options:?}");
+        assert_eq!(nodes.cli(&["GET", KEY]), values);
+        holder.finish().code(0).silent();
+        assert!(client.acquires(KEY, 60_000));
+        client.releases();
+        nothing_is_left(&nodes);
+    }
 }
 
 fn their_late_release_leaves_our_lock_alone(library: &str, count: usize) {
