@@ -70,6 +70,8 @@ pub struct Witness {
     taken_away: BTreeSet<String>,
     /// The tokens that an operator's tombstone may have reached.
     broken: BTreeSet<String>,
+    /// The tokens that an operator deletes, perhaps at a minority only, and late.
+    deleted: BTreeSet<String>,
     /// The clients that want a lock.
     pub waiting: BTreeMap<ProcessId, Waiter>,
     /// The processes whose locks were deleted.
@@ -198,10 +200,10 @@ impl Witness {
         self.broken.insert(token.to_string());
     }
 
-    /// The lock of `token`, whose run is over, stays until then, unless it was taken away. `for_loss`: because it was lost.
+    /// The lock of `token`, whose run is over, stays until then, unless it is deleted. `for_loss`: because it was lost.
     pub fn parks(&mut self, lock: usize, token: Token, until: Instant, for_loss: bool) {
         let text = token.to_string();
-        if !self.taken_away.contains(&text) && (for_loss || !self.broken.contains(&text)) {
+        if !self.deleted.contains(&text) && (for_loss || !self.broken.contains(&text)) {
             self.counts.parked += 1;
             self.parked.push((lock, token, until));
         }
@@ -226,6 +228,7 @@ impl Witness {
     /// The lock of `token` is deleted on an operator's order: it is free, though its command may run until `by`.
     pub fn takes_away(&mut self, token: Token, by: Instant, now: Instant) {
         self.taken_away.insert(token.to_string());
+        self.deleted.insert(token.to_string());
         self.parked.retain(|(_, parked, _)| *parked != token);
         let of_token = self.locks.iter_mut().find_map(|lock| lock.process_of(token));
         self.doomed.extend(of_token.map(|process| (process, Doomed { token, since: now, by })));
