@@ -29,8 +29,8 @@ const CROWD_IDLE: Duration = Duration::from_millis(3_200);
 /// Time after which no key but a fence counter and the newest waiter is left: of the others a queue lives longest.
 const ALL_BUT_COUNTERS: Duration = Duration::from_secs(660);
 
-/// Most sockets of a process to one node: four that are kept for late replies, one that is opened, and one for each of the three
-/// renewals and the release that may follow an `acquire`, since their process is the same one here.
+/// Most sockets of a process to one node: four that are kept for late replies, and one that is opened. Three renewals and a
+/// release may follow an `acquire`. Each opens one more, since their process is the same one here.
 const SOCKETS: usize = 9;
 
 /// Most tasks of a process: some for each node and request.
