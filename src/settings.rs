@@ -1,5 +1,6 @@
 //! Settings: flags, environment and files, completed and checked, before anything is sent to a node.
 
+mod command_name;
 mod credentials;
 mod hand_back;
 mod remains;
@@ -30,7 +31,6 @@ use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::node::address::Address;
 use crate::report::Reporter;
-use crate::secret;
 use crate::text::duration;
 
 /// Settings of `rlock run`.
@@ -40,6 +40,8 @@ pub struct RunSettings {
     pub remains: RemainsOptions,
     /// The command, at least one word.
     pub argv: Vec<OsString>,
+    /// Its name for other clients: `--name`, or what its words tell.
+    pub name: String,
     /// Variables for the command, beside those that name the grant.
     pub environment: Vec<(&'static str, OsString)>,
     /// Variables with which the guard releases the locks once rlock was killed, less the tokens; `None` if it need not or
@@ -107,7 +109,8 @@ impl RunSettings {
             max_run: args.max_run.filter(|span| !span.is_zero()),
             contain: args.contain,
         };
-        Ok(Self { lock, policy, remains, argv: words, environment, hand_back })
+        let name = args.name.filter(|name| !name.is_empty()).unwrap_or_else(|| command_name::of(&words));
+        Ok(Self { lock, policy, remains, argv: words, name, environment, hand_back })
     }
 }
 
@@ -297,11 +300,4 @@ fn unchosen(set: &[(&'static str, OsString)], sources: &Sources) -> OsString {
     };
     let lines = [("RLOCK_NODE", "node"), ("RLOCK_PREFIX", "prefix"), ("RLOCK_TTL", "ttl")].iter().filter_map(line);
     lines.collect::<Vec<_>>().join(OsStr::new("\n"))
-}
-
-/// Returns the command's file name, the only part of it that is stored: arguments may hold secrets, and so may an address
-/// that was taken for a command.
-pub fn file_name(command: &OsStr) -> String {
-    let command = secret::without_userinfo(&command.to_string_lossy());
-    Path::new(&command).file_name().map_or_else(|| command.clone(), |name| name.to_string_lossy().into_owned())
 }

@@ -205,6 +205,12 @@ pub struct RunArgs {
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "argv", help_heading = "Command")]
     pub shell: Option<OsString>,
 
+    /// Name of the command for other clients [default: the file name of the program or script]
+    ///
+    /// The default looks through env, nice, sudo, timeout, rlock run and interpreters, and never shows arguments.
+    #[arg(long, value_name = "TEXT", help_heading = "Command", hide_short_help = true)]
+    pub name: Option<String>,
+
     /// Keep the lock for at least this long after the command's start, though it ends sooner; rlock does not wait for that
     ///
     /// A job of 50ms that cron starts on two hosts runs once, though their clocks differ. The lock is then parked: waiters

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 
-use super::identity::{host, user, waiter};
+use super::identity::{Identity, waiter};
 use super::purpose::Purpose;
 use super::run::{joining, report_change};
 use crate::clock;
@@ -27,7 +27,7 @@ use crate::redlock::holding::Change;
 use crate::redlock::holdings::Holdings;
 use crate::redlock::wait::{Waited, wait};
 use crate::report::{Event, Level, Problem, StatusLine, WaitStatus};
-use crate::settings::{LockSettings, file_name};
+use crate::settings::LockSettings;
 use crate::text::duration;
 
 /// Least time between two updates of the status line.
@@ -63,11 +63,12 @@ pub(super) async fn take(
         for_command: matches!(purpose, Purpose::Command(..)),
     };
     // Before the status line, which is due a whole second later and shows whole seconds.
-    let first = waiter(lock.mode);
+    let identity = Identity::new();
+    let first = waiter(lock, &identity);
     let since = first.since;
     let waiting = Waiting::new(options, first, clock::now());
     let status = StatusLine::new(lock.report.allows_status_line(), REDRAW);
-    let mut client = Client { lock, purpose, nodes: nodes[0].len(), since, status };
+    let mut client = Client { lock, purpose, identity, nodes: nodes[0].len(), since, status };
     loop {
         let waited = wait(nodes, waiting.clone(), &mut client, &mut async || terminating(signals).await).await?;
         return Ok(match waited {
@@ -138,6 +139,7 @@ fn failure(lock: &LockSettings, which: usize, nodes: &Nodes, reason: &Reason) ->
 struct Client<'a> {
     lock: &'a LockSettings,
     purpose: Purpose<'a>,
+    identity: Identity,
     /// Number of nodes.
     nodes: usize,
     /// Begin of the wait, unix time in ms.
@@ -176,11 +178,11 @@ impl Claimant for Client<'_> {
     }
 
     fn name(&self) -> String {
-        format!("{}@{}", user(), host())
+        self.identity.to_string()
     }
 
     fn waiter(&mut self) -> Waiter {
-        Waiter { since: self.since, ..waiter(self.lock.mode) }
+        Waiter { since: self.since, ..waiter(self.lock, &self.identity) }
     }
 
     async fn join(
@@ -228,14 +230,14 @@ impl Claimant for Client<'_> {
 impl Client<'_> {
     fn details(&self, now: SystemTime) -> Details {
         let (cmd, kept) = match self.purpose {
-            Purpose::Command(name, _) => (file_name(name), true),
+            Purpose::Command(name, _) => (name.to_owned(), true),
             Purpose::Steps => ("acquire".to_owned(), false),
         };
         Details {
             mode: self.lock.mode,
-            host: host(),
+            host: self.identity.host.clone(),
             pid: kept.then(std::process::id),
-            user: user(),
+            user: self.identity.user.clone(),
             since: clock::unix_millis(now),
             cmd,
             note: self.lock.note.clone(),

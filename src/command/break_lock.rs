@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::failure::{same_list, unanswered};
-use super::identity::{host, user};
+use super::identity::Identity;
 use super::nodes::{open, warn_of_default_node, warn_of_refusals};
 use super::runtime::block_on;
 use crate::cli::Sources;
@@ -89,7 +89,7 @@ impl BreakRequest {
         let theirs = first.nodes().filter(|theirs| *theirs != nodes.len());
         let highest = looks.of_nodes.iter().flatten().filter_map(|observation| observation.fence).max();
         let highest = highest.map_or(0, crate::lock::fence::Fence::get);
-        let by = format!("{}@{}", user(), host());
+        let by = Identity::new().to_string();
         let holders = targets.iter().filter_map(|target| target.holder());
         let (at_once, stopped): (Vec<_>, Vec<_>) = holders.partition(|(_, details)| self.now || !details.kept);
         let mut changed = None;

@@ -1,29 +1,90 @@
 //! This client as others see it: in the lock's details, in the queue, and in a tombstone.
 
+use std::fmt;
+use std::io::Read;
 use std::time::SystemTime;
 
+use nix::unistd::Uid;
 use uuid::Uuid;
 
 use crate::clock;
-use crate::lock::mode::Mode;
 use crate::lock::queue::Waiter;
+use crate::settings::LockSettings;
 
-/// Returns this machine's name.
-pub(super) fn host() -> String {
-    nix::unistd::gethostname().map_or_else(|_| "?".to_owned(), |name| name.to_string_lossy().into_owned())
+/// The system's file of users. Not getpwuid(3): a directory service that hangs must not keep a job from running.
+const USERS: &str = "/etc/passwd";
+
+/// Number of bytes of that file which are read.
+const LONGEST_FILE: u64 = 1 << 20;
+
+/// The names of this machine and of the user.
+pub(super) struct Identity {
+    pub(super) host: String,
+    pub(super) user: String,
 }
 
-/// Returns the user's name as the environment has it, else the number. Not getpwuid(3): a directory service that hangs must
-/// not keep a job from running.
-pub(super) fn user() -> String {
-    ["LOGNAME", "USER"]
-        .into_iter()
-        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
-        .unwrap_or_else(|| format!("uid {}", nix::unistd::Uid::effective()))
+impl Identity {
+    /// Returns the names. The user's is that of the environment, else that of the system's file of users, else its number.
+    pub(super) fn new() -> Self {
+        let host =
+            nix::unistd::gethostname().map_or_else(|_| "?".to_owned(), |name| name.to_string_lossy().into_owned());
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let user = variable("LOGNAME").or_else(|| variable("USER"));
+        let user =
+            user.or_else(|| name_in(&users(), Uid::effective())).unwrap_or_else(|| format!("uid {}", Uid::effective()));
+        Self { host, user }
+    }
 }
 
-/// Returns an entry for the queue of a lock of this kind that no other client has.
-pub(super) fn waiter(mode: Mode) -> Waiter {
+/// `deploy@web1`.
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.user, self.host)
+    }
+}
+
+/// Returns the text of the system's file of users; empty if it cannot be read.
+fn users() -> String {
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(USERS).and_then(|file| file.take(LONGEST_FILE).read_to_end(&mut bytes));
+    read.map_or_else(|_| String::new(), |_| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Returns the name of the user with this number: lines `NAME:PASSWORD:NUMBER:…`.
+fn name_in(users: &str, uid: Uid) -> Option<String> {
+    let number = uid.to_string();
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        (fields.nth(1)? == number).then(|| name.to_owned())
+    })
+}
+
+/// Returns an entry for the queue of a lock that no other client has.
+pub(super) fn waiter(lock: &LockSettings, identity: &Identity) -> Waiter {
     let since = clock::unix_millis(SystemTime::now());
-    Waiter { id: Uuid::new_v4(), host: host(), pid: std::process::id(), since, mode }
+    let waiter = Waiter {
+        id: Uuid::new_v4(),
+        host: identity.host.clone(),
+        pid: std::process::id(),
+        since,
+        mode: lock.mode,
+        user: identity.user.clone(),
+        note: lock.note.clone(),
+    };
+    waiter.fitted()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_named_by_its_number_in_the_file_of_users() {
+        let users = "root:x:0:0:root:/root:/bin/sh\n# a comment\n+::::::\n:x:7::\ndeploy:x:1000:0::/:\nalias:x:1000::";
+        let name = |uid| name_in(users, Uid::from_raw(uid));
+        assert_eq!(name(0).as_deref(), Some("root"));
+        assert_eq!(name(1000).as_deref(), Some("deploy"));
+        assert_eq!((name(7), name(1)), (None, None));
+    }
 }

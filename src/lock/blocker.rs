@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::occupant::{Occupant, OccupantKind};
 use super::queue::Waiter;
-use crate::text::escape;
 
 /// The party that keeps a node from granting.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,19 +71,19 @@ impl fmt::Display for Blocker {
             Self::Occupant(occupant) => occupant.fmt(f),
             Self::Reserved(reservation) => reservation.fmt(f),
             Self::Newer(Some(waiter)) => {
-                write!(f, "superseded by {}, pid {}", escape::short(&waiter.host), waiter.pid)
+                write!(f, "superseded by {}, pid {}", waiter.person(), waiter.pid)
             }
             Self::Newer(None) => f.write_str("superseded by an entry that is not rlock's"),
         }
     }
 }
 
-/// `free, but next in line is web1, pid 4711`.
+/// `free, but next in line is deploy@web1, pid 4711`.
 impl fmt::Display for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.waiter {
             Some(waiter) => {
-                write!(f, "free, but next in line is {}, pid {}", escape::short(&waiter.host), waiter.pid)
+                write!(f, "free, but next in line is {}, pid {}", waiter.person(), waiter.pid)
             }
             None => f.write_str("free, but an entry that is not rlock's is next in its queue"),
         }

@@ -38,7 +38,7 @@ pub struct Details {
     pub user: String,
     /// Unix time of the attempt that took the lock, in milliseconds.
     pub since: u64,
-    /// File name of the command, `sh` for `-c`. Never its arguments: they may hold secrets.
+    /// Name of the command: `--name`, or the file name of its program or script. Never its arguments: they may hold secrets.
     pub cmd: String,
     /// `--note`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,7 +158,7 @@ impl Details {
 }
 
 /// Stands in the place of the part that is cut off.
-const ELLIPSIS: &str = "…";
+pub(super) const ELLIPSIS: &str = "…";
 
 /// Number of bytes that the character takes inside JSON.
 fn encoded_length(c: char) -> usize {

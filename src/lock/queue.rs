@@ -8,7 +8,9 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
+use super::details::ELLIPSIS;
 use super::mode::Mode;
+use crate::text::escape;
 
 /// `--order`.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum, Debug)]
@@ -47,15 +49,58 @@ pub struct Waiter {
     pub since: u64,
     /// Kind of lock that it waits for.
     pub mode: Mode,
+    /// User name; empty if the waiter does not say so.
+    pub user: String,
+    /// `--note`.
+    pub note: Option<String>,
 }
 
-/// `ID HOST PID SINCE`, and the kind behind that unless it is exclusive: the queue's member.
+/// Most bytes of the user's name, and of the note.
+pub const LONGEST_TEXT: usize = 64;
+
+impl Waiter {
+    /// Returns this waiter with texts that the queue's member can hold.
+    #[must_use]
+    pub fn fitted(self) -> Self {
+        let is_blank = |c: char| c.is_whitespace() || c.is_control();
+        let word = |text: String| text.chars().map(|c| if is_blank(c) { '_' } else { c }).collect::<String>();
+        // Lua takes the bytes of ASCII alone for spaces and line breaks.
+        let line = |text: String| text.chars().map(|c| if is_blank(c) { ' ' } else { c }).collect::<String>();
+        Self {
+            host: word(self.host).chars().take(128).collect(),
+            user: cut(word(self.user)),
+            note: self.note.map(|note| cut(line(note).trim().to_owned())).filter(|note| !note.is_empty()),
+            ..self
+        }
+    }
+
+    /// Returns the waiter for people: `deploy@web1`.
+    pub fn person(&self) -> String {
+        let host = escape::short(&self.host);
+        if self.user.is_empty() { host } else { format!("{}@{host}", escape::short(&self.user)) }
+    }
+}
+
+/// Returns the text, cut to [`LONGEST_TEXT`] with an ellipsis.
+fn cut(text: String) -> String {
+    if text.len() <= LONGEST_TEXT {
+        return text;
+    }
+    let end = text.floor_char_boundary(LONGEST_TEXT - ELLIPSIS.len());
+    format!("{}{ELLIPSIS}", text[..end].trim_end())
+}
+
+/// `ID HOST PID SINCE KIND USER NOTE`: the queue's member. It ends where the rest is not known, and an exclusive kind may be
+/// missing then.
 impl fmt::Display for Waiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let host: String =
-            self.host.chars().map(|c| if c.is_whitespace() || c.is_control() { '_' } else { c }).take(128).collect();
-        write!(f, "{} {host} {} {}", self.id, self.pid, self.since)?;
-        if self.mode == Mode::Exclusive { Ok(()) } else { write!(f, " {}", self.mode) }
+        let Self { id, host, pid, since, mode, user, note } = self.clone().fitted();
+        write!(f, "{id} {host} {pid} {since}")?;
+        if user.is_empty() {
+            return if mode == Mode::Exclusive { Ok(()) } else { write!(f, " {mode}") };
+        }
+        write!(f, " {mode} {user}")?;
+        note.map_or(Ok(()), |note| write!(f, " {note}"))
     }
 }
 
@@ -63,16 +108,14 @@ impl FromStr for Waiter {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let words: Vec<&str> = text.split(' ').collect();
-        let read = || {
-            let ([id, host, pid, since], kind) = words.split_first_chunk::<4>().map(|(all, kind)| (*all, kind))?;
-            let mode = match kind {
-                [] => Mode::Exclusive,
-                [kind] => kind.parse().ok()?,
-                _ => return None,
-            };
-            let id = Uuid::try_parse(id).ok()?;
-            Some(Self { id, host: host.to_owned(), pid: pid.parse().ok()?, since: since.parse().ok()?, mode })
+        let mut words = text.splitn(7, ' ');
+        let mut read = || {
+            let id = Uuid::try_parse(words.next()?).ok()?;
+            let host = words.next()?.to_owned();
+            let (pid, since) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+            let mode = words.next().map_or(Ok(Mode::Exclusive), str::parse).ok()?;
+            let user = words.next().unwrap_or_default().to_owned();
+            Some(Self { id, host, pid, since, mode, user, note: words.next().map(str::to_owned) })
         };
         read().ok_or_else(|| "not a waiter of rlock".to_owned())
     }
@@ -130,13 +173,40 @@ mod tests {
         assert_eq!(Order::Any.ticket(2), Order::Any.ticket(1));
     }
 
+    #[test]
+    fn entries_of_releases_without_users_and_notes_are_read() {
+        let id = "6c0f4a5e-9d0f-4c5b-8e86-1f0c7a4f3c2d";
+        let read = |rest: &str| format!("{id} web1 {rest}").parse::<Waiter>();
+        let old = read("7 8").unwrap();
+        assert_eq!((old.mode, old.user.as_str(), old.note), (Mode::Exclusive, "", None));
+        assert_eq!(read("7 8 k3").unwrap().mode, Mode::Slots(3));
+        let new = read("7 8 x deploy nightly, see wiki").unwrap();
+        assert_eq!((new.person().as_str(), new.note.as_deref()), ("deploy@web1", Some("nightly, see wiki")));
+        for text in ["", "7", "x 8", "7 8 q", "7 8 q deploy"] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_texts_of_a_waiter_are_cut_between_two_characters() {
+        let text = |letter: &str| letter.repeat(60);
+        let long: Waiter = format!("{} h 1 2 x {} {}", Uuid::nil(), text("ü"), text("漢")).parse().unwrap();
+        let fitted = long.fitted();
+        assert!(fitted.user.len() <= LONGEST_TEXT && fitted.user.ends_with("ü…"), "{}", fitted.user);
+        assert!(fitted.note.is_some_and(|note| note.len() <= LONGEST_TEXT && note.ends_with("漢…")));
+    }
+
     proptest! {
         #[test]
-        fn a_waiter_is_read_back_as_it_was_written(host in "\\PC{0,40}", pid: u32, since: u64) {
+        fn a_waiter_is_read_back_as_it_was_written(host in "\\PC{1,40}", user in ".{0,70}", note in proptest::option::of(".{0,90}"), pid: u32, since: u64) {
             for mode in [Mode::Exclusive, Mode::Shared, Mode::Slots(7)] {
-                let waiter = Waiter { id: Uuid::new_v4(), host: host.clone(), pid, since, mode };
-                let read: Waiter = waiter.to_string().parse().unwrap();
-                prop_assert_eq!((read.id, read.pid, read.since, read.mode), (waiter.id, pid, since, mode));
+                let (host, user, note) = (host.clone(), user.clone(), note.clone());
+                let waiter = Waiter { id: Uuid::new_v4(), host, pid, since, mode, user, note }.fitted();
+                let text = waiter.to_string();
+                prop_assert!(!text.chars().any(char::is_control), "{}", text);
+                // Without a user there is no room for a note.
+                let note = waiter.note.clone().filter(|_| !waiter.user.is_empty());
+                prop_assert_eq!(text.parse(), Ok(Waiter { note, ..waiter }));
             }
         }
 

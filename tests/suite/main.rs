@@ -30,6 +30,7 @@ mod kinds;
 mod local;
 mod lost;
 mod mutants;
+mod names;
 mod namespaces;
 mod nested;
 mod network;

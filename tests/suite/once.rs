@@ -36,7 +36,7 @@ fn of_twenty_hosts_one_runs_and_the_others_wait_for_it() {
         }
         assert_eq!(runs(&nodes), "1");
         let told = once(&nodes).args(["-v"]).sh("echo ran").code(0).printed(&[]);
-        told.mentions(&["not run: tester@", "ran sh with success (--once); that counts for 59m", "released"]);
+        told.mentions(&["not run: tester@", "ran redis-cli with success (--once); that counts for 59m", "released"]);
         for node in nodes.iter() {
             assert_eq!(node.cli(&["EXISTS", "job"]), "0");
             let left: u64 = node.cli(&["PTTL", MARK]).parse().expect("a number");
@@ -80,10 +80,10 @@ fn the_time_ends_by_itself_or_by_break() {
     let ran = || once(&nodes).sh("echo ran").code(0);
     ran().printed(&["ran"]);
     ran().printed(&[]);
-    verb(&nodes, &["break", "job"]).finish().code(64).said(&["tester@", "ran sh with success", "give --yes"]);
+    verb(&nodes, &["break", "job"]).finish().code(64).said(&["tester@", "ran echo with success", "give --yes"]);
     ran().printed(&[]);
     let told = verb(&nodes, &["break", "job", "--yes"]).finish().code(0);
-    told.mentions(&["ran sh with success", "the next run with --once runs its command again"]);
+    told.mentions(&["ran echo with success", "the next run with --once runs its command again"]);
     verb(&nodes, &["break", "job", "--yes"]).finish().code(1).said(&["nothing to break"]);
     ran().printed(&["ran"]);
 }
@@ -93,10 +93,10 @@ fn inspect_shows_the_success_of_a_free_lock() {
     let nodes = Nodes::start(3);
     once(&nodes).sh("true").code(0);
     let table = verb(&nodes, &["inspect", "job"]).finish().code(1).stdout.join("\n");
-    assert!(table.contains("(free)") && table.contains("ran sh with success (--once); that counts for 59m"), "{table}");
+    assert!(table.contains("(free)") && table.contains("ran true with success (--once); that counts for 59m"), "{table}");
     let shown = verb(&nodes, &["inspect", "job", "--json"]).finish().code(1).stdout.concat();
     let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
-    assert!(shown[0]["once"]["cmd"] == "sh" && shown[0]["once"]["ttl_ms"].as_u64() > Some(3_500_000), "{shown}");
+    assert!(shown[0]["once"]["cmd"] == "true" && shown[0]["once"]["ttl_ms"].as_u64() > Some(3_500_000), "{shown}");
 }
 
 /// A success that a majority knows of is found by every majority, whichever node is away.

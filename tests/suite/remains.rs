@@ -41,7 +41,8 @@ fn a_short_job_holds_its_lock_for_its_time_and_rlock_does_not_wait() {
                 assert!(begin.elapsed() < Duration::from_secs(20));
                 stays_for(&nodes, 60);
                 let busy = run(&nodes, &["-n"]).sh("echo ran").code(75).printed(&[]);
-                busy.said(&["parked", "by tester@", "which ran sh", "free in 5"]);
+                let name = format!("which ran {}", script.split(' ').next().expect("a word"));
+                busy.said(&["parked", "by tester@", &name, "free in 5"]);
                 verb(&nodes, &["break", "job", "-y"]).finish().code(0).mentions(&["parked", "the key was deleted"]);
                 run(&nodes, &["-n"]).sh("true").code(0).silent();
             }

@@ -126,7 +126,15 @@ impl Client {
     fn waiter(&self) -> Waiter {
         let pid = kernel::with(|kernel| kernel.current.number());
         let since = clock::unix_millis(self.wall());
-        Waiter { id: random_uuid(), host: format!("host{}", self.host), pid: to_u32(pid), since, mode: self.mode }
+        Waiter {
+            id: random_uuid(),
+            host: format!("host{}", self.host),
+            pid: to_u32(pid),
+            since,
+            mode: self.mode,
+            user: String::new(),
+            note: None,
+        }
     }
 
     fn details(&self, kept: bool) -> Details {

@@ -125,5 +125,7 @@ fn at_node(node: usize, observations: &Observations, census: &Census, nodes: &No
 }
 
 fn waiter(waiter: &Waiter) -> Value {
-    json!({ "token": waiter.id.to_string(), "host": waiter.host, "pid": waiter.pid, "since": waiter.since })
+    let Waiter { id, host, pid, since, user, note, .. } = waiter;
+    let user = Some(user).filter(|user| !user.is_empty());
+    json!({ "token": id.to_string(), "host": host, "pid": pid, "since": since, "user": user, "note": note })
 }

@@ -9,7 +9,7 @@ use crate::lock::fault::Faults;
 use crate::lock::key::Key;
 use crate::lock::mode::Mode;
 use crate::lock::occupant::{Occupant, OccupantKind};
-use crate::lock::queue::{Ticket, Waiter};
+use crate::lock::queue::Ticket;
 use crate::redlock::Nodes;
 use crate::redlock::observe::Observations;
 use crate::text::duration;
@@ -199,8 +199,9 @@ fn waiters(key: &Key, census: &Census, alone: bool) -> Vec<String> {
     let wait = if number == 1 && more.is_empty() { "waits" } else { "wait" };
     let now = clock::unix_millis(SystemTime::now());
     let one = |(place, ticket): (usize, &&Ticket)| {
-        let Waiter { host, pid, since, .. } = &ticket.waiter;
-        format!("  {}. {}, pid {pid}, for {}", place + 1, escape::short(host), ago(*since, now))
+        let waiter = &ticket.waiter;
+        let note = waiter.note.as_ref().map_or_else(String::new, |note| format!(" ({})", escape::short(note)));
+        format!("  {}. {}, pid {}, for {}{note}", place + 1, waiter.person(), waiter.pid, ago(waiter.since, now))
     };
     let named = queue.iter().enumerate().map(one).filter(|_| alone);
     std::iter::once(format!("{key}: {number}{more} {wait}")).chain(named).collect()

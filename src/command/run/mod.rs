@@ -57,7 +57,7 @@ async fn run_async(settings: &RunSettings, inherited: &Inherited, mut guard: Gua
     let mut signals = Signals::catch(inherited)?;
     signals.reap_all_but(&[guard.pid()]);
     let nodes = open_each(&settings.lock)?;
-    let waited = acquisition::take(&nodes, &settings.lock, Purpose::Command(&settings.argv[0], &guard), &mut signals);
+    let waited = acquisition::take(&nodes, &settings.lock, Purpose::Command(&settings.name, &guard), &mut signals);
     // The command is prepared while the nodes are asked.
     let (waited, image) = tokio::join!(biased; waited, image(settings));
     let cover = match waited? {

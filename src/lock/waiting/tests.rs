@@ -61,7 +61,15 @@ fn options(nodes: usize, wait: Option<Duration>) -> Options {
 }
 
 fn waiter() -> Waiter {
-    Waiter { id: uuid::Uuid::from_u128(1), host: "web1".to_owned(), pid: 1, since: 1, mode: Mode::Exclusive }
+    Waiter {
+        id: uuid::Uuid::from_u128(1),
+        host: "web1".to_owned(),
+        pid: 1,
+        since: 1,
+        mode: Mode::Exclusive,
+        user: String::new(),
+        note: None,
+    }
 }
 
 fn waiting(nodes: usize, wait: Option<Duration>) -> Waiting {

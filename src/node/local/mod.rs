@@ -369,7 +369,15 @@ async fn until_taken_away(held: &RefCell<Option<Held>>, watch: &Watch) -> io::Re
 /// Returns the waiter that a gate's value describes.
 fn waits((token, details): (Token, &Details)) -> Waiter {
     let pid = details.pid.unwrap_or_default();
-    Waiter { id: token.as_uuid(), host: details.host.clone(), pid, since: details.since, mode: details.mode }
+    Waiter {
+        id: token.as_uuid(),
+        host: details.host.clone(),
+        pid,
+        since: details.since,
+        mode: details.mode,
+        user: details.user.clone(),
+        note: details.note.clone(),
+    }
 }
 
 fn restless() -> Fault {

@@ -161,7 +161,15 @@ async fn length(reader: &mut (impl AsyncBufReadExt + Unpin)) -> Option<usize> {
 }
 
 fn claim(name: &str, waits: bool) -> Claim {
-    let waiter = Waiter { id: Uuid::new_v4(), host: "h".to_owned(), pid: 1, since: 1, mode: Mode::Exclusive };
+    let waiter = Waiter {
+        id: Uuid::new_v4(),
+        host: "h".to_owned(),
+        pid: 1,
+        since: 1,
+        mode: Mode::Exclusive,
+        user: String::new(),
+        note: None,
+    };
     Claim {
         key: Key::new("", name).unwrap(),
         token: Token::fresh(),
@@ -277,6 +285,31 @@ fn a_request_and_both_releases_fit_into_what_a_server_reads_at_once() {
     const ARGUMENTS: usize = 2048;
     for (request, release) in [(ACQUIRE_NEWEST, RELEASE), (JOIN_NEWEST, LEAVE)] {
         let size = request.len() + 2 * release.len() + ARGUMENTS;
+        assert!(size <= 16 * 1024, "{size} bytes");
+    }
+}
+
+/// The same with a key, a host, a user and a note of usual length.
+#[test]
+fn a_waiters_requests_with_its_user_and_note_fit_too() {
+    let note = Some("https://ci.example.com/deploy/web/-/jobs/1234567890".to_owned());
+    for (mode, index) in [(Mode::Exclusive, 0), (Mode::Slots(16), 9)] {
+        let (host, user) = ("runner-x7k2-project-482".to_owned(), "deploy".to_owned());
+        let (pid, since) = (4_194_303, 1_795_270_471_061);
+        let waiter = Waiter { id: Uuid::new_v4(), host, pid, since, mode, user, note: note.clone() };
+        let ticket =
+            Ticket { waiter: waiter.clone(), number: 1_795_270_471_061_520, supersedes: Some(1_795_270_471_061_520) };
+        let Waiter { host, user, note, .. } = waiter.clone();
+        let cmd = "deploy.sh".to_owned();
+        let details =
+            Details { mode, host, pid: Some(pid), user, since, cmd, note, ttl: 30_000, n: 3, ..Details::default() };
+        let (ticket, waits) = (Some(ticket), claim("deploy-production", false));
+        let fence_hint = 1_795_270_471_061_520;
+        let claim = Claim { details: details.fitted(), ticket: ticket.clone(), fence_hint, index, ..waits };
+        let releases = ticket.map(QueueAction::Keep).into_iter().chain([QueueAction::Leave(waiter)]);
+        let releases = releases.map(|queue| release::command(&claim.release(queue)));
+        let size: usize =
+            std::iter::once(claimed(&claim)).chain(releases).map(|cmd| cmd.get_packed_command().len()).sum();
         assert!(size <= 16 * 1024, "{size} bytes");
     }
 }

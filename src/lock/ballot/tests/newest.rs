@@ -5,7 +5,15 @@ use crate::lock::mode::Mode;
 use crate::lock::queue::Waiter;
 
 fn newer(host: &str) -> Vote {
-    let waiter = Waiter { id: uuid::Uuid::nil(), host: host.to_owned(), pid: 7, since: 1, mode: Mode::Exclusive };
+    let waiter = Waiter {
+        id: uuid::Uuid::nil(),
+        host: host.to_owned(),
+        pid: 7,
+        since: 1,
+        mode: Mode::Exclusive,
+        user: String::new(),
+        note: None,
+    };
     Vote::Superseded(Some(Box::new(waiter)))
 }
 

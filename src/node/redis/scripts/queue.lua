@@ -1,6 +1,6 @@
 -- Placed before the scripts that know the queue. KEYS[5] is the queue, KEYS[6] its turns, KEYS[7] its standbys.
--- The queue is a sorted set: waiter → ticket, smallest first. A waiter is 'ID HOST PID SINCE', and its kind behind that unless
--- it is 'x'. It subscribes to a channel of its own in the lock's slot, so that PUBLISH and NUMSUB show whether it is alive.
+-- The queue is a sorted set: waiter → ticket, smallest first. A waiter is 'ID HOST PID SINCE KIND USER NOTE'. KIND may be
+-- missing, and is 'x' then. It subscribes to a channel of its own in the lock's slot, so that PUBLISH and NUMSUB show whether it is alive.
 -- The turns are a sorted set: waiter → ms when it was told that it may take the lock. It leaves them with its next attempt.
 -- The standbys are 'MS' and a line for each waiter that was told to check on the head.
 -- Errors are ignored throughout: a lock is taken and released even if an ACL forbids its queue.

@@ -22,7 +22,8 @@ fn claim_of(digit: u8) -> Claim {
 /// The claim of the waiter of this number, which came in this order, from a host of its own.
 fn waits(number: u8) -> Claim {
     let id = Uuid::from_u128(u128::from(number));
-    let waiter = Waiter { id, host: format!("host{number}"), pid: 1, since: 1, mode: Mode::Exclusive };
+    let (user, note) = (String::new(), None);
+    let waiter = Waiter { id, host: format!("host{number}"), pid: 1, since: 1, mode: Mode::Exclusive, user, note };
     Claim { ticket: Some(Ticket { waiter, number: i64::from(number), supersedes: None }), ..claim_of(number) }
 }
 
