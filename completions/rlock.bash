@@ -110,6 +110,7 @@ _rlock() {
             ;;
         rlock__subcmd__acquire)
             opts="-k -s -x -n -w -E -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --format --quiet --verbose --log --help"
+            opts="-k -s -x -n -w -E -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --node --prefix --node-timeout --ca --password-file --config --profile --format --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -204,7 +205,11 @@ _rlock() {
                     return 0
                     ;;
                 --log)
-                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "auto text json journal" -- "${cur}"))
+                    return 0
+                    ;;
+                --progress)
+                    COMPREPLY=($(compgen -W "auto line plain none" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -216,6 +221,7 @@ _rlock() {
             ;;
         rlock__subcmd__break)
             opts="-k -y -q -v -h --key --token --slot --yes --now --foreign --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --quiet --verbose --log --help"
+            opts="-k -y -q -v -h --key --token --slot --yes --now --foreign --node --prefix --node-timeout --ca --password-file --config --profile --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -270,7 +276,11 @@ _rlock() {
                     return 0
                     ;;
                 --log)
-                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "auto text json journal" -- "${cur}"))
+                    return 0
+                    ;;
+                --progress)
+                    COMPREPLY=($(compgen -W "auto line plain none" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -282,6 +292,7 @@ _rlock() {
             ;;
         rlock__subcmd__check)
             opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --fence --for --quiet --verbose --log --help"
+            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --password-file --config --profile --fence --for --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -340,7 +351,11 @@ _rlock() {
                     return 0
                     ;;
                 --log)
-                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "auto text json journal" -- "${cur}"))
+                    return 0
+                    ;;
+                --progress)
+                    COMPREPLY=($(compgen -W "auto line plain none" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -365,7 +380,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__config)
-            opts="-k -q -v -h --key --check --config --profile --json --quiet --verbose --log --help"
+            opts="-k -q -v -h --key --check --config --profile --json --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -388,7 +403,11 @@ _rlock() {
                     return 0
                     ;;
                 --log)
-                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "auto text json journal" -- "${cur}"))
+                    return 0
+                    ;;
+                --progress)
+                    COMPREPLY=($(compgen -W "auto line plain none" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -400,6 +419,7 @@ _rlock() {
             ;;
         rlock__subcmd__doctor)
             opts="-k -q -v -h --key --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --ttl --restart-guard --json --quiet --verbose --log --help"
+            opts="-k -q -v -h --key --node --prefix --node-timeout --ca --password-file --config --profile --ttl --restart-guard --json --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -454,7 +474,11 @@ _rlock() {
                     return 0
                     ;;
                 --log)
-                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "auto text json journal" -- "${cur}"))
+                    return 0
+                    ;;
+                --progress)
+                    COMPREPLY=($(compgen -W "auto line plain none" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -648,6 +672,7 @@ _rlock() {
             ;;
         rlock__subcmd__inspect)
             opts="-k -q -v -h --key --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --json --watch --quiet --verbose --log --help"
+            opts="-k -q -v -h --key --node --prefix --node-timeout --ca --password-file --config --profile --json --watch --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -698,7 +723,11 @@ _rlock() {
                     return 0
                     ;;
                 --log)
-                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "auto text json journal" -- "${cur}"))
+                    return 0
+                    ;;
+                --progress)
+                    COMPREPLY=($(compgen -W "auto line plain none" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -724,6 +753,7 @@ _rlock() {
             ;;
         rlock__subcmd__release)
             opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --quiet --verbose --log --help"
+            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --password-file --config --profile --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -774,7 +804,11 @@ _rlock() {
                     return 0
                     ;;
                 --log)
-                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "auto text json journal" -- "${cur}"))
+                    return 0
+                    ;;
+                --progress)
+                    COMPREPLY=($(compgen -W "auto line plain none" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -786,6 +820,7 @@ _rlock() {
             ;;
         rlock__subcmd__renew)
             opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --fence --ttl --quiet --verbose --log --help"
+            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --password-file --config --profile --fence --ttl --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -844,7 +879,11 @@ _rlock() {
                     return 0
                     ;;
                 --log)
-                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "auto text json journal" -- "${cur}"))
+                    return 0
+                    ;;
+                --progress)
+                    COMPREPLY=($(compgen -W "auto line plain none" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -856,6 +895,7 @@ _rlock() {
             ;;
         rlock__subcmd__run)
             opts="-k -s -x -n -w -E -c -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --replace --hold-at-least --once --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --help"
+            opts="-k -s -x -n -w -E -c -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --node --prefix --node-timeout --ca --password-file --config --profile --replace --name --hold-at-least --once --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -949,6 +989,10 @@ _rlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --hold-at-least)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -974,7 +1018,11 @@ _rlock() {
                     return 0
                     ;;
                 --log)
-                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "auto text json journal" -- "${cur}"))
+                    return 0
+                    ;;
+                --progress)
+                    COMPREPLY=($(compgen -W "auto line plain none" -- "${cur}"))
                     return 0
                     ;;
                 *)

@@ -59,6 +59,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -l sentinel-password-fi
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s c -d 'Run sh -c STRING instead of CMD' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l name -d 'Name of the command for other clients [default: the file name of the program or script]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l hold-at-least -d 'Keep the lock for at least this long after the command\'s start, though it ends sooner; rlock does not wait for that' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l once -d 'Run the command once: for this long after it has exited with 0, others exit with 0 and do not run it' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l kill-after -d 'Time between the first signal and SIGKILL [default: a sixth of the TTL, at most 5s]' -r
@@ -67,8 +68,14 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -l on-lost -d 'When the
 warn\t'Let the command go on and say so'
 reclaim\t'Take the lock again at once if no other rlock had it since, else as kill'"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l signal -d 'First signal to the command when the lock is being lost or --max-run is over' -r
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+text\t'Lines for people: `rlock: …`'
+json\t'One JSON object a line: ts (unix ms), level, event, key, message'
+journal\t'Entries of systemd\'s journal, with fields'"
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
+line\t'One line, redrawn each second; plain lines where stderr is no terminal'
+plain\t'A line after a second, at each change, and each minute'
+none\t'Nothing'"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s s -l shared -d 'Share the lock with other runs that give -s: no other kind of holder beside them'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s x -l exclusive -d 'Be the only holder, whatever RLOCK_SHARED and RLOCK_SLOTS say [default]'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s n -l no-wait -d 'Do not wait: the same as --wait 0'
@@ -101,8 +108,14 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l profile -d 'Appl
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l format -d 'Output: token, json or env' -r -f -a "env\t'`RLOCK_KEY=…`, `RLOCK_TOKEN=…`, `RLOCK_FENCE=…` and with slots `RLOCK_SLOT=…`, one a line; of several locks, each is a list'
 json\t'An object: key, token, fence, slot, `ttl_ms` (how long the lock is certainly held); of several locks, an array of them'
 token\t'The token alone; of several locks, a list'"
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+text\t'Lines for people: `rlock: …`'
+json\t'One JSON object a line: ts (unix ms), level, event, key, message'
+journal\t'Entries of systemd\'s journal, with fields'"
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
+line\t'One line, redrawn each second; plain lines where stderr is no terminal'
+plain\t'A line after a second, at each change, and each minute'
+none\t'Nothing'"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s s -l shared -d 'Share the lock with other runs that give -s: no other kind of holder beside them'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s x -l exclusive -d 'Be the only holder, whatever RLOCK_SHARED and RLOCK_SLOTS say [default]'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s n -l no-wait -d 'Do not wait: the same as --wait 0'
@@ -122,8 +135,14 @@ complete -c rlock -n "__fish_rlock_using_subcommand renew" -l config -d 'Read th
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l fence -d 'The lock\'s fence, for a server that has forgotten it; of several locks, a list as for --token' -r
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l ttl -d 'How long the lock is to last from now on [default: as long as it was taken for]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+text\t'Lines for people: `rlock: …`'
+json\t'One JSON object a line: ts (unix ms), level, event, key, message'
+journal\t'Entries of systemd\'s journal, with fields'"
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
+line\t'One line, redrawn each second; plain lines where stderr is no terminal'
+plain\t'A line after a second, at each change, and each minute'
+none\t'Nothing'"
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -137,8 +156,14 @@ complete -c rlock -n "__fish_rlock_using_subcommand release" -l password-file -d
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l profile -d 'Apply the settings of this profile of the configuration files' -r
-complete -c rlock -n "__fish_rlock_using_subcommand release" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+text\t'Lines for people: `rlock: …`'
+json\t'One JSON object a line: ts (unix ms), level, event, key, message'
+journal\t'Entries of systemd\'s journal, with fields'"
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
+line\t'One line, redrawn each second; plain lines where stderr is no terminal'
+plain\t'A line after a second, at each change, and each minute'
+none\t'Nothing'"
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -154,8 +179,14 @@ complete -c rlock -n "__fish_rlock_using_subcommand check" -l config -d 'Read th
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l fence -d 'Also require this fence; of several locks, a list as for --token' -r
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l for -d 'Also require that the lock stays the caller\'s for this long without a renewal' -r
-complete -c rlock -n "__fish_rlock_using_subcommand check" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+text\t'Lines for people: `rlock: …`'
+json\t'One JSON object a line: ts (unix ms), level, event, key, message'
+journal\t'Entries of systemd\'s journal, with fields'"
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
+line\t'One line, redrawn each second; plain lines where stderr is no terminal'
+plain\t'A line after a second, at each change, and each minute'
+none\t'Nothing'"
 complete -c rlock -n "__fish_rlock_using_subcommand check" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand check" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -169,8 +200,14 @@ complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l sentinel-passwor
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l watch -d 'Redraw every 2s, or at the given interval' -r
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+text\t'Lines for people: `rlock: …`'
+json\t'One JSON object a line: ts (unix ms), level, event, key, message'
+journal\t'Entries of systemd\'s journal, with fields'"
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
+line\t'One line, redrawn each second; plain lines where stderr is no terminal'
+plain\t'A line after a second, at each change, and each minute'
+none\t'Nothing'"
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l json -d 'Print an array with one object a key instead of the table'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s v -l verbose -d 'Print each step on stderr'
@@ -186,8 +223,14 @@ complete -c rlock -n "__fish_rlock_using_subcommand break" -l password-file -d '
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l profile -d 'Apply the settings of this profile of the configuration files' -r
-complete -c rlock -n "__fish_rlock_using_subcommand break" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+text\t'Lines for people: `rlock: …`'
+json\t'One JSON object a line: ts (unix ms), level, event, key, message'
+journal\t'Entries of systemd\'s journal, with fields'"
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
+line\t'One line, redrawn each second; plain lines where stderr is no terminal'
+plain\t'A line after a second, at each change, and each minute'
+none\t'Nothing'"
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s y -l yes -d 'Do not ask'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l now -d 'Delete the key at once: the holder\'s command may run on, not alone, until its next renewal'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l foreign -d 'Break also a value that rlock did not write, or a lock whose holder uses another number of nodes'
@@ -205,8 +248,14 @@ complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l config -d 'Read t
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ttl -d 'The lease length you plan to use; nodes that are too slow for it are reported' -r
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l restart-guard -d 'The restart guard you plan to use, as for run' -r
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+text\t'Lines for people: `rlock: …`'
+json\t'One JSON object a line: ts (unix ms), level, event, key, message'
+journal\t'Entries of systemd\'s journal, with fields'"
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
+line\t'One line, redrawn each second; plain lines where stderr is no terminal'
+plain\t'A line after a second, at each change, and each minute'
+none\t'Nothing'"
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l json -d 'Print one object instead of the table'
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s v -l verbose -d 'Print each step on stderr'
@@ -214,8 +263,14 @@ complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s h -l help -d 'Pri
 complete -c rlock -n "__fish_rlock_using_subcommand config" -s k -l key -d 'A lock: shows the settings that runs of it have; repeated, those of one run of all of them' -r
 complete -c rlock -n "__fish_rlock_using_subcommand config" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand config" -l profile -d 'Apply the settings of this profile of the configuration files' -r
-complete -c rlock -n "__fish_rlock_using_subcommand config" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
+complete -c rlock -n "__fish_rlock_using_subcommand config" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+text\t'Lines for people: `rlock: …`'
+json\t'One JSON object a line: ts (unix ms), level, event, key, message'
+journal\t'Entries of systemd\'s journal, with fields'"
+complete -c rlock -n "__fish_rlock_using_subcommand config" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
+line\t'One line, redrawn each second; plain lines where stderr is no terminal'
+plain\t'A line after a second, at each change, and each minute'
+none\t'Nothing'"
 complete -c rlock -n "__fish_rlock_using_subcommand config" -l check -d 'Check every section of the files instead, and print the names of the files'
 complete -c rlock -n "__fish_rlock_using_subcommand config" -l json -d 'Print an array with one object a setting instead of the table'
 complete -c rlock -n "__fish_rlock_using_subcommand config" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'

@@ -4,7 +4,11 @@
 //! A reader that has stopped reading stops neither the renewals, nor a wait, nor the end of rlock.
 
 mod event;
+mod journal;
+mod log;
+mod notify;
 mod problem;
+mod progress;
 mod status;
 mod status_text;
 mod stderr;
@@ -13,13 +17,15 @@ use std::fmt::Display;
 use std::io::{self, BufRead, IsTerminal};
 use std::time::SystemTime;
 
-use clap::ValueEnum;
 use serde_json::{Map, Value};
 
 pub use event::{AtNode, Event};
+pub use log::{Log, LogMode};
+pub use notify::Manager;
 pub use problem::Problem;
+pub use progress::{Form, Progress, ProgressMode};
 pub use status::StatusLine;
-pub use status_text::{BreakStatus, ScanStatus, WaitStatus};
+pub use status_text::{Status, occupied};
 pub use stderr::{finish, settle};
 
 use crate::clock;
@@ -27,15 +33,7 @@ use crate::exit::{self, Failure, Outcome};
 use crate::lock::key::Key;
 use crate::lock::keys::Keys;
 use crate::text::escape;
-
-/// `--log`.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
-pub enum Log {
-    /// Lines for people: `rlock: …`
-    Text,
-    /// One JSON object a line: ts (unix ms), level, event, key, message
-    Json,
-}
+use stderr::Line;
 
 /// Weight of an event, which decides whether it is printed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -69,30 +67,49 @@ pub struct Reporter {
     pub quiet: bool,
     /// `-v`.
     pub verbose: bool,
+    /// `--progress`.
+    pub progress: ProgressMode,
 }
 
 impl Reporter {
     /// Prints `event`, if its level calls for it.
     pub fn say(&self, event: &Event) {
         let is_said = match event.level() {
-            Level::Info => self.verbose || (self.log == Log::Json && !self.quiet),
+            Level::Info => self.tells_steps(),
             Level::Warning => !self.quiet,
             Level::Error => true,
         };
         if is_said {
-            print(self.log, event, Some(&self.keys));
+            self.show(event);
         }
+    }
+
+    /// Prints a step that explains why rlock takes long, also where `--progress` asks for that alone.
+    pub fn progress(&self, event: &Event) {
+        if self.tells_steps() || self.progress.form(self.log, self.quiet) != Form::None {
+            self.show(event);
+        }
+    }
+
+    /// Prints `event`, whatever its level.
+    pub fn show(&self, event: &Event) {
+        print(self.log, event, Some(&self.keys));
+    }
+
+    /// Whether lines are for programs.
+    pub fn is_for_programs(&self) -> bool {
+        self.log != Log::Text
+    }
+
+    /// Whether each step is printed.
+    pub fn tells_steps(&self) -> bool {
+        self.verbose || (self.log == Log::Json && !self.quiet)
     }
 
     /// Returns the reporter of one of the locks.
     #[must_use]
     pub fn of(&self, key: &Key) -> Self {
         Self { keys: key.into(), ..self.clone() }
-    }
-
-    /// Whether a status line may be drawn: `-q` silences it, and with `-v` or JSON other lines would tear it.
-    pub fn allows_status_line(&self) -> bool {
-        !self.quiet && !self.verbose && self.log == Log::Text
     }
 }
 
@@ -107,7 +124,7 @@ pub fn ask(what: impl Display, question: &str) -> Option<bool> {
     if !stdin.is_terminal() || !io::stderr().is_terminal() {
         return None;
     }
-    stderr::last_line(format!("{what}\n{question} [y/N] "));
+    stderr::last_line(format!("{what}\n{question} [y/N] ").into());
     finish();
     let mut answer = String::new();
     let read = stdin.lock().read_line(&mut answer);
@@ -142,9 +159,9 @@ pub fn install_panic_hook(log: Log) {
 }
 
 /// The line of `event`, about `keys` if it concerns certain locks.
-fn line(log: Log, event: &Event, keys: Option<&Keys>) -> String {
+fn line(log: Log, event: &Event, keys: Option<&Keys>) -> Line {
     let message = keys.map_or_else(|| event.to_string(), |keys| format!("{keys}: {event}"));
-    let fields = if log == Log::Json { event.fields() } else { Map::new() };
+    let fields = if log == Log::Text { Map::new() } else { event.fields() };
     render(log, event.level(), event.name(), keys, &message, fields)
 }
 
@@ -155,16 +172,21 @@ fn render(
     keys: Option<&Keys>,
     message: &str,
     mut fields: Map<String, Value>,
-) -> String {
-    if log == Log::Text {
-        return format!("rlock: {message}\n");
+) -> Line {
+    let key = keys.map(Keys::typed);
+    let text = format!("rlock: {message}\n");
+    match log {
+        Log::Text => Line::from(text),
+        Log::Journal => Line { text, entry: Some(journal::entry(level, event, key.as_deref(), message, &fields)) },
+        Log::Json => {
+            fields.insert("ts".to_owned(), clock::unix_millis(SystemTime::now()).into());
+            fields.insert("level".to_owned(), level.name().into());
+            fields.insert("event".to_owned(), event.into());
+            fields.insert("message".to_owned(), message.into());
+            fields.insert("key".to_owned(), key.into());
+            Line::from(format!("{}\n", escape::json(&Value::Object(fields).to_string())))
+        }
     }
-    fields.insert("ts".to_owned(), clock::unix_millis(SystemTime::now()).into());
-    fields.insert("level".to_owned(), level.name().into());
-    fields.insert("event".to_owned(), event.into());
-    fields.insert("message".to_owned(), message.into());
-    fields.extend(keys.map(|keys| ("key".to_owned(), keys.typed().into())));
-    format!("{}\n", escape::json(&Value::Object(fields).to_string()))
 }
 
 #[cfg(test)]
@@ -175,7 +197,7 @@ mod tests {
     fn a_line_of_json_keeps_the_key_and_holds_nothing_that_a_terminal_acts_on() {
         let typed = "branch\u{9b}31m\u{202e}\x7f";
         let key = Key::new("", typed).unwrap();
-        let line = line(Log::Json, &Event::Running { pid: 7 }, Some(&Keys::from(&key)));
+        let line = line(Log::Json, &Event::Running { pid: 7 }, Some(&Keys::from(&key))).text;
         assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap()["key"], typed);
         let bare = line.strip_suffix('\n').unwrap();
         assert_eq!(escape::text(bare), bare);

@@ -190,7 +190,8 @@ pub fn keys(nodes: &NodeArgs, names: &[String]) -> Result<Keys, Failure> {
 
 /// Makes the reporter of one lock, or of several.
 pub fn reporter(keys: impl Into<Keys>, output: &OutputArgs) -> Reporter {
-    Reporter { keys: keys.into(), log: output.log, quiet: output.quiet, verbose: output.verbose }
+    let OutputArgs { quiet, verbose, log, progress } = *output;
+    Reporter { keys: keys.into(), log: log.form(), quiet, verbose, progress }
 }
 
 /// Returns the locks of outer rlocks that the environment claims. Only the nodes can confirm them.

@@ -16,7 +16,7 @@ use crate::lock::mode::Mode;
 use crate::lock::queue::Order;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule;
-use crate::report::Log;
+use crate::report::{LogMode, ProgressMode};
 use crate::text::duration;
 
 // The texts are for --help, where Markdown would be noise.
@@ -180,10 +180,19 @@ pub struct OutputArgs {
     #[arg(hide_short_help = true)]
     pub verbose: bool,
 
-    /// Form of the lines on stderr: text, or json, which prints each step too
-    #[arg(long, value_name = "FORMAT", env = "RLOCK_LOG", default_value = "text", hide_possible_values = true)]
-    #[arg(hide_short_help = true)]
-    pub log: Log,
+    /// Form of rlock's lines: text, json, which prints each step too, or journal: entries of systemd's journal with fields
+    ///
+    /// auto: journal if systemd connected stderr with it (JOURNAL_STREAM), else text.
+    #[arg(long, value_name = "auto|text|json|journal", env = "RLOCK_LOG", default_value = "auto")]
+    #[arg(hide_possible_values = true, hide_short_help = true)]
+    pub log: LogMode,
+
+    /// How to tell what takes longer than a second: one line that is redrawn, or plain lines
+    ///
+    /// auto: the line on a terminal; plain lines in CI and with TERM=dumb; else nothing. -q: nothing.
+    #[arg(long, value_name = "auto|line|plain|none", env = "RLOCK_PROGRESS", default_value = "auto")]
+    #[arg(hide_possible_values = true, hide_short_help = true)]
+    pub progress: ProgressMode,
 }
 
 #[derive(Args, Debug)]

@@ -38,6 +38,6 @@ impl Command {
 
     /// Returns `--log`.
     pub fn log(&self) -> Log {
-        self.common().map_or(Log::Text, |common| common.output.log)
+        self.common().map_or(Log::Text, |common| common.output.log.form())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
+use clap::ValueEnum;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::help::with_texts;
@@ -9,7 +10,7 @@ use super::hints;
 use super::sources::{Sources, variable};
 use super::{Cli, definition};
 use crate::exit::{Failure, Outcome};
-use crate::report::Log;
+use crate::report::{Log, LogMode};
 use crate::secret;
 use crate::text::escape;
 
@@ -121,10 +122,9 @@ pub fn log_format(args: &[OsString]) -> Log {
         "" => args.get(index + 1).cloned(),
         value => value.strip_prefix('=').map(OsString::from),
     });
-    match flag.or_else(|| std::env::var_os("RLOCK_LOG")) {
-        Some(value) if value == "json" => Log::Json,
-        _ => Log::Text,
-    }
+    let value = flag.or_else(|| std::env::var_os("RLOCK_LOG"));
+    let mode = value.and_then(|value| LogMode::from_str(value.to_str()?, false).ok());
+    mode.unwrap_or(LogMode::Auto).form()
 }
 
 #[cfg(test)]

@@ -26,9 +26,12 @@ use crate::redlock::claimant::Claimant;
 use crate::redlock::holding::Change;
 use crate::redlock::holdings::Holdings;
 use crate::redlock::wait::{Waited, wait};
-use crate::report::{Event, Level, Problem, StatusLine, WaitStatus};
+use crate::report::{Event, Manager, Problem, Progress, Status};
 use crate::settings::LockSettings;
 use crate::text::duration;
+
+/// Time that the nodes get to answer before the status line says that they have not.
+const ANSWER: Duration = Duration::from_secs(1);
 
 /// Least time between two updates of the status line.
 const REDRAW: Duration = Duration::from_secs(1);
@@ -67,8 +70,9 @@ pub(super) async fn take(
     let first = waiter(lock, &identity);
     let since = first.since;
     let waiting = Waiting::new(options, first, clock::now());
-    let status = StatusLine::new(lock.report.allows_status_line(), REDRAW);
-    let mut client = Client { lock, purpose, identity, nodes: nodes[0].len(), since, status };
+    let progress = Progress::new(&lock.report, REDRAW);
+    let manager = Manager::of_environment().filter(|_| matches!(purpose, Purpose::Command(..)));
+    let mut client = Client { lock, purpose, identity, nodes: nodes[0].len(), since, progress, manager, asked: None };
     loop {
         let waited = wait(nodes, waiting.clone(), &mut client, &mut async || terminating(signals).await).await?;
         return Ok(match waited {
@@ -76,6 +80,7 @@ pub(super) async fn take(
                 for (key, (_, fence)) in lock.keys.iter().zip(holdings.grants()) {
                     lock.report.of(key).say(&Event::Acquired { fence, after });
                 }
+                client.progress.acquired(&lock.report, after);
                 Acquired::Won(holdings)
             }
             Waited::Joined(joined) => {
@@ -144,7 +149,11 @@ struct Client<'a> {
     nodes: usize,
     /// Begin of the wait, unix time in ms.
     since: u64,
-    status: StatusLine,
+    progress: Progress,
+    /// The service manager that waits for the command.
+    manager: Option<Manager>,
+    /// When the nodes were asked, until they have answered.
+    asked: Option<Instant>,
 }
 
 impl Claimant for Client<'_> {
@@ -153,6 +162,7 @@ impl Claimant for Client<'_> {
     fn claim(&mut self, lock: usize, ticket: Option<Ticket>, min_uptime: Option<Duration>) -> Claim {
         let now = SystemTime::now();
         let token = Token::fresh();
+        self.asked = Some(clock::now());
         if let Purpose::Command(_, guard) = self.purpose {
             // If rlock dies from here on, its guard releases the lock.
             guard.may_hold(lock, token.as_uuid());
@@ -195,30 +205,39 @@ impl Claimant for Client<'_> {
     }
 
     fn say(&mut self, lock: usize, notice: &Notice) {
-        let event = Event::from(notice);
-        if event.level() != Level::Info {
-            self.status.clear();
-        }
-        self.lock.report.of(&self.lock.keys[lock]).say(&event);
+        self.lock.report.of(&self.lock.keys[lock]).say(&Event::from(notice));
     }
 
     fn changed(&mut self, lock: usize, change: &Change) {
         let report = self.lock.report.of(&self.lock.keys[lock]);
         if let Change::Lost(_) = change {
-            self.status.clear();
             report.say(&Event::LostWhileWaiting);
         }
         report_change(&report, change);
     }
 
     fn redraw_at(&self) -> Instant {
-        self.status.due()
+        let due = self.manager.as_ref().map_or(Instant::NEVER, Manager::due).min(self.progress.due());
+        self.asked.map_or(due, |asked| due.max(asked + ANSWER))
     }
 
     fn redraw(&mut self, lock: usize, waiting: &Waiting) {
-        if let Some((blocked, rank)) = waiting.pausing() {
-            let (key, waited) = (&self.lock.keys[lock], waiting.waited(clock::now()));
-            self.status.draw(|| WaitStatus { key, waited, ahead: rank, blocked }.to_string());
+        let now = clock::now();
+        let pausing = waiting.pausing();
+        if pausing.is_some() {
+            self.asked = None;
+        } else if now < self.redraw_at() {
+            // An answer that comes soon is shown in place of the question.
+            return;
+        }
+        let (blocked, ahead) = pausing.map_or((None, None), |(blocked, rank)| (Some(blocked), rank));
+        let left = Some(waiting.gives_up()).filter(|end| *end != Instant::NEVER).map(|end| end.since(now));
+        let told = clock::unix_millis(SystemTime::now());
+        let status = Status::Wait { waited: waiting.waited(now), ahead, blocked, left, now: told };
+        let report = self.lock.report.of(&self.lock.keys[lock]);
+        self.progress.show(&report, &status);
+        if let Some(manager) = &self.manager {
+            manager.waits(|| format!("{}: {}", report.keys, status.line()));
         }
     }
 

@@ -22,7 +22,7 @@ use crate::lock::token::Token;
 use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, observe};
 use crate::redlock::outside::{self, Count};
-use crate::report::{BreakStatus, Event, Problem, Reporter, StatusLine, ask};
+use crate::report::{Event, Problem, Progress, Reporter, Status, ask, occupied};
 use crate::settings;
 use crate::settings::token::NodeSettings;
 
@@ -154,7 +154,7 @@ impl BreakRequest {
             }
             return Ok(());
         }
-        let shown: Vec<String> = holders.iter().map(|holder| format!("{}: {holder}", self.key)).collect();
+        let shown: Vec<String> = holders.iter().map(|holder| format!("{}: {}", self.key, occupied(holder))).collect();
         let question = if holders.len() == 1 { "Break it?" } else { "Break all of these?" };
         match ask(format_args!("{}", shown.join("\n")), question) {
             Some(true) => Ok(()),
@@ -229,7 +229,7 @@ impl BreakRequest {
         let lefts = census.holders().into_iter().map(|(occupant, _)| census.ttl_of(occupant));
         let left = lefts.chain([census.ttl()]).flatten().max().unwrap_or_default();
         let (begun, mut alarm) = (clock::now(), Alarm::new()?);
-        let progress = StatusLine::new(!self.report.quiet, PAUSE);
+        let progress = Progress::new(&self.report, PAUSE);
         loop {
             let looks = observe(nodes, &self.key, self.reach.limit, |_| false).await;
             let kept = tokens.iter().any(|token| looks.census().is_anywhere(*token));
@@ -244,7 +244,7 @@ impl BreakRequest {
                 drop(progress);
                 return Err(Problem::NotReleased.about(&self.key).into());
             }
-            progress.draw(|| BreakStatus { waited, limit: left }.to_string());
+            progress.show(&self.report, &Status::Break { waited, limit: left });
             alarm.reached(clock::now() + PAUSE).await;
         }
     }

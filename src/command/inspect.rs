@@ -24,7 +24,7 @@ use crate::node::{Look, Store};
 use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, Room, look};
 use crate::redlock::scan::scan;
-use crate::report::{Problem, ScanStatus, StatusLine};
+use crate::report::{Form, Problem, Status, StatusLine};
 use crate::settings;
 use crate::settings::token::NodeSettings;
 use crate::text::glob::Glob;
@@ -69,12 +69,13 @@ pub fn inspect(args: &InspectArgs, sources: &Sources) -> anyhow::Result<Outcome>
         reach.place.needs_server("inspect without a lock's name")?;
     }
     warn_of_default_node(&reach.place, reach.node_is_default, &args.output, None);
-    let quiet = args.output.quiet;
+    let form = args.output.progress.form(args.output.log.form(), args.output.quiet);
+    let draws = form == Form::Line;
     block_on(async {
         if let Some(every) = args.watch {
             return watch(&reach, &selection, args.json, every.max(OFTEN)).await;
         }
-        let view = View::take(&reach, &selection, quiet).await?;
+        let view = View::take(&reach, &selection, draws).await?;
         print(view.shown(args.json).as_bytes())?;
         view.outcome(&reach, &selection)
     })
@@ -104,11 +105,11 @@ impl Selection {
 }
 
 impl View {
-    async fn take(reach: &NodeSettings, selection: &Selection, quiet: bool) -> anyhow::Result<Self> {
+    async fn take(reach: &NodeSettings, selection: &Selection, draws: bool) -> anyhow::Result<Self> {
         let stores = stores(&reach.place, reach.limit, AT_ONCE)?;
         let nodes = nodes_of(&stores);
         let mut keys = selection.keys.clone();
-        let (found, unread) = find_locks(reach, selection, &stores, &nodes, quiet).await?;
+        let (found, unread) = find_locks(reach, selection, &stores, &nodes, draws).await?;
         keys.extend(found);
         let mut locks = Vec::with_capacity(keys.len());
         let mut rest = keys.into_iter();
@@ -187,13 +188,13 @@ async fn find_locks(
     selection: &Selection,
     stores: &[Box<dyn Store>],
     nodes: &Nodes,
-    quiet: bool,
+    draws: bool,
 ) -> anyhow::Result<(Vec<Key>, Faults)> {
     if selection.patterns.is_empty() {
         return Ok(Default::default());
     }
-    let progress = StatusLine::new(!quiet, DRAWN);
-    let drawn = |seen: u64, of: u64| progress.draw(|| ScanStatus { seen, of }.to_string());
+    let progress = StatusLine::new(draws, DRAWN);
+    let drawn = |seen: u64, of: u64| progress.draw(|| Status::Scan { seen, of }.line());
     let matches =
         |key: &Key| selection.patterns.iter().any(|pattern| pattern.matches(key.typed())) && !selection.names(key);
     let found = scan(stores, &selection.prefix, matches, drawn).await;
@@ -209,7 +210,7 @@ async fn watch(reach: &NodeSettings, selection: &Selection, json: bool, every: D
     loop {
         let begun = clock::now();
         // Opened each time, so that a node that came back is found at once.
-        let text = match View::take(reach, selection, true).await {
+        let text = match View::take(reach, selection, false).await {
             Ok(view) => view.shown(json),
             Err(error) => format!("{error:#}\n"),
         };

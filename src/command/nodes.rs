@@ -24,7 +24,7 @@ pub(super) fn warn_of_default_node(
     keys: Option<&Keys>,
 ) {
     if node_is_default && place.local().is_none() && !output.quiet {
-        report::print(output.log, &Event::DefaultNode { node: &place.shown() }, keys);
+        report::print(output.log.form(), &Event::DefaultNode { node: &place.shown() }, keys);
     }
 }
 

@@ -56,25 +56,27 @@ impl Blocker {
         self.occupant().is_some_and(|occupant| matches!(occupant.who, OccupantKind::Foreign(_)))
     }
 
-    /// Returns the party for people, without the end of its lease.
+    /// Returns the party for people, without any time: the same text means the same party.
     pub fn named(&self) -> String {
         match self {
             Self::Occupant(occupant) => occupant.named(),
-            Self::Reserved(_) | Self::Newer(_) => self.to_string(),
+            _ => self.told(0),
         }
     }
-}
 
-impl fmt::Display for Blocker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Returns the party for people at this unix time in ms.
+    pub fn told(&self, now: u64) -> String {
         match self {
-            Self::Occupant(occupant) => occupant.fmt(f),
-            Self::Reserved(reservation) => reservation.fmt(f),
-            Self::Newer(Some(waiter)) => {
-                write!(f, "superseded by {}, pid {}", waiter.person(), waiter.pid)
-            }
-            Self::Newer(None) => f.write_str("superseded by an entry that is not rlock's"),
+            Self::Occupant(occupant) => occupant.told(now),
+            Self::Reserved(reservation) => reservation.to_string(),
+            Self::Newer(Some(waiter)) => format!("superseded by {}, pid {}", waiter.person(), waiter.pid),
+            Self::Newer(None) => "superseded by an entry that is not rlock's".to_owned(),
         }
+    }
+
+    /// Returns the same in fewer words.
+    pub fn brief(&self, now: u64) -> String {
+        self.occupant().map_or_else(|| self.told(now), |occupant| occupant.brief(now))
     }
 }
 

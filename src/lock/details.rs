@@ -150,6 +150,13 @@ impl Details {
         self.note.as_ref().map_or_else(|| by.clone(), |note| format!("{by} ({})", escape::text(note)))
     }
 
+    /// Returns the same in fewer words: `deploy@web1, backup.sh (note)`.
+    pub fn brief(&self) -> String {
+        let [user, host, cmd] = [&self.user, &self.host, &self.cmd].map(|text| escape::text(text));
+        let note = self.note.as_ref().map_or_else(String::new, |note| format!(" ({})", escape::text(note)));
+        format!("{user}@{host}, {cmd}{note}")
+    }
+
     /// Returns compact JSON.
     fn json(&self) -> String {
         // Strings and numbers only: writing them cannot fail.

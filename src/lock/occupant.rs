@@ -1,6 +1,5 @@
 //! The value at a key: another rlock's lock, or a foreign client's value. It is read from a stranger, so nothing is trusted.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::details::{BROKEN, Details, PARKED};
@@ -122,7 +121,8 @@ impl Occupant {
         let theirs = self.nodes().filter(|theirs| *theirs != ours)?;
         let s = if theirs == 1 { "" } else { "s" };
         Some(format!(
-            "{self}, with {theirs} node{s}; we have {ours}: majorities of different sets need not meet, so give --node the same list everywhere"
+            "{}, with {theirs} node{s}; we have {ours}: majorities of different sets need not meet, so give --node the same list everywhere",
+            self.named()
         ))
     }
 }
@@ -173,20 +173,65 @@ fn describe(seen: &RawValue) -> String {
     }
 }
 
-/// `held by deploy@web1, pid 4711, running backup.sh (note); free in 12s 300ms at the latest`.
-impl fmt::Display for Occupant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.named())?;
+impl Occupant {
+    /// Returns the occupant for people at this unix time in ms: `held by deploy@web1, pid 4711, running backup.sh (note), for 3m 2s`.
+    pub fn told(&self, now: u64) -> String {
+        let held =
+            self.held_for(now).map_or_else(String::new, |span| format!(", for {}", duration::show_seconds(span)));
+        format!("{}{held}{}", self.named(), self.end())
+    }
+
+    /// Returns the same in fewer words: `held for 3m 2s by deploy@web1, backup.sh (note)`.
+    pub fn brief(&self, now: u64) -> String {
+        let (Some(span), Some((_, details))) = (self.held_for(now), self.holder()) else { return self.told(now) };
+        let how = match details.mode {
+            Mode::Exclusive => "held".to_owned(),
+            Mode::Shared => "held shared".to_owned(),
+            Mode::Slots(number) => format!("slot {} of {number} is held", self.seat.index),
+        };
+        format!("{how} for {} by {}{}", duration::show_seconds(span), details.brief(), self.end())
+    }
+
+    /// Returns the time for which a live run has held the lock by now, if its clock and ours agree on that.
+    fn held_for(&self, now: u64) -> Option<Duration> {
+        let (_, details) = self.holder()?;
+        let is_live = details.kept && !details.parked && details.broken.is_none() && details.since > 0;
+        now.checked_sub(details.since).filter(|_| is_live).map(Duration::from_millis)
+    }
+
+    /// Returns when the occupant ends, as far as that is news: a live run renews its lease before it ends.
+    fn end(&self) -> String {
         match self.ttl {
-            Some(ttl) if self.is_parked() => write!(f, "; free in {}", duration::show_rounded(ttl)),
-            Some(ttl) => write!(f, "; its lease ends in {} unless renewed", duration::show_rounded(ttl)),
-            None if !matches!(self.who, OccupantKind::Foreign(_)) => Ok(()),
-            None => write!(f, "; it has no TTL and will never go away by itself"),
+            Some(ttl) if self.is_parked() => format!("; free in {}", duration::show_rounded(ttl)),
+            Some(ttl) if self.is_overdue(ttl) => {
+                format!("; its renewal is overdue: its lease ends in {}", duration::show_rounded(ttl))
+            }
+            Some(_) if self.is_renewed() => String::new(),
+            Some(ttl) => format!("; its lease ends in {} unless renewed", duration::show_rounded(ttl)),
+            None if !matches!(self.who, OccupantKind::Foreign(_)) => String::new(),
+            None => "; it has no TTL and will never go away by itself".to_owned(),
         }
     }
-}
 
-impl Occupant {
+    /// Whether a process renews it.
+    fn is_renewed(&self) -> bool {
+        match &self.who {
+            OccupantKind::Holder(_, details) => details.kept,
+            OccupantKind::Group(_) => true,
+            OccupantKind::Foreign(_) | OccupantKind::Unnamed => false,
+        }
+    }
+
+    /// Whether less of the lease is left than a live run lets it come to: it renews after a third, and this allows for a half.
+    fn is_overdue(&self, left: Duration) -> bool {
+        let Some((_, details)) = self.holder().filter(|(_, details)| details.kept && details.ttl > details.delay)
+        else {
+            return false;
+        };
+        let lease = Duration::from_millis(details.ttl - details.delay);
+        left < Duration::from_millis(details.delay) + lease / 2
+    }
+
     /// Returns the run whose success this marks, for people, and for how long it counts.
     pub fn success(&self) -> String {
         let left = self.ttl.map_or_else(|| "for ever".to_owned(), |ttl| format!("for {}", duration::show_rounded(ttl)));
@@ -251,7 +296,7 @@ mod tests {
         let seen = Occupant::from(sighting(details.tombstone(token, "me@ops".to_owned()).as_bytes()));
         assert_eq!(seen.holder().map(|(token, _)| token), Some(token));
         assert_eq!((seen.nodes(), seen.lease_length()), (Some(3), Some(Duration::from_millis(9))));
-        assert!(seen.to_string().contains("me@ops broke the lock"), "{seen}");
+        assert!(seen.told(9).contains("me@ops broke the lock"), "{seen:?}");
         let liar = Details { broken: Some("me".to_owned()), ..details };
         let seen = Occupant::from(sighting(liar.value(token).as_bytes()));
         assert_eq!(seen.holder().and_then(|(_, details)| details.broken.clone()), None);
@@ -264,14 +309,36 @@ mod tests {
         let seen = |span| Occupant::from(sighting(run.parked(token, Duration::from_secs(span)).as_bytes()));
         assert!(seen(60).is_parked() && seen(60).holder().is_some_and(|(_, told)| !told.kept && told.pid.is_none()));
         assert_eq!([60, 5].map(|span| seen(span).lease_length()), [60, 30].map(|span| Some(Duration::from_secs(span))));
-        let shown = Occupant { ttl: Some(Duration::from_secs(40)), ..seen(60) }.to_string();
+        let shown = Occupant { ttl: Some(Duration::from_secs(40)), ..seen(60) }.told(0);
         assert_eq!(shown, "parked by @web1, which ran ; free in 40s");
         assert!(!Occupant::from(sighting(run.value(token).as_bytes())).is_parked());
     }
 
     #[test]
+    fn a_lease_is_news_only_where_its_renewal_is_overdue() {
+        let run =
+            Details { user: "ci".to_owned(), host: "web1".to_owned(), cmd: "job".to_owned(), ..Details::default() };
+        let run = Details { pid: Some(7), since: 1_000, ttl: 45_000, delay: 15_000, n: 1, ..run };
+        let held = |run: &Details, left| {
+            let who = OccupantKind::Holder(Token::fresh(), run.clone());
+            Occupant::new(who, Some(Duration::from_secs(left)))
+        };
+        assert_eq!(held(&run, 35).told(183_000), "held by ci@web1, pid 7, running job, for 3m 2s");
+        assert_eq!(held(&run, 35).brief(183_999), "held for 3m 2s by ci@web1, job");
+        let overdue = "; its renewal is overdue: its lease ends in 29s";
+        assert!(held(&run, 29).told(183_000).ends_with(&format!("for 3m 2s{overdue}")));
+        assert!(held(&run, 29).brief(183_000).ends_with(overdue));
+        assert!(!held(&run, 30).told(183_000).contains("lease"));
+        // The holder's clock is ahead of ours.
+        assert_eq!(held(&run, 35).told(999), "held by ci@web1, pid 7, running job");
+        let steps = Details { kept: false, pid: None, ..run };
+        let left = "held by ci@web1, taken with acquire; its lease ends in 5s unless renewed";
+        assert_eq!((held(&steps, 5).told(2_000), held(&steps, 5).brief(2_000)), (left.to_owned(), left.to_owned()));
+    }
+
+    #[test]
     fn a_foreign_key_without_a_ttl_is_said_to_stay() {
-        let text = Occupant::from(sighting(b"\x1b]0;owned\x07")).to_string();
+        let text = Occupant::from(sighting(b"\x1b]0;owned\x07")).told(0);
         assert!(text.contains("\\x1b]0;owned\\x07") && text.contains("never go away"), "{text}");
     }
 
@@ -279,7 +346,8 @@ mod tests {
         #[test]
         fn no_value_makes_it_panic_or_print_control_characters(head in proptest::collection::vec(any::<u8>(), 0..300), n in 0u64..600) {
             let seen = RawValue { length: n, ..sighting(&head) };
-            prop_assert!(!Occupant::from(seen).to_string().chars().any(char::is_control));
+            let seen = Occupant::from(seen);
+            prop_assert!(!(seen.told(n) + &seen.brief(n)).chars().any(char::is_control));
         }
     }
 }

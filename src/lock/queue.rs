@@ -76,8 +76,11 @@ impl Waiter {
 
     /// Returns the waiter for people: `deploy@web1`.
     pub fn person(&self) -> String {
-        let host = escape::short(&self.host);
-        if self.user.is_empty() { host } else { format!("{}@{host}", escape::short(&self.user)) }
+        if self.user.is_empty() {
+            escape::short(&self.host)
+        } else {
+            escape::short(&format!("{}@{}", self.user, self.host))
+        }
     }
 }
 

@@ -303,11 +303,8 @@ impl<T: Claimant> Driver<'_, T> {
     async fn next(&mut self) -> Happened {
         loop {
             let due = self.waiting.wake_at();
-            let mut until = due;
-            if self.attempt.is_none() {
-                self.claimant.redraw(self.lock(), &self.waiting);
-                until = until.min(self.claimant.redraw_at());
-            }
+            self.claimant.redraw(self.lock(), &self.waiting);
+            let until = due.min(self.claimant.redraw_at());
             // The alarm comes before the wake-ups: a node that wakes without end must not keep the waiter from its attempts.
             tokio::select! {
                 biased;

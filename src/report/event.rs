@@ -17,7 +17,9 @@ pub(super) use words::holders_nodes;
 use words::lost_how;
 
 use super::Level;
-use super::status_text::{at_node, fields_of, holder};
+use super::status_text::{Status, at_node, fields_of, holder};
+use crate::exit::Outcome;
+use crate::job::facts::ExitStatus;
 use crate::job::policy::Reaction;
 use crate::lock::backoff;
 use crate::lock::fault::Fault;
@@ -43,6 +45,12 @@ pub enum Event<'a> {
     NoteCut { limit: usize },
     /// The wait goes on. `ahead`: number of waiters in front.
     Waiting { blocked: &'a Blocked, ahead: Option<u32> },
+    /// Something takes long. `still`: it is not the first line about this.
+    Progress { status: &'a Status<'a>, still: bool },
+    /// A wait that was shown in plain lines has ended with the lock.
+    WaitOver { after: Duration },
+    /// The processes that the command left behind are being ended (`--contain`).
+    EndingLeftovers { count: usize },
     /// A foreign value without a TTL blocks the lock, so the wait has no end of its own.
     WaitingForever { blocked: &'a Blocked },
     /// No majority voted; the nodes are asked again. `had_majority`: one had answered earlier, so `--wait` alone ends this.
@@ -92,7 +100,9 @@ pub enum Event<'a> {
     /// Killed processes are still there.
     Unkillable { group: i32 },
     /// The command has ended. `outer`: the lock is the outer rlock's, and stays held.
-    Ended { outer: bool },
+    Ended { outer: bool, status: Option<ExitStatus>, run: Duration },
+    /// rlock exits.
+    Exit { outcome: Outcome },
     /// `--once`: the command is not run, because this run has succeeded.
     RunBefore { run: &'a Occupant },
     /// `--once`: too few nodes have confirmed that they know of the success.
@@ -151,7 +161,9 @@ impl Event<'_> {
         match self {
             Self::DefaultNode { .. } => "default-node",
             Self::NoteCut { .. } => "note",
-            Self::Waiting { .. } | Self::WaitingForever { .. } => "waiting",
+            Self::Waiting { .. } | Self::WaitingForever { .. } | Self::Progress { .. } => "waiting",
+            Self::WaitOver { .. } => "acquired",
+            Self::EndingLeftovers { .. } => "leftovers",
             Self::Unreachable { .. } => "unreachable",
             Self::OuterSilent { .. } => "silent",
             Self::Replaced { .. } | Self::NotReplaced { .. } => "replacing",
@@ -173,6 +185,7 @@ impl Event<'_> {
             Self::Lingering => "lingering",
             Self::NestedUnkillable | Self::Unkillable { .. } => "unkillable",
             Self::Ended { .. } => "ended",
+            Self::Exit { .. } => "exit",
             Self::RunBefore { .. } | Self::Marked { .. } => "once",
             Self::SuccessUnmarked => "unmarked",
             Self::Parked { .. } => "parked",
@@ -191,6 +204,9 @@ impl Event<'_> {
     pub fn level(&self) -> Level {
         match self {
             Self::Waiting { .. }
+            | Self::Progress { .. }
+            | Self::WaitOver { .. }
+            | Self::EndingLeftovers { .. }
             | Self::Unreachable { had_majority: false, .. }
             | Self::Replaced { .. }
             | Self::Acquired { .. }
@@ -202,6 +218,7 @@ impl Event<'_> {
             | Self::RenewalFailed(_)
             | Self::Lingering
             | Self::Ended { .. }
+            | Self::Exit { .. }
             | Self::RunBefore { .. }
             | Self::Parked { .. }
             | Self::Released
@@ -248,6 +265,8 @@ impl Event<'_> {
                 fields.extend(ahead.map(|ahead| ("ahead".to_owned(), ahead.into())));
                 return fields;
             }
+            Self::Progress { status, .. } => return status.fields(),
+            Self::WaitOver { after } => json!({ "wait_ms": millis(*after) }),
             Self::WaitingForever { blocked } | Self::Unreachable { blocked, .. } => return fields_of(blocked),
             Self::NoUptime(at) | Self::NoQueue(at) | Self::RenewalFailed(at) | Self::NotReleased(at) => {
                 return at_node(at.node, at.why);
@@ -277,14 +296,23 @@ impl Event<'_> {
                 fields.extend(run.ttl.map(|left| ("left_ms".to_owned(), millis(left).into())));
                 return fields;
             }
+            Self::EndingLeftovers { count } => json!({ "count": count }),
             Self::Dropped { count } => json!({ "count": count }),
-            Self::Bug { place } => json!({ "place": place }),
+            Self::Ended { status, run, .. } => {
+                let (code, signal) = match status {
+                    Some(ExitStatus::Exited(code)) => (Some(*code), None),
+                    Some(ExitStatus::Killed(number)) => (None, Some(signal_name(*number))),
+                    None => (None, None),
+                };
+                json!({ "exit_code": code, "signal": signal, "run_ms": millis(*run) })
+            }
+            Self::Exit { outcome } => json!({ "code": outcome.code() }),
+            Self::Bug { place } => json!({ "place": place, "code": Outcome::Bug.code() }),
             Self::GuardReplaced
             | Self::LostWhileWaiting
             | Self::TimeIsUp
             | Self::Lingering
             | Self::NestedUnkillable
-            | Self::Ended { .. }
             | Self::SuccessUnmarked
             | Self::Released
             | Self::NothingToRelease
@@ -295,4 +323,9 @@ impl Event<'_> {
         };
         if let Value::Object(fields) = fields { fields } else { Map::new() }
     }
+}
+
+/// Returns `SIGTERM`, or the number of a signal without a name.
+fn signal_name(number: i32) -> String {
+    Signal::try_from(number).map_or_else(|_| number.to_string(), |signal| signal.as_str().to_owned())
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::event::holders_nodes;
-use super::status_text::{at_node, fields_of, fields_of_faults, holder, newer_waiter};
+use super::status_text::{at_node, fields_of, fields_of_faults, holder, newer_waiter, occupied, told};
 use crate::exit::{Failure, Outcome};
 use crate::lock::blocker::Blocker;
 use crate::lock::census::{Census, State};
@@ -201,10 +201,11 @@ impl Problem<'_> {
 impl fmt::Display for Problem<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy { blocked, .. } => write!(f, "busy: {blocked}"),
-            Self::Superseded { newer } => write!(f, "{newer}, which came later; nothing was run"),
-            Self::Unreachable { blocked, node_is_default: false } => write!(f, "{blocked}"),
+            Self::Busy { blocked, .. } => write!(f, "busy: {}", told(blocked)),
+            Self::Superseded { newer } => write!(f, "{}, which came later; nothing was run", newer.named()),
+            Self::Unreachable { blocked, node_is_default: false } => f.write_str(&told(blocked)),
             Self::Unreachable { blocked, node_is_default: true } => {
+                let blocked = told(blocked);
                 write!(f, "{blocked}{NAME_A_SERVER}, or use --node local for a lock on this machine alone")
             }
             Self::NoMajority { faults, quorum, node_is_default } => {
@@ -264,8 +265,10 @@ impl fmt::Display for Problem<'_> {
             Self::NotTheOneMeant { slot } => {
                 write!(f, "nothing to break: the lock is held, and not {}; see rlock inspect", meant(*slot))
             }
-            Self::Foreign { holder } => write!(f, "{holder}; give --foreign to delete it"),
-            Self::NoTerminal { holder } => write!(f, "{holder}; no terminal to ask at, so give --yes"),
+            Self::Foreign { holder } => write!(f, "{}; give --foreign to delete it", occupied(holder)),
+            Self::NoTerminal { holder } => {
+                write!(f, "{}; no terminal to ask at, so give --yes", occupied(holder))
+            }
             Self::NoTerminalFor { run } => write!(f, "{}; no terminal to ask at, so give --yes", run.success()),
             Self::Declined => f.write_str("not broken"),
             Self::HolderChanged => {
@@ -330,13 +333,13 @@ fn whose(census: &Census) -> String {
     match (census.state(), census.leading()) {
         (_, None) => "the lock is free".to_owned(),
         (State::Held, Some((occupant, _))) => match census.holders().len() as u64 + census.unlisted() {
-            0 | 1 => occupant.to_string(),
-            all => format!("{occupant}, and {} more", all - 1),
+            0 | 1 => occupied(occupant),
+            all => format!("{}, and {} more", occupied(occupant), all - 1),
         },
         (State::Free, Some((occupant, number))) => {
-            format!("the lock is free; at {} it is {occupant}", votes(number))
+            format!("the lock is free; at {} it is {}", votes(number), occupied(occupant))
         }
-        (State::Unknown, Some((occupant, number))) => format!("at {} it is {occupant}", votes(number)),
+        (State::Unknown, Some((occupant, number))) => format!("at {} it is {}", votes(number), occupied(occupant)),
     }
 }
 

@@ -1,13 +1,12 @@
 //! The sentences of status lines, and the words for what blocks a waiter, which events and failures contain too.
 
-use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 
+use crate::clock;
 use crate::lock::blocker::Blocker;
 use crate::lock::fault::Faults;
-use crate::lock::key::Key;
 use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::waiting::Blocked;
 use crate::text::duration;
@@ -36,65 +35,108 @@ pub(super) fn at_node(node: &str, why: &str) -> Map<String, Value> {
     Map::from_iter([("node".to_owned(), node.into()), ("reason".to_owned(), why.into())])
 }
 
-impl fmt::Display for Blocked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Returns what blocks a wait, for people.
+pub(super) fn told(blocked: &Blocked) -> String {
+    in_words(blocked, |blocker| blocker.told(now()))
+}
+
+fn in_words(blocked: &Blocked, named: impl Fn(&Blocker) -> String) -> String {
+    match blocked {
+        Blocked::Busy(blocker) => named(blocker),
+        Blocked::Split(blocker, faults) if faults.is_empty() => format!("no majority is free: {}", named(blocker)),
+        Blocked::Split(blocker, faults) => format!("no majority is free: {}; {faults}", named(blocker)),
+        Blocked::Unreachable(faults, quorum) => faults.no_majority(*quorum),
+        Blocked::TooLate => "the grant came too late to be of use".to_owned(),
+    }
+}
+
+/// Returns an occupant for people.
+pub fn occupied(occupant: &Occupant) -> String {
+    occupant.told(now())
+}
+
+/// Returns the unix time in ms.
+pub(super) fn now() -> u64 {
+    clock::unix_millis(SystemTime::now())
+}
+
+/// Something that takes long.
+#[derive(Clone, Copy, Debug)]
+pub enum Status<'a> {
+    /// A wait for a lock. `blocked`: `None` while the nodes are asked for the first time, or do not answer. `left`: time until
+    /// the wait ends without the lock. `now`: unix time in ms.
+    Wait { waited: Duration, ahead: Option<u32>, blocked: Option<&'a Blocked>, left: Option<Duration>, now: u64 },
+    /// `break` waits for the holder to stop its command.
+    Break { waited: Duration, limit: Duration },
+    /// A scan for locks.
+    Scan { seen: u64, of: u64 },
+}
+
+impl Status<'_> {
+    /// Returns the text that is redrawn on a terminal: `waiting 1m 12s, 2 ahead; held for 3m 40s by …; gives up in 18m`.
+    pub fn line(&self) -> String {
         match self {
-            Self::Busy(blocker) => write!(f, "{blocker}"),
-            Self::Split(blocker, faults) if faults.is_empty() => write!(f, "no majority is free: {blocker}"),
-            Self::Split(blocker, faults) => write!(f, "no majority is free: {blocker}; {faults}"),
-            Self::Unreachable(faults, quorum) => f.write_str(&faults.no_majority(*quorum)),
-            Self::TooLate => f.write_str("the grant came too late to be of use"),
+            Self::Wait { waited, ahead: rank, left, .. } => {
+                let waited = duration::show_seconds(*waited);
+                let left =
+                    left.map_or_else(String::new, |left| format!("; gives up in {}", duration::show_seconds(left)));
+                format!("waiting {waited}{}; {}{left}", ahead(*rank), self.cause())
+            }
+            Self::Break { waited, limit } => {
+                let [waited, limit] = [waited, limit].map(|span| duration::show_seconds(*span));
+                format!("{}: {waited} of {limit} at most", self.cause())
+            }
+            Self::Scan { seen, of } => format!("scanning: {} of {of} keys", seen.min(of)),
         }
     }
-}
 
-/// The status line of a wait: `rlock: job: waiting 3s, 2 ahead: held by …`.
-#[derive(Clone, Copy, Debug)]
-pub struct WaitStatus<'a> {
-    pub key: &'a Key,
-    pub waited: Duration,
-    /// Number of waiters in front.
-    pub ahead: Option<u32>,
-    pub blocked: &'a Blocked,
-}
-
-impl fmt::Display for WaitStatus<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waited = duration::show(Duration::from_secs(self.waited.as_secs()));
-        write!(f, "rlock: {}: waiting {waited}{}: ", self.key, ahead(self.ahead))?;
-        match self.blocked {
-            // The lease's end would change each second without being news.
-            Blocked::Busy(blocker) => f.write_str(&blocker.named()),
-            blocked => write!(f, "{blocked}"),
+    /// Returns the text of a plain line. `still`: it is not the first about this.
+    pub(super) fn plain(&self, still: bool) -> String {
+        match self {
+            Self::Wait { waited, ahead: rank, .. } if still => {
+                format!("still waiting after {}{}: {}", duration::show_seconds(*waited), ahead(*rank), self.cause())
+            }
+            Self::Wait { ahead: rank, .. } => format!("waiting{}: {}", ahead(*rank), self.cause()),
+            Self::Break { .. } | Self::Scan { .. } => self.line(),
         }
     }
-}
 
-/// The status line of a scan: `scanning: 2000 of 30000 keys`.
-#[derive(Clone, Copy, Debug)]
-pub struct ScanStatus {
-    pub seen: u64,
-    pub of: u64,
-}
-
-impl fmt::Display for ScanStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "scanning: {} of {} keys", self.seen.min(self.of), self.of)
+    /// Returns a text that changes with what is worth a new plain line.
+    pub(super) fn subject(&self) -> String {
+        match self {
+            Self::Wait { ahead: rank, blocked: Some(blocked), .. } => {
+                let cause = match blocked {
+                    Blocked::Busy(blocker) | Blocked::Split(blocker, _) => blocker.named(),
+                    // The reasons have times in them.
+                    Blocked::Unreachable(..) | Blocked::TooLate => String::new(),
+                };
+                format!("{}{cause}", ahead(*rank))
+            }
+            _ => String::new(),
+        }
     }
-}
 
-/// The status line of `break` while the holder stops its command.
-#[derive(Clone, Copy, Debug)]
-pub struct BreakStatus {
-    pub waited: Duration,
-    pub limit: Duration,
-}
+    /// Returns the data in `--log json`.
+    pub(super) fn fields(&self) -> Map<String, Value> {
+        match self {
+            Self::Wait { waited, ahead, blocked, .. } => {
+                let mut fields = blocked.map(fields_of).unwrap_or_default();
+                fields.extend(ahead.map(|ahead| ("ahead".to_owned(), ahead.into())));
+                fields.insert("wait_ms".to_owned(), duration::millis(*waited).into());
+                fields
+            }
+            Self::Break { waited, .. } => Map::from_iter([("wait_ms".to_owned(), duration::millis(*waited).into())]),
+            Self::Scan { .. } => Map::new(),
+        }
+    }
 
-impl fmt::Display for BreakStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [waited, limit] =
-            [self.waited, self.limit].map(|span| duration::show_rounded(Duration::from_secs(span.as_secs())));
-        write!(f, "waiting for the holder to stop its command: {waited} of {limit} at most")
+    fn cause(&self) -> String {
+        match self {
+            Self::Wait { blocked: Some(blocked), now, .. } => in_words(blocked, |blocker| blocker.brief(*now)),
+            Self::Wait { blocked: None, .. } => "no majority of the nodes has answered yet".to_owned(),
+            Self::Break { .. } => "waiting for the holder to stop its command".to_owned(),
+            Self::Scan { .. } => "scanning".to_owned(),
+        }
     }
 }
 
@@ -139,4 +181,63 @@ pub(super) fn newer_waiter(blocker: &Blocker) -> Map<String, Value> {
 
 fn holder_of(blocker: &Blocker) -> Map<String, Value> {
     blocker.occupant().map(holder).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::details::Details;
+    use crate::lock::fault::{Fault, FaultKind};
+    use crate::lock::quorum::Quorum;
+    use crate::lock::token::Token;
+    use crate::text::escape::cut;
+
+    fn seconds(number: u64) -> Duration {
+        Duration::from_secs(number)
+    }
+
+    fn held() -> Blocked {
+        let [user, host, cmd, note] = ["ci", "runner4", "deploy.sh", "https://ci/job/7"].map(str::to_owned);
+        let details =
+            Details { user, host, cmd, note: Some(note), pid: Some(7), since: 1, ttl: 30_000, ..Details::default() };
+        let who = OccupantKind::Holder(Token::fresh(), details);
+        Blocked::Busy(Box::new(Blocker::Occupant(Occupant::new(who, Some(seconds(25))))))
+    }
+
+    fn wait(blocked: Option<&Blocked>, waited: u64, ahead: Option<u32>, left: Option<u64>) -> Status<'_> {
+        Status::Wait { waited: seconds(waited), ahead, blocked, left: left.map(seconds), now: 220_001 }
+    }
+
+    #[test]
+    fn a_wait_tells_the_holder_the_place_and_its_end() {
+        let held = held();
+        let status = wait(Some(&held), 72, Some(2), Some(1080));
+        let line =
+            "waiting 1m 12s, 2 ahead; held for 3m 40s by ci@runner4, deploy.sh (https://ci/job/7); gives up in 18m";
+        assert_eq!(status.line(), line);
+        assert_eq!(cut(&status.line(), 30), "waiting 1m 12s, 2 ahead; held…");
+        let holder = "held for 3m 40s by ci@runner4, deploy.sh (https://ci/job/7)";
+        assert_eq!(status.plain(false), format!("waiting, 2 ahead: {holder}"));
+        let status = wait(Some(&held), 120, Some(0), None);
+        assert_eq!(status.plain(true), format!("still waiting after 2m: {holder}"));
+        assert_eq!(wait(None, 3, None, None).line(), "waiting 3s; no majority of the nodes has answered yet");
+        assert_eq!(status.fields()["wait_ms"], 120_000);
+    }
+
+    #[test]
+    fn another_holder_or_place_is_news_and_a_later_time_is_none() {
+        let (held, other) = (held(), Blocked::TooLate);
+        let subject = |blocked, waited, ahead| wait(Some(blocked), waited, ahead, None).subject();
+        assert_eq!(subject(&held, 1, Some(2)), subject(&held, 9, Some(2)));
+        assert_ne!(subject(&held, 1, Some(2)), subject(&held, 1, Some(1)));
+        assert_ne!(subject(&held, 1, None), subject(&other, 1, None));
+        let restarted = |ago| {
+            let mut faults = Faults::default();
+            faults.push(0, "redis1", Fault::new(FaultKind::Unavailable, format!("it restarted {ago}s ago")));
+            Blocked::Unreachable(faults, Quorum::of(1))
+        };
+        let (one, two) = (restarted(1), restarted(2));
+        assert!(wait(Some(&one), 1, None, None).line().ends_with("redis1: it restarted 1s ago"));
+        assert_eq!(subject(&one, 1, None), subject(&two, 2, None));
+    }
 }

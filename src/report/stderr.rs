@@ -1,4 +1,4 @@
-//! Writes to stderr: a short queue, and a thread that empties it.
+//! Writes to stderr or to the journal: a short queue, and a thread that empties it.
 //!
 //! A write to a pipe or a terminal can block, whatever poll(2) said: POLLOUT promises some room, not room for a line. So
 //! the thread that renews, waits and starts the command never writes. It queues a line, or drops it if the queue is full.
@@ -7,7 +7,7 @@
 //! Opening /proc/self/fd/2 again with `O_NONBLOCK` is no alternative. Sockets and other users' terminals cannot be opened
 //! that way, a file would get an offset of its own, and /proc may be missing.
 //!
-//! The writer touches its queue and descriptor 2, and gets no signal. It may run while a child shares rlock's memory
+//! The writer touches its queue, descriptor 2 and the journal's socket, and gets no signal. It may run while a child shares rlock's memory
 //! (`job::exec`), and when a guard is forked (`job::guard`): neither of these prints.
 
 use std::collections::VecDeque;
@@ -19,11 +19,15 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::unistd::{getpgrp, tcgetpgrp};
 
-use super::{Event, Log};
+use super::{Event, Log, journal};
 
 /// Capacity of the queue in bytes, that of a pipe. A longer line is taken if the queue is empty.
 const ROOM: usize = 64 * 1024;
+
+/// Text that erases the line of the cursor.
+const ERASURE: &str = "\r\x1b[K";
 
 /// Size of the writer's stack: it calls write(2) and frees lines.
 const STACK: usize = 64 * 1024;
@@ -36,19 +40,42 @@ const LAST: Duration = Duration::from_millis(500);
 /// shortest lease.
 const ORDER: Duration = Duration::from_millis(50);
 
+/// A line to be written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Line {
+    /// Its text on stderr.
+    pub(super) text: String,
+    /// The entry that goes to the journal in its place.
+    pub(super) entry: Option<Vec<u8>>,
+}
+
+impl From<String> for Line {
+    fn from(text: String) -> Self {
+        Self { text, entry: None }
+    }
+}
+
+impl Line {
+    fn len(&self) -> usize {
+        self.text.len() + self.entry.as_ref().map_or(0, Vec::len)
+    }
+}
+
 /// Lines to be written.
 #[derive(Debug)]
 struct Queue {
-    lines: VecDeque<String>,
+    lines: VecDeque<Line>,
     /// Length of all of them, and of the one being written.
     bytes: usize,
     /// Number of lines dropped since the last notice, and the form of that notice.
     dropped: Option<(u64, Log)>,
+    /// Whether a status line is drawn, which must go before any other line comes.
+    is_drawn: bool,
 }
 
 impl Queue {
     const fn new() -> Self {
-        Self { lines: VecDeque::new(), bytes: 0, dropped: None }
+        Self { lines: VecDeque::new(), bytes: 0, dropped: None, is_drawn: false }
     }
 
     /// Whether everything is written.
@@ -58,7 +85,7 @@ impl Queue {
 
     /// Adds `line`, or drops it if the queue is full. After that all lines are dropped until the queue is empty, so that
     /// one notice counts them all.
-    fn offer(&mut self, line: String, log: Log) {
+    fn offer(&mut self, line: Line, log: Log) {
         match self.dropped {
             Some((count, _)) => self.dropped = Some((count + 1, log)),
             None if self.bytes > 0 && self.bytes + line.len() > ROOM => self.dropped = Some((1, log)),
@@ -67,13 +94,20 @@ impl Queue {
     }
 
     /// Adds `line`, however full the queue is.
-    fn insist(&mut self, line: String) {
+    fn insist(&mut self, line: Line) {
         self.bytes += line.len();
         self.lines.push_back(line);
     }
 
+    /// Erases the status line, if there is one. `is_ours`: the line of the cursor is not another job's.
+    fn erase(&mut self, is_ours: impl FnOnce() -> bool) {
+        if std::mem::take(&mut self.is_drawn) && is_ours() {
+            self.insist(ERASURE.to_owned().into());
+        }
+    }
+
     /// Returns the next line to write; after the last one, the notice of those dropped.
-    fn next(&mut self) -> Option<String> {
+    fn next(&mut self) -> Option<Line> {
         if self.lines.is_empty()
             && let Some((count, log)) = self.dropped.take()
         {
@@ -83,7 +117,7 @@ impl Queue {
     }
 
     /// Accounts for a line that was written, or never will be.
-    fn is_done_with(&mut self, line: &str) {
+    fn is_done_with(&mut self, line: &Line) {
         self.bytes = self.bytes.saturating_sub(line.len());
     }
 }
@@ -97,25 +131,43 @@ static CHANGED: Condvar = Condvar::new();
 static PROCESS: OnceLock<Option<u32>> = OnceLock::new();
 
 /// Queues a line, unless the queue is full.
-pub(super) fn line(text: String, log: Log) {
-    queue(text, |queue, text| queue.offer(text, log));
+pub(super) fn line(line: Line, log: Log) {
+    queue(line, |queue, line| {
+        queue.erase(is_in_the_foreground);
+        queue.offer(line, log);
+    });
 }
 
 /// Queues a line that must not be dropped.
-pub(super) fn last_line(text: String) {
-    queue(text, Queue::insist);
+pub(super) fn last_line(line: Line) {
+    queue(line, |queue, line| {
+        queue.erase(is_in_the_foreground);
+        queue.insist(line);
+    });
 }
 
-/// Queues text only if it can be written at once; false if not.
-pub(super) fn at_once(text: String) -> bool {
-    let mut is_queued = false;
-    queue(text, |queue, text| {
-        is_queued = queue.is_idle();
-        if is_queued {
-            queue.insist(text);
+/// Draws the status line in place of the last one, unless lines wait for a terminal that is not read.
+pub(super) fn draw(text: &str) {
+    queue(format!("\r{text}\x1b[K").into(), |queue, line| {
+        if queue.is_idle() {
+            queue.insist(line);
+            queue.is_drawn = true;
         }
     });
-    is_queued
+}
+
+/// Erases the status line.
+pub(super) fn erase() {
+    if PROCESS.get().is_some() {
+        queue(String::new().into(), |queue, _| {
+            queue.erase(is_in_the_foreground);
+        });
+    }
+}
+
+/// Whether this job has the terminal. In the background the cursor's line belongs to another job.
+pub(super) fn is_in_the_foreground() -> bool {
+    tcgetpgrp(io::stderr()).is_ok_and(|group| group == getpgrp())
 }
 
 /// Waits for queued lines to be written before another process prints.
@@ -128,15 +180,15 @@ pub fn finish() {
     wait(LAST);
 }
 
-fn queue(text: String, add: impl FnOnce(&mut Queue, String)) {
+fn queue(line: Line, add: impl FnOnce(&mut Queue, Line)) {
     match PROCESS.get_or_init(start) {
         Some(process) if *process == std::process::id() => {
-            add(&mut locked(), text);
+            add(&mut locked(), line);
             CHANGED.notify_all();
         }
         // A guard has no writer, and its descriptors are closed.
         Some(_) => {}
-        None => write_where_there_is_room(&text),
+        None => write_where_there_is_room(&line.text),
     }
 }
 
@@ -164,13 +216,20 @@ fn write_all() {
     loop {
         if let Some(line) = queue.next() {
             drop(queue);
-            write(&line);
+            write_line(&line);
             queue = locked();
             queue.is_done_with(&line);
             CHANGED.notify_all();
         } else {
             queue = CHANGED.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+/// Sends the journal's entry, or writes the text. Without the journal, stderr shows why an entry is missing there.
+fn write_line(line: &Line) {
+    if line.entry.as_ref().is_none_or(|entry| journal::send(entry).is_err()) {
+        write(&line.text);
     }
 }
 
@@ -206,12 +265,12 @@ fn write_where_there_is_room(line: &str) {
 mod tests {
     use super::*;
 
-    fn line(letter: &str) -> String {
-        letter.repeat(ROOM / 4)
+    fn line(letter: &str) -> Line {
+        letter.repeat(ROOM / 4).into()
     }
 
     /// Takes and writes all that is queued.
-    fn written(queue: &mut Queue) -> Vec<String> {
+    fn written(queue: &mut Queue) -> Vec<Line> {
         std::iter::from_fn(|| {
             let line = queue.next()?;
             queue.is_done_with(&line);
@@ -228,11 +287,11 @@ mod tests {
         }
         let first = queue.next().unwrap();
         queue.is_done_with(&first);
-        queue.offer("short\n".to_owned(), Log::Text);
+        queue.offer("short\n".to_owned().into(), Log::Text);
         let rest = written(&mut queue);
         assert_eq!(first, line("a"));
         assert_eq!(rest[..3], ["b", "c", "d"].map(line));
-        assert_eq!(rest[3..], ["rlock: 3 lines were dropped: stderr was not read\n"]);
+        assert_eq!(rest[3..], ["rlock: 3 lines were dropped: stderr was not read\n".to_owned().into()]);
         assert!(queue.is_idle());
         queue.offer(line("g"), Log::Text);
         assert_eq!(written(&mut queue), [line("g")]);
@@ -241,13 +300,26 @@ mod tests {
     #[test]
     fn a_line_that_is_being_written_takes_its_room() {
         let mut queue = Queue::new();
-        queue.offer("x".repeat(ROOM + 1), Log::Text);
+        queue.offer("x".repeat(ROOM + 1).into(), Log::Text);
         let long = queue.next().unwrap();
         assert!(!queue.is_idle());
-        queue.offer("dropped\n".to_owned(), Log::Json);
+        queue.offer("dropped\n".to_owned().into(), Log::Json);
         queue.is_done_with(&long);
-        let notice = written(&mut queue).concat();
+        let notice: String = written(&mut queue).into_iter().map(|line| line.text).collect();
         assert_eq!(serde_json::from_str::<serde_json::Value>(&notice).unwrap()["event"], "dropped");
+    }
+
+    #[test]
+    fn a_status_line_is_erased_once_before_any_other_line_and_only_where_it_is_ours() {
+        let mut queue = Queue::new();
+        queue.erase(|| true);
+        assert!(queue.is_idle());
+        for (is_ours, erased) in [(true, vec![ERASURE.to_owned().into()]), (false, Vec::new())] {
+            queue.is_drawn = true;
+            queue.erase(|| is_ours);
+            queue.erase(|| true);
+            assert_eq!(written(&mut queue), erased);
+        }
     }
 
     #[test]
@@ -256,8 +328,10 @@ mod tests {
         for _ in 0..9 {
             queue.offer(line("a"), Log::Text);
         }
-        queue.insist("failed\n".to_owned());
+        queue.insist("failed\n".to_owned().into());
         let all = written(&mut queue);
-        assert_eq!(all[all.len() - 2..], ["failed\n", "rlock: 5 lines were dropped: stderr was not read\n"]);
+        let last =
+            ["failed\n", "rlock: 5 lines were dropped: stderr was not read\n"].map(|text| text.to_owned().into());
+        assert_eq!(all[all.len() - 2..], last);
     }
 }

@@ -49,6 +49,11 @@ pub fn show_rounded(span: Duration) -> String {
     humantime::format_duration(rounded).to_string().split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
+/// Returns a spelling in whole seconds, of two units at most: `3m 2s`.
+pub fn show_seconds(span: Duration) -> String {
+    show_rounded(Duration::from_secs(span.as_secs()))
+}
+
 /// Returns whole milliseconds.
 pub fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)

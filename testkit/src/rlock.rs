@@ -28,6 +28,10 @@ impl Rlock {
                 command.env_remove(name);
             }
         }
+        for name in ["CI", "GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "JENKINS_URL", "JOURNAL_STREAM", "NOTIFY_SOCKET"]
+        {
+            command.env_remove(name);
+        }
         // Files of the machine that the tests run on.
         command.env("RLOCK_CONFIG", "none");
         command.env("LOGNAME", "tester");

@@ -95,9 +95,15 @@ fn the_command_learns_what_it_holds() {
     let token = token.strip_prefix("RLOCK_TOKEN=").expect("a token");
     assert_eq!(held, &format!("RLOCK_HELD={token}:{}", fence.trim_start_matches("RLOCK_FENCE=")));
     let details = value.strip_prefix(&format!("{token} ")).expect("the value begins with the token");
-    for part in
-        ["\"user\":\"tester\"", "\"cmd\":\"sh\"", "\"ttl\":90000", "\"n\":1", "\"v\":1", "\"pid\":", "\"since\":"]
-    {
+    for part in [
+        "\"user\":\"tester\"",
+        "\"cmd\":\"redis-cli\"",
+        "\"ttl\":90000",
+        "\"n\":1",
+        "\"v\":1",
+        "\"pid\":",
+        "\"since\":",
+    ] {
         assert!(details.contains(part), "{part} is missing in {details}");
     }
 }
@@ -111,7 +117,7 @@ fn a_commands_arguments_and_passwords_are_not_stored() {
         .command(["sh", "-c", "redis-cli -s ${RLOCK_NODE#redis+unix://} get job", "mysqldump", "-psecret"])
         .code(0);
     assert!(
-        finished.stdout[0].contains("\"cmd\":\"sh\"") && !finished.stdout[0].contains("secret"),
+        finished.stdout[0].contains("\"cmd\":\"redis-cli\"") && !finished.stdout[0].contains("secret"),
         "{:?}",
         finished.stdout
     );
@@ -239,7 +245,7 @@ fn verbose_tells_each_step_and_json_the_same_for_programs() {
             serde_json::from_str::<serde_json::Value>(line).expect(line)["event"].as_str().expect(line).to_owned()
         })
         .collect();
-    assert_eq!(events, ["acquired", "running", "ended", "released"]);
+    assert_eq!(events, ["acquired", "running", "ended", "released", "exit"]);
     let error = rlock_words(["run", "--log", "json"]).finish().code(64).stderr;
     assert_eq!(serde_json::from_str::<serde_json::Value>(&error).expect("one object")["event"], "usage");
 }

@@ -93,7 +93,10 @@ fn inspect_shows_the_success_of_a_free_lock() {
     let nodes = Nodes::start(3);
     once(&nodes).sh("true").code(0);
     let table = verb(&nodes, &["inspect", "job"]).finish().code(1).stdout.join("\n");
-    assert!(table.contains("(free)") && table.contains("ran true with success (--once); that counts for 59m"), "{table}");
+    assert!(
+        table.contains("(free)") && table.contains("ran true with success (--once); that counts for 59m"),
+        "{table}"
+    );
     let shown = verb(&nodes, &["inspect", "job", "--json"]).finish().code(1).stdout.concat();
     let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
     assert!(shown[0]["once"]["cmd"] == "true" && shown[0]["once"]["ttl_ms"].as_u64() > Some(3_500_000), "{shown}");

@@ -12,6 +12,7 @@ use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::queue::Ticket;
 use crate::redlock::Nodes;
 use crate::redlock::observe::Observations;
+use crate::report::occupied;
 use crate::text::duration;
 use crate::text::escape;
 use crate::text::table::{self, Column};
@@ -175,7 +176,7 @@ fn remark(node: usize, observations: &Observations, census: &Census) -> Option<S
             .then(|| format!("it lacks {lacking} of the {} holders", holders.len()));
     }
     if census.holder().is_none() {
-        return there.map(|left| format!("left over, at too few nodes to hold the lock: {left}"));
+        return there.map(|left| format!("left over, at too few nodes to hold the lock: {}", occupied(left)));
     }
     match census.agrees_with_leading(node) {
         Some(true) => {
@@ -186,7 +187,7 @@ fn remark(node: usize, observations: &Observations, census: &Census) -> Option<S
                 format!("it keeps the key for {ttl}, longer than its TTL of {lease}; was the server's clock set back?")
             })
         }
-        Some(false) => there.map(ToString::to_string),
+        Some(false) => there.map(occupied),
         None => census.leading().map(|_| "free".to_owned()),
     }
 }

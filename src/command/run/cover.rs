@@ -116,17 +116,16 @@ impl Cover {
         }
     }
 
+    /// Whether the locks are those of outer rlocks.
+    pub(super) fn is_outer(&self) -> bool {
+        matches!(self, Self::Outer(..))
+    }
+
     /// Gives our own locks back, leaving `remains`; returns the outcome for each. The command is dead, or has ended by itself.
-    pub(super) async fn release(self, remains: Remains, report: &Reporter) -> Vec<ReleaseOutcome> {
+    pub(super) async fn release(self, remains: Remains) -> Vec<ReleaseOutcome> {
         match self {
-            Self::Own(holdings) => {
-                report.say(&Report::Ended { outer: false });
-                holdings.release_leaving(remains).await
-            }
-            Self::Outer(..) => {
-                report.say(&Report::Ended { outer: true });
-                vec![]
-            }
+            Self::Own(holdings) => holdings.release_leaving(remains).await,
+            Self::Outer(..) => vec![],
         }
     }
 

@@ -28,7 +28,7 @@ use crate::job::spawn::{Leader, TOO_LATE};
 use crate::job::terminal::block_sigttou;
 use crate::lock::keys::list;
 use crate::lock::outer;
-use crate::report::{self, Problem};
+use crate::report::{self, Event, Problem};
 use crate::secret;
 use crate::settings::RunSettings;
 use crate::text::duration;
@@ -50,7 +50,13 @@ pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::R
     block_sigttou();
     prctl::set_name(names::RLOCK)?;
     warn_of_settings(&settings.lock, &output);
-    block_on(run_async(&settings, inherited, guard))
+    let outcome = block_on(run_async(&settings, inherited, guard))?;
+    let report = &settings.lock.report;
+    // The shell tells people the exit code.
+    if report.is_for_programs() {
+        report.say(&Event::Exit { outcome });
+    }
+    Ok(outcome)
 }
 
 async fn run_async(settings: &RunSettings, inherited: &Inherited, mut guard: Guard) -> anyhow::Result<Outcome> {

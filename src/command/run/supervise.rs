@@ -29,7 +29,7 @@ use crate::redlock::ReleaseOutcome;
 use crate::report::{Event as Report, Problem, Reporter};
 use crate::settings::LockSettings;
 
-/// Time that killed processes get to end before rlock reports that it waits for them.
+/// Time that processes get to end before rlock reports that it waits for them.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A running command, and what is needed to supervise it.
@@ -48,6 +48,8 @@ pub(super) struct Job {
     killed_at: Option<Instant>,
     /// Since when the end of the command's processes is polled.
     polling_since: Option<Instant>,
+    /// When to tell of the processes that the command left behind and that are being ended.
+    tells_leftovers_at: Instant,
 }
 
 /// A command that was just started. `alarm` was made before the start: later there may be no descriptor left.
@@ -66,7 +68,21 @@ impl Job {
         let terminal = Terminal::open();
         let (loss, killed_at, polling_since) = (None, None, None);
         let started = clock::now();
-        Self { tree, leader, guard, policy, signals, terminal, alarm, nested, started, loss, killed_at, polling_since }
+        Self {
+            tree,
+            leader,
+            guard,
+            policy,
+            signals,
+            terminal,
+            alarm,
+            nested,
+            started,
+            loss,
+            killed_at,
+            polling_since,
+            tells_leftovers_at: Instant::NEVER,
+        }
     }
 
     /// Supervises the command until it has ended and the lock is given back. Even after a panic in rlock the command is dead
@@ -87,7 +103,9 @@ impl Job {
         self.guard.disarm();
         let ending = if watched.is_ok() { self.policy.ending(self.loss) } else { Ending::LockLost };
         let remains = remains.after(ending, self.started, clock::now());
-        let freed = cover.release(remains, &lock.report).await;
+        let (outer, status) = (cover.is_outer(), self.policy.exit_status());
+        lock.report.say(&Report::Ended { outer, status, run: clock::now().since(self.started) });
+        let freed = cover.release(remains).await;
         self.guard.stop();
         self.leader.reap();
         watched.with_context(|| lock.keys.to_string())?;
@@ -162,6 +180,7 @@ impl Job {
                 self.report_overdue_nested(report);
                 let gone = polls && self.is_gone();
                 if !gone {
+                    self.report_leftovers(report);
                     self.report_survivors(report);
                 }
                 Ok(Some(if gone { Event::Gone } else { Event::Tick }))
@@ -211,7 +230,10 @@ impl Job {
         }
         let foreground = self.terminal.foreground(self.tree.group());
         Ok(match (self.leader.exit_status(), self.leader.stop_signal()) {
-            (Some(ending), _) => Some(Event::Ended(ending, foreground)),
+            (Some(ending), _) => {
+                self.tells_leftovers_at = clock::now() + PATIENCE;
+                Some(Event::Ended(ending, foreground))
+            }
             (None, Some(signal)) => Some(Event::Stopped(signal, foreground)),
             (None, None) => None,
         })
@@ -321,6 +343,13 @@ impl Job {
     fn report_overdue_nested(&mut self, report: &Reporter) {
         if self.nested.as_mut().is_some_and(NestedRuns::is_overdue) {
             report.say(&Report::NestedUnkillable);
+        }
+    }
+
+    fn report_leftovers(&mut self, report: &Reporter) {
+        if clock::now() >= self.tells_leftovers_at {
+            self.tells_leftovers_at = Instant::NEVER;
+            report.progress(&Report::EndingLeftovers { count: self.tree.count() });
         }
     }
 

@@ -132,6 +132,11 @@ impl Policy {
         }
     }
 
+    /// Returns how the command's first process has ended, if it has.
+    pub fn exit_status(&self) -> Option<ExitStatus> {
+        self.exit_status
+    }
+
     /// Whether nothing is left to do.
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over

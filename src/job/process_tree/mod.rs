@@ -145,6 +145,11 @@ impl ProcessTree {
         ProcessTable::scan().is_ok_and(|all| self.living(&all).is_empty())
     }
 
+    /// Returns the number of processes of the tree that can run; 0 if /proc cannot be read.
+    pub fn count(&mut self) -> usize {
+        ProcessTable::scan().map_or(0, |all| self.living(&all).len())
+    }
+
     fn living<'a>(&mut self, all: &'a ProcessTable) -> Vec<&'a Process> {
         self.follow(all);
         if let Some(marks) = &mut self.marks {

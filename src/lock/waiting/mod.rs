@@ -157,6 +157,11 @@ impl Waiting {
         if self.phase == Phase::Paused { Some((self.blocked.as_ref()?, self.rank)) } else { None }
     }
 
+    /// Returns when the wait ends without the lock, as it stands.
+    pub fn gives_up(&self) -> Instant {
+        self.patience()
+    }
+
     /// Returns the nodes whose refusal has been reported.
     pub fn refused(&self) -> &[usize] {
         self.notices.refused()

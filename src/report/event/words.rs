@@ -5,7 +5,7 @@ use std::fmt;
 use super::{AtNode, Event};
 use crate::job::policy::Reaction;
 use crate::lock::lease::Revoked;
-use crate::report::status_text::ahead;
+use crate::report::status_text::{ahead, occupied, told};
 use crate::text::duration;
 
 impl fmt::Display for Event<'_> {
@@ -15,9 +15,13 @@ impl fmt::Display for Event<'_> {
                 write!(f, "no node is configured, using {node} (--node, RLOCK_NODE or node in /etc/rlock/config.toml)")
             }
             Self::NoteCut { limit } => write!(f, "--note is cut to the {limit} bytes that are stored"),
-            Self::Waiting { blocked, ahead: rank } => write!(f, "waiting{}: {blocked}", ahead(*rank)),
-            Self::WaitingForever { blocked } => write!(f, "waiting: {blocked}"),
-            Self::Unreachable { blocked, .. } => write!(f, "{blocked}; trying again"),
+            Self::Waiting { blocked, ahead: rank } => write!(f, "waiting{}: {}", ahead(*rank), told(blocked)),
+            Self::Progress { status, still } => f.write_str(&status.plain(*still)),
+            Self::WaitOver { after } => write!(f, "acquired after {}", duration::show_rounded(*after)),
+            Self::EndingLeftovers { count: 1 } => f.write_str("ending a process that the command left behind"),
+            Self::EndingLeftovers { count } => write!(f, "ending {count} processes that the command left behind"),
+            Self::WaitingForever { blocked } => write!(f, "waiting: {}", told(blocked)),
+            Self::Unreachable { blocked, .. } => write!(f, "{}; trying again", told(blocked)),
             Self::OuterSilent { occupant } => {
                 write!(f, "waiting: the outer rlock does not answer: {}", occupant.named())
             }
@@ -65,8 +69,9 @@ impl fmt::Display for Event<'_> {
             Self::Unkillable { group } => {
                 write!(f, "process group {group} was killed and is still there; the lock is kept until it is gone")
             }
-            Self::Ended { outer: false } => f.write_str("the command has ended; giving the lock back"),
-            Self::Ended { outer: true } => f.write_str("the command has ended; the outer rlock keeps the lock"),
+            Self::Exit { outcome } => write!(f, "exit code {}", outcome.code()),
+            Self::Ended { outer: false, .. } => f.write_str("the command has ended; giving the lock back"),
+            Self::Ended { outer: true, .. } => f.write_str("the command has ended; the outer rlock keeps the lock"),
             Self::RunBefore { run } => write!(f, "not run: {}", run.success()),
             Self::SuccessUnmarked => {
                 f.write_str("no majority of the nodes knows of the success: another run with --once may repeat it")
@@ -80,7 +85,7 @@ impl fmt::Display for Event<'_> {
                 write!(f, "{}: release not confirmed ({}); the lock ends with its lease at the latest", at.node, at.why)
             }
             Self::Checked => f.write_str("the lock is the caller's"),
-            Self::Holder { occupant } => write!(f, "{occupant}"),
+            Self::Holder { occupant } => f.write_str(&occupied(occupant)),
             Self::Tombstoned => f.write_str("broken; the holder learns it at its next renewal at the latest"),
             Self::TombstonedAt { broken, of } => write!(f, "broken at {}", holders_nodes(*broken, *of)),
             Self::KeyDeleted { at: None } => f.write_str("broken: the key was deleted"),

@@ -97,12 +97,12 @@ fn understood(value: &Value) {
             match vote {
                 Vote::Granted { until, .. } => assert_eq!(until, now),
                 Vote::Held(occupant) => {
-                    is_fit_to_be_shown(&occupant.to_string(), LONGEST_OCCUPANT);
+                    is_fit_to_be_shown(&occupant.told(u64::MAX), LONGEST_OCCUPANT);
                     is_fit_to_be_shown(&occupant.named(), LONGEST_OCCUPANT);
                 }
                 Vote::Reserved(reservation) => is_fit_to_be_shown(&reservation.to_string(), LONGEST_MESSAGE),
                 Vote::Superseded(newer) => {
-                    is_fit_to_be_shown(&Blocker::Newer(newer).to_string(), LONGEST_MESSAGE);
+                    is_fit_to_be_shown(&Blocker::Newer(newer).told(0), LONGEST_MESSAGE);
                 }
                 Vote::Restarted => {}
                 Vote::Failed(fault) => a_fault(&fault),
@@ -145,7 +145,7 @@ fn understood(value: &Value) {
 fn a_sight(observation: &Observation) {
     let Observation { holders, foreign, queue, asked, .. } = observation;
     for occupant in holders {
-        is_fit_to_be_shown(&occupant.to_string(), LONGEST_OCCUPANT);
+        is_fit_to_be_shown(&occupant.told(u64::MAX), LONGEST_OCCUPANT);
     }
     let has_foreign = holders.iter().any(|occupant| occupant.holder().is_none());
     assert_eq!(has_foreign, foreign.is_some(), "a lock of ours is never cleared as a foreign one");

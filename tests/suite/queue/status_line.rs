@@ -9,7 +9,7 @@ fn a_terminal_shows_the_holder_in_one_line_that_goes_away() {
     let mut bash = Session::bash_on(RLOCK, &server);
     bash.line("rlock run -k job -- echo let in");
     let line = bash.sees("(why)");
-    assert!(line.contains("\rrlock: job: waiting 1s: held by tester@"), "{line:?}");
+    assert!(line.contains("\rrlock: job: waiting 1s; held for ") && line.contains(" by tester@"), "{line:?}");
     bash.sees("\rrlock: job: waiting 2s");
     holder.finish().code(0);
     let rest = bash.sees("let in");
@@ -22,10 +22,35 @@ fn the_line_stays_while_a_foreign_holder_is_looked_at() {
     server.cli(&["SET", "job", "foreign", "PX", "60000"]);
     let mut bash = Session::bash_on(RLOCK, &server);
     bash.line("rlock run -k job --wait 3 -- true");
-    bash.sees("\rrlock: job: waiting 1s: held by a client that is not rlock");
+    bash.sees("\rrlock: job: waiting 1s; held by a client that is not rlock");
     let until_next = bash.sees("\rrlock: job: waiting 2s");
     assert!(!until_next.contains("\r\x1b[K"), "{until_next:?}");
     assert!(bash.sees("rlock: job: busy").contains("\r\x1b[K"));
+}
+
+#[test]
+fn the_line_is_cut_at_the_terminals_width_and_tells_the_end_of_the_wait() {
+    let server = Server::start();
+    let _holder = rlock("job").on(&server).args(["--note", "why"]).hold("echo ready; read line; true");
+    let mut bash = Session::bash_on(RLOCK, &server);
+    bash.resize(24, 200);
+    bash.line("rlock run -k job --wait 5m -- true");
+    bash.sees("(why); gives up in 4m 5");
+    bash.resize(24, 20);
+    bash.sees("\rrlock: job: waitin…\x1b[K");
+}
+
+#[test]
+fn a_step_stands_above_the_line_which_is_drawn_again() {
+    let server = Server::start();
+    let holder = rlock("job").on(&server).hold("echo ready; read line; true");
+    let mut bash = Session::bash_on(RLOCK, &server);
+    bash.line("rlock run -v -k job -- echo let in");
+    bash.sees("rlock: job: waiting: held by tester@");
+    bash.sees("\rrlock: job: waiting 1s; held for ");
+    holder.finish().code(0);
+    assert!(bash.sees("rlock: job: acquired, fence").ends_with("\r\x1b[K"));
+    assert!(!bash.sees("let in").contains("\x1b[K"));
 }
 
 #[test]

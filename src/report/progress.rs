@@ -1,0 +1,254 @@
+//! `--progress`: how a user learns what takes longer than a second, and when.
+//!
+//! On a terminal one line is redrawn. Elsewhere plain lines follow each other, and [`Pace`] decides when the next is due.
+
+use std::cell::RefCell;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use super::status::StatusLine;
+use super::status_text::Status;
+use super::{Event, Log, Reporter};
+use crate::clock;
+use crate::lock::instant::Instant;
+
+/// Time before anything is shown, and between two plain lines about a change.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Time between two plain lines where nothing changes.
+const REPEATED: Duration = Duration::from_secs(60);
+
+/// Variables that CI systems set.
+const CI: [&str; 5] = ["CI", "GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "JENKINS_URL"];
+
+/// `--progress`.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum ProgressMode {
+    /// The line on a terminal, plain lines in CI, else nothing
+    Auto,
+    /// One line, redrawn each second; plain lines where stderr is no terminal
+    Line,
+    /// A line after a second, at each change, and each minute
+    Plain,
+    /// Nothing
+    None,
+}
+
+/// The form that progress takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    Line,
+    Plain,
+    None,
+}
+
+/// Properties of stderr and of the environment that decide between the forms.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    is_terminal: bool,
+    /// `TERM=dumb`: the terminal cannot redraw.
+    is_dumb: bool,
+    is_ci: bool,
+}
+
+impl Place {
+    fn here() -> Self {
+        let is_set = |name: &&str| std::env::var(name).is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"));
+        Self {
+            is_terminal: io::stderr().is_terminal(),
+            is_dumb: std::env::var_os("TERM").is_some_and(|term| term == "dumb"),
+            is_ci: CI.iter().any(is_set),
+        }
+    }
+}
+
+impl ProgressMode {
+    /// Returns the form for this process's stderr.
+    pub fn form(self, log: Log, is_quiet: bool) -> Form {
+        if is_quiet || self == Self::None { Form::None } else { self.form_at(log, Place::here()) }
+    }
+
+    fn form_at(self, log: Log, place: Place) -> Form {
+        let can_redraw = place.is_terminal && !place.is_dumb && log == Log::Text;
+        match self {
+            Self::None => Form::None,
+            Self::Plain => Form::Plain,
+            Self::Line => {
+                if can_redraw {
+                    Form::Line
+                } else {
+                    Form::Plain
+                }
+            }
+            // In the other forms of lines, each step has one.
+            Self::Auto if log != Log::Text => Form::None,
+            Self::Auto if can_redraw => Form::Line,
+            Self::Auto if place.is_terminal || place.is_ci => Form::Plain,
+            Self::Auto => Form::None,
+        }
+    }
+}
+
+/// When plain lines are due.
+#[derive(Debug)]
+struct Pace {
+    /// Time of the first line.
+    first: Instant,
+    /// The last line's time and subject.
+    last: Option<(Instant, String)>,
+    /// Whether it tells the first subject and its changes; if not, events do.
+    tells_news: bool,
+    /// Whether a change waits for its line.
+    is_changed: bool,
+}
+
+/// A plain line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Due {
+    /// About something new.
+    News,
+    /// About the same as the last one.
+    Still,
+}
+
+impl Pace {
+    fn new(now: Instant, tells_news: bool) -> Self {
+        Self { first: now + PATIENCE, last: None, tells_news, is_changed: false }
+    }
+
+    fn due(&self) -> Instant {
+        match &self.last {
+            None => self.first,
+            Some((at, _)) if self.is_changed => *at + PATIENCE,
+            Some((at, _)) => *at + REPEATED,
+        }
+    }
+
+    /// Returns whether a line about `subject` is due `now`.
+    fn on(&mut self, now: Instant, subject: String) -> Option<Due> {
+        self.is_changed = self.tells_news && self.last.as_ref().is_some_and(|(_, last)| *last != subject);
+        if now < self.due() {
+            return None;
+        }
+        let due = if self.last.is_none() || self.is_changed { Due::News } else { Due::Still };
+        let is_told = due == Due::News && !self.tells_news;
+        self.is_changed = false;
+        self.last = Some((now, subject));
+        Some(due).filter(|_| !is_told)
+    }
+}
+
+/// Shows what takes long.
+#[derive(Debug)]
+pub struct Progress {
+    form: Form,
+    line: StatusLine,
+    pace: RefCell<Pace>,
+}
+
+impl Progress {
+    /// Begins now. The line is redrawn every `every` at most.
+    pub fn new(report: &Reporter, every: Duration) -> Self {
+        let form = report.progress.form(report.log, report.quiet);
+        // With -v or JSON, events tell the changes.
+        let pace = RefCell::new(Pace::new(clock::now(), !report.tells_steps()));
+        Self { form, line: StatusLine::new(form == Form::Line, every), pace }
+    }
+
+    /// Returns when [`Progress::show`] is due next.
+    pub fn due(&self) -> Instant {
+        match self.form {
+            Form::Line => self.line.due(),
+            Form::Plain => self.pace.borrow().due(),
+            Form::None => Instant::NEVER,
+        }
+    }
+
+    /// Shows `status`, if that is due.
+    pub fn show(&self, report: &Reporter, status: &Status) {
+        match self.form {
+            Form::Line => self.line.draw(|| format!("rlock: {}: {}", report.keys, status.line())),
+            Form::Plain => {
+                let due = self.pace.borrow_mut().on(clock::now(), status.subject());
+                if let Some(due) = due {
+                    report.show(&Event::Progress { status, still: due == Due::Still });
+                }
+            }
+            Form::None => {}
+        }
+    }
+
+    /// Tells that a wait of `after` has ended with the lock, if it was shown in plain lines and no event tells it.
+    pub fn acquired(&self, report: &Reporter, after: Duration) {
+        let has_said = self.pace.borrow().last.is_some();
+        if self.form == Form::Plain && has_said && !report.tells_steps() {
+            report.show(&Event::WaitOver { after });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_follows_from_the_option_and_from_stderr() {
+        let place = |is_terminal, is_dumb, is_ci| Place { is_terminal, is_dumb, is_ci };
+        let (terminal, dumb, ci, cron) = (
+            place(true, false, false),
+            place(true, true, false),
+            place(false, false, true),
+            place(false, false, false),
+        );
+        for (mode, at, form) in [
+            (ProgressMode::Auto, terminal, Form::Line),
+            (ProgressMode::Auto, place(true, false, true), Form::Line),
+            (ProgressMode::Auto, dumb, Form::Plain),
+            (ProgressMode::Auto, ci, Form::Plain),
+            (ProgressMode::Auto, place(false, true, true), Form::Plain),
+            (ProgressMode::Auto, cron, Form::None),
+            (ProgressMode::Line, terminal, Form::Line),
+            (ProgressMode::Line, dumb, Form::Plain),
+            (ProgressMode::Line, cron, Form::Plain),
+            (ProgressMode::Plain, terminal, Form::Plain),
+            (ProgressMode::Plain, cron, Form::Plain),
+            (ProgressMode::None, terminal, Form::None),
+        ] {
+            assert_eq!(mode.form_at(Log::Text, at), form, "{mode:?} {at:?}");
+        }
+        for at in [terminal, ci, cron] {
+            assert_eq!(ProgressMode::Auto.form_at(Log::Json, at), Form::None);
+            assert_eq!(ProgressMode::Line.form_at(Log::Json, at), Form::Plain);
+        }
+        assert_eq!(ProgressMode::Plain.form(Log::Text, true), Form::None);
+    }
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn plain_lines_come_after_a_second_at_each_change_and_each_minute() {
+        let mut pace = Pace::new(at(10), true);
+        let mut on = |second: u64, subject: &str| pace.on(at(second), subject.to_owned());
+        assert_eq!(on(10, "a"), None);
+        assert_eq!(on(11, "a"), Some(Due::News));
+        assert_eq!(on(60, "a"), None);
+        assert_eq!(on(71, "a"), Some(Due::Still));
+        assert_eq!(on(72, "b"), Some(Due::News));
+        assert_eq!(on(72, "c"), None, "one line a second");
+        assert_eq!(pace.due(), at(73));
+        assert_eq!(pace.on(at(73), "c".to_owned()), Some(Due::News));
+        assert_eq!(pace.due(), at(133));
+    }
+
+    #[test]
+    fn where_events_tell_each_change_plain_lines_only_repeat() {
+        let mut pace = Pace::new(at(0), false);
+        let mut on = |second: u64, subject: &str| pace.on(at(second), subject.to_owned());
+        assert_eq!((on(1, "a"), on(2, "b")), (None, None));
+        assert_eq!(on(61, "b"), Some(Due::Still));
+    }
+}
