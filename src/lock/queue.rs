@@ -51,7 +51,7 @@ pub struct Waiter {
     pub mode: Mode,
     /// User name; empty if the waiter does not say so.
     pub user: String,
-    /// `--note`.
+    /// `--note`. The entry of a lock with members has none.
     pub note: Option<String>,
 }
 
@@ -66,10 +66,12 @@ impl Waiter {
         let word = |text: String| text.chars().map(|c| if is_blank(c) { '_' } else { c }).collect::<String>();
         // Lua takes the bytes of ASCII alone for spaces and line breaks.
         let line = |text: String| text.chars().map(|c| if is_blank(c) { ' ' } else { c }).collect::<String>();
+        // The requests for a lock with members have no room for it (docs/internals.md, Requests).
+        let note = self.note.filter(|_| !self.mode.has_members());
         Self {
             host: word(self.host).chars().take(128).collect(),
             user: cut(word(self.user)),
-            note: self.note.map(|note| cut(line(note).trim().to_owned())).filter(|note| !note.is_empty()),
+            note: note.map(|note| cut(line(note).trim().to_owned())).filter(|note| !note.is_empty()),
             ..self
         }
     }

@@ -116,7 +116,7 @@ fn the_token_of_a_run_that_has_ended_is_not_the_holders() {
         let holder = &told[0]["holder"];
         assert!(holder["parked"] == true && holder["acquired"] == false && holder["pid"].is_null(), "{told}");
         let table = verb(&nodes, &["inspect", "job"]).finish().code(0).stdout.join("\n");
-        assert!(table.contains("sh (parked)"), "{table}");
+        assert!(table.contains("echo (parked)"), "{table}");
     }
 }
 

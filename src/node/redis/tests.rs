@@ -293,17 +293,21 @@ fn a_request_and_both_releases_fit_into_what_a_server_reads_at_once() {
 #[test]
 fn a_waiters_requests_with_its_user_and_note_fit_too() {
     let note = Some("https://ci.example.com/deploy/web/-/jobs/1234567890".to_owned());
-    for (mode, index) in [(Mode::Exclusive, 0), (Mode::Slots(16), 9)] {
+    let came = Some(1_795_270_471_061_520);
+    for (mode, index, key, supersedes) in [
+        (Mode::Exclusive, 0, "deploy-production", came),
+        (Mode::Slots(16), 9, "deploy-production", None),
+        (Mode::Slots(16), 9, "job", came),
+    ] {
         let (host, user) = ("runner-x7k2-project-482".to_owned(), "deploy".to_owned());
         let (pid, since) = (4_194_303, 1_795_270_471_061);
         let waiter = Waiter { id: Uuid::new_v4(), host, pid, since, mode, user, note: note.clone() };
-        let ticket =
-            Ticket { waiter: waiter.clone(), number: 1_795_270_471_061_520, supersedes: Some(1_795_270_471_061_520) };
+        let ticket = Ticket { waiter: waiter.clone(), number: 1_795_270_471_061_520, supersedes };
         let Waiter { host, user, note, .. } = waiter.clone();
         let cmd = "deploy.sh".to_owned();
         let details =
             Details { mode, host, pid: Some(pid), user, since, cmd, note, ttl: 30_000, n: 3, ..Details::default() };
-        let (ticket, waits) = (Some(ticket), claim("deploy-production", false));
+        let (ticket, waits) = (Some(ticket), claim(key, false));
         let fence_hint = 1_795_270_471_061_520;
         let claim = Claim { details: details.fitted(), ticket: ticket.clone(), fence_hint, index, ..waits };
         let releases = ticket.map(QueueAction::Keep).into_iter().chain([QueueAction::Leave(waiter)]);
