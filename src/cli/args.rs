@@ -168,6 +168,7 @@ pub struct LockArgs {
     pub nodes: NodeArgs,
 }
 
+#[allow(clippy::doc_markdown)]
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {

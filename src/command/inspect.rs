@@ -70,12 +70,12 @@ pub fn inspect(args: &InspectArgs, sources: &Sources) -> anyhow::Result<Outcome>
     }
     warn_of_default_node(&reach.place, reach.node_is_default, &args.output, None);
     let form = args.output.progress.form(args.output.log.form(), args.output.quiet);
-    let draws = form == Form::Line;
+    let with_line = form == Form::Line;
     block_on(async {
         if let Some(every) = args.watch {
             return watch(&reach, &selection, args.json, every.max(OFTEN)).await;
         }
-        let view = View::take(&reach, &selection, draws).await?;
+        let view = View::take(&reach, &selection, with_line).await?;
         print(view.shown(args.json).as_bytes())?;
         view.outcome(&reach, &selection)
     })
@@ -105,11 +105,11 @@ impl Selection {
 }
 
 impl View {
-    async fn take(reach: &NodeSettings, selection: &Selection, draws: bool) -> anyhow::Result<Self> {
+    async fn take(reach: &NodeSettings, selection: &Selection, with_line: bool) -> anyhow::Result<Self> {
         let stores = stores(&reach.place, reach.limit, AT_ONCE)?;
         let nodes = nodes_of(&stores);
         let mut keys = selection.keys.clone();
-        let (found, unread) = find_locks(reach, selection, &stores, &nodes, draws).await?;
+        let (found, unread) = find_locks(reach, selection, &stores, &nodes, with_line).await?;
         keys.extend(found);
         let mut locks = Vec::with_capacity(keys.len());
         let mut rest = keys.into_iter();
@@ -188,12 +188,12 @@ async fn find_locks(
     selection: &Selection,
     stores: &[Box<dyn Store>],
     nodes: &Nodes,
-    draws: bool,
+    with_line: bool,
 ) -> anyhow::Result<(Vec<Key>, Faults)> {
     if selection.patterns.is_empty() {
         return Ok(Default::default());
     }
-    let progress = StatusLine::new(draws, DRAWN);
+    let progress = StatusLine::new(with_line, DRAWN);
     let drawn = |seen: u64, of: u64| progress.draw(|| Status::Scan { seen, of }.line());
     let matches =
         |key: &Key| selection.patterns.iter().any(|pattern| pattern.matches(key.typed())) && !selection.names(key);

@@ -91,7 +91,8 @@ fn cut(text: String) -> String {
     if text.len() <= LONGEST_TEXT {
         return text;
     }
-    let end = text.floor_char_boundary(LONGEST_TEXT - ELLIPSIS.len());
+    let longest = 0..=LONGEST_TEXT - ELLIPSIS.len();
+    let end = longest.rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
     format!("{}{ELLIPSIS}", text[..end].trim_end())
 }
 

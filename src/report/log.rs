@@ -33,11 +33,10 @@ impl LogMode {
     /// Returns the form for this process's stderr.
     pub fn form(self) -> Log {
         match self {
-            Self::Text => Log::Text,
             Self::Json => Log::Json,
             Self::Journal => Log::Journal,
             Self::Auto if leads_to_journal() => Log::Journal,
-            Self::Auto => Log::Text,
+            Self::Text | Self::Auto => Log::Text,
         }
     }
 }

@@ -205,8 +205,7 @@ impl fmt::Display for Problem<'_> {
             Self::Superseded { newer } => write!(f, "{}, which came later; nothing was run", newer.named()),
             Self::Unreachable { blocked, node_is_default: false } => f.write_str(&told(blocked)),
             Self::Unreachable { blocked, node_is_default: true } => {
-                let blocked = told(blocked);
-                write!(f, "{blocked}{NAME_A_SERVER}, or use --node local for a lock on this machine alone")
+                write!(f, "{}{NAME_A_SERVER}, or use --node local for a lock on this machine alone", told(blocked))
             }
             Self::NoMajority { faults, quorum, node_is_default } => {
                 write!(f, "{}{}", faults.no_majority(*quorum), remedy(faults, *quorum, *node_is_default))
@@ -266,10 +265,8 @@ impl fmt::Display for Problem<'_> {
                 write!(f, "nothing to break: the lock is held, and not {}; see rlock inspect", meant(*slot))
             }
             Self::Foreign { holder } => write!(f, "{}; give --foreign to delete it", occupied(holder)),
-            Self::NoTerminal { holder } => {
-                write!(f, "{}; no terminal to ask at, so give --yes", occupied(holder))
-            }
-            Self::NoTerminalFor { run } => write!(f, "{}; no terminal to ask at, so give --yes", run.success()),
+            Self::NoTerminal { holder } => f.write_str(&no_terminal(&occupied(holder))),
+            Self::NoTerminalFor { run } => f.write_str(&no_terminal(&run.success())),
             Self::Declined => f.write_str("not broken"),
             Self::HolderChanged => {
                 f.write_str("the holder has changed or released it meanwhile; nothing was broken")
@@ -304,6 +301,10 @@ impl fmt::Display for Problem<'_> {
             Self::StoppedAfterBug => f.write_str("the command was stopped after a bug"),
         }
     }
+}
+
+fn no_terminal(who: &str) -> String {
+    format!("{who}; no terminal to ask at, so give --yes")
 }
 
 fn once_inside(holder: &Occupant) -> String {

@@ -73,7 +73,6 @@ impl ProgressMode {
     fn form_at(self, log: Log, place: Place) -> Form {
         let can_redraw = place.is_terminal && !place.is_dumb && log == Log::Text;
         match self {
-            Self::None => Form::None,
             Self::Plain => Form::Plain,
             Self::Line => {
                 if can_redraw {
@@ -86,7 +85,7 @@ impl ProgressMode {
             Self::Auto if log != Log::Text => Form::None,
             Self::Auto if can_redraw => Form::Line,
             Self::Auto if place.is_terminal || place.is_ci => Form::Plain,
-            Self::Auto => Form::None,
+            Self::Auto | Self::None => Form::None,
         }
     }
 }

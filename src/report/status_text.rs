@@ -40,11 +40,11 @@ pub(super) fn told(blocked: &Blocked) -> String {
     in_words(blocked, |blocker| blocker.told(now()))
 }
 
-fn in_words(blocked: &Blocked, named: impl Fn(&Blocker) -> String) -> String {
-    match blocked {
-        Blocked::Busy(blocker) => named(blocker),
-        Blocked::Split(blocker, faults) if faults.is_empty() => format!("no majority is free: {}", named(blocker)),
-        Blocked::Split(blocker, faults) => format!("no majority is free: {}; {faults}", named(blocker)),
+fn in_words(cause: &Blocked, named: impl Fn(&Blocker) -> String) -> String {
+    match cause {
+        Blocked::Busy(party) => named(party),
+        Blocked::Split(party, faults) if faults.is_empty() => format!("no majority is free: {}", named(party)),
+        Blocked::Split(party, faults) => format!("no majority is free: {}; {faults}", named(party)),
         Blocked::Unreachable(faults, quorum) => faults.no_majority(*quorum),
         Blocked::TooLate => "the grant came too late to be of use".to_owned(),
     }
@@ -106,7 +106,7 @@ impl Status<'_> {
         match self {
             Self::Wait { ahead: rank, blocked: Some(blocked), .. } => {
                 let cause = match blocked {
-                    Blocked::Busy(blocker) | Blocked::Split(blocker, _) => blocker.named(),
+                    Blocked::Busy(party) | Blocked::Split(party, _) => party.named(),
                     // The reasons have times in them.
                     Blocked::Unreachable(..) | Blocked::TooLate => String::new(),
                 };
