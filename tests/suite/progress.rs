@@ -100,7 +100,7 @@ fn nodes_that_do_not_answer_are_told() {
 fn nodes_under_their_restart_guard_are_told() {
     let servers = [Server::start(), Server::start(), Server::start()];
     let urls = servers.iter().map(Server::url).collect::<Vec<_>>().join(",");
-    let words = ["--progress", "plain", "--restart-guard", "3s", "--ttl", "2s", "--", "true"];
+    let words = ["--progress", "plain", "--restart-guard", "8s", "--ttl", "2s", "--", "true"];
     let waiter = rlock("job").node(&urls).args(words).finish().code(0);
     waiter.mentions(&["rlock: job: waiting: no majority of the 3 nodes", "restarted", "acquired after"]);
 }
