@@ -128,6 +128,7 @@ const RLOCK_RUN: Program = Program {
             "node-timeout",
             "ca",
             "password-file",
+            "sentinel-password-file",
             "config",
             "profile",
             "name",

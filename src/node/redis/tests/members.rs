@@ -25,7 +25,8 @@ fn slot(index: u16) -> Claim {
 /// The claim as that of the waiter of this number, which came in this order from a host of its own.
 fn queued(number: u8, claim: Claim) -> Claim {
     let id = Uuid::from_u128(u128::from(number));
-    let waiter = Waiter { id, host: format!("host{number}"), pid: 1, since: 1, mode: claim.details.mode };
+    let (mode, user) = (claim.details.mode, "u".to_owned());
+    let waiter = Waiter { id, host: format!("host{number}"), pid: 1, since: 1, mode, user, note: None };
     Claim { ticket: Some(Ticket { waiter, number: i64::from(number), supersedes: None }), ..claim }
 }
 
