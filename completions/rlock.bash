@@ -667,7 +667,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__inspect)
-            opts="-k -q -v -h --key --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --json --watch --quiet --verbose --log --progress --help"
+            opts="-k -q -v -h --key --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --json --format --watch --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -711,6 +711,10 @@ _rlock() {
                     ;;
                 --profile)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -W "table json openmetrics" -- "${cur}"))
                     return 0
                     ;;
                 --watch)
@@ -887,7 +891,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__run)
-            opts="-k -s -x -n -w -E -c -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --replace --name --hold-at-least --once --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --progress --help"
+            opts="-k -s -x -n -w -E -c -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --replace --name --hold-at-least --once --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --progress --metrics-dir --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1015,6 +1019,10 @@ _rlock() {
                     ;;
                 --progress)
                     COMPREPLY=($(compgen -W "auto line plain none" -- "${cur}"))
+                    return 0
+                    ;;
+                --metrics-dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)

@@ -76,6 +76,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -l progress -d 'How to 
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'
 none\t'Nothing'"
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l metrics-dir -d 'Write metrics to this directory, one file a lock, for the textfile collector of Prometheus\' node_exporter' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s s -l shared -d 'Share the lock with other runs that give -s: no other kind of holder beside them'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s x -l exclusive -d 'Be the only holder, whatever RLOCK_SHARED and RLOCK_SLOTS say [default]'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s n -l no-wait -d 'Do not wait: the same as --wait 0'
@@ -199,6 +200,9 @@ complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l password-file -d
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l profile -d 'Apply the settings of this profile of the configuration files' -r
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l format -d 'Output: table, json (as --json) or openmetrics, gauges of locks and nodes for Prometheus [default: table]' -r -f -a "table\t'One row a lock'
+json\t'An array with one object a lock'
+openmetrics\t'Gauges'"
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l watch -d 'Redraw every 2s, or at the given interval' -r
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'

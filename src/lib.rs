@@ -6,6 +6,7 @@
 //! Imports point downwards only: `command` → `job`, `redlock` → `node` → `lock`. `lock` and `job::policy` are pure.
 //! The library exists for the binary, its tests and its benches; it promises no stable interface of its own.
 
+pub mod background;
 pub mod cli;
 pub mod clock;
 pub mod command;
@@ -14,6 +15,7 @@ pub mod exit;
 pub mod input;
 pub mod job;
 pub mod lock;
+pub mod metrics;
 pub mod node;
 pub mod redlock;
 pub mod report;

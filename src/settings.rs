@@ -9,7 +9,7 @@ mod store;
 pub mod token;
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use schedule::schedule;
@@ -30,7 +30,7 @@ use crate::lock::remains::RemainsOptions;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::node::address::Address;
-use crate::report::Reporter;
+use crate::report::{Recorder, Reporter};
 use crate::text::duration;
 
 /// Settings of `rlock run`.
@@ -47,6 +47,8 @@ pub struct RunSettings {
     /// Variables with which the guard releases the locks once rlock was killed, less the tokens; `None` if it need not or
     /// cannot.
     pub hand_back: Option<HandBack>,
+    /// `--metrics-dir`.
+    pub metrics: Option<PathBuf>,
 }
 
 /// Settings of the locks, for `run` and `acquire`.
@@ -95,6 +97,7 @@ impl RunSettings {
         }
         let environment = environment(&args.lock, &lock.keys, sources);
         let hand_back = hand_back::of(&args.lock, &lock);
+        lock.report.recorder = args.metrics_dir.as_ref().map(|_| Recorder::new(&lock.keys));
         let words = match args.shell {
             Some(string) => vec!["sh".into(), "-c".into(), string],
             None => args.argv,
@@ -110,7 +113,7 @@ impl RunSettings {
             contain: args.contain,
         };
         let name = args.name.filter(|name| !name.is_empty()).unwrap_or_else(|| command_name::of(&words));
-        Ok(Self { lock, policy, remains, argv: words, name, environment, hand_back })
+        Ok(Self { lock, policy, remains, argv: words, name, environment, hand_back, metrics: args.metrics_dir })
     }
 }
 
@@ -191,7 +194,7 @@ pub fn keys(nodes: &NodeArgs, names: &[String]) -> Result<Keys, Failure> {
 /// Makes the reporter of one lock, or of several.
 pub fn reporter(keys: impl Into<Keys>, output: &OutputArgs) -> Reporter {
     let OutputArgs { quiet, verbose, log, progress } = *output;
-    Reporter { keys: keys.into(), log: log.form(), quiet, verbose, progress }
+    Reporter { keys: keys.into(), log: log.form(), quiet, verbose, progress, recorder: None }
 }
 
 /// Returns the locks of outer rlocks that the environment claims. Only the nodes can confirm them.

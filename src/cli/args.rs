@@ -196,6 +196,7 @@ pub struct OutputArgs {
     pub progress: ProgressMode,
 }
 
+#[allow(clippy::doc_markdown)]
 #[derive(Args, Debug)]
 #[command(
     override_usage = "rlock run [OPTIONS] --key NAME [--] CMD [ARGS]...\n       rlock run [OPTIONS] --key NAME -c STRING"
@@ -273,6 +274,12 @@ pub struct RunArgs {
 
     #[command(flatten)]
     pub output: OutputArgs,
+
+    /// Write metrics to this directory, one file a lock, for the textfile collector of Prometheus' node_exporter
+    ///
+    /// A file that cannot be written is one warning and changes nothing else.
+    #[arg(long, value_name = "DIR", env = "RLOCK_METRICS_DIR", help_heading = "Output", hide_short_help = true)]
+    pub metrics_dir: Option<PathBuf>,
 
     /// The command and its arguments, passed on unchanged
     #[arg(value_name = "CMD", trailing_var_arg = true, required_unless_present = "shell", help_heading = "Command")]

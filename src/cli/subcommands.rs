@@ -23,6 +23,18 @@ pub enum Format {
     Token,
 }
 
+/// `--format` of `inspect`. It has no variable: `RLOCK_FORMAT` is that of `acquire`.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum InspectFormat {
+    /// One row a lock
+    Table,
+    /// An array with one object a lock
+    Json,
+    /// Gauges
+    #[value(name = "openmetrics")]
+    OpenMetrics,
+}
+
 #[allow(clippy::doc_markdown)]
 #[derive(Args, Debug)]
 pub struct AcquireArgs {
@@ -136,6 +148,10 @@ pub struct InspectArgs {
     /// Print an array with one object a key instead of the table
     #[arg(long, env = "RLOCK_JSON", value_parser = yes_or_no, action = ArgAction::SetTrue, help_heading = "Output")]
     pub json: bool,
+
+    /// Output: table, json (as --json) or openmetrics, gauges of locks and nodes for Prometheus [default: table]
+    #[arg(long, value_name = "FORMAT", hide_possible_values = true, help_heading = "Output")]
+    pub format: Option<InspectFormat>,
 
     /// Redraw every 2s, or at the given interval
     #[arg(long, value_name = "DUR", env = "RLOCK_WATCH", value_parser = duration::parse_or_seconds)]

@@ -1,11 +1,12 @@
 //! `rlock inspect`: shows which locks are held, and by which client. Changes nothing.
 
 mod json;
+mod openmetrics;
 mod table;
 
 use std::cell::RefCell;
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
 
@@ -14,7 +15,7 @@ use super::nodes::{nodes_of, stores, warn_of_default_node};
 use super::output::print;
 use super::runtime::block_on;
 use crate::cli::Sources;
-use crate::cli::subcommands::InspectArgs;
+use crate::cli::subcommands::{InspectArgs, InspectFormat};
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
 use crate::lock::census::State;
@@ -60,9 +61,12 @@ struct View {
     locks: Vec<(Key, Observations)>,
     /// The nodes that could not be scanned for locks, and why.
     unread: Faults,
+    /// Why the locks are unknown, where too few nodes could be scanned.
+    incomplete: Option<Failure>,
 }
 
 pub fn inspect(args: &InspectArgs, sources: &Sources) -> anyhow::Result<Outcome> {
+    let format = format(args, sources)?;
     let reach = NodeSettings::new(&args.nodes, sources)?;
     let selection = Selection::new(args)?;
     if !selection.patterns.is_empty() {
@@ -73,12 +77,26 @@ pub fn inspect(args: &InspectArgs, sources: &Sources) -> anyhow::Result<Outcome>
     let with_line = form == Form::Line;
     block_on(async {
         if let Some(every) = args.watch {
-            return watch(&reach, &selection, args.json, every.max(OFTEN)).await;
+            return watch(&reach, &selection, format, every.max(OFTEN)).await;
         }
         let view = View::take(&reach, &selection, with_line).await?;
-        print(view.shown(args.json).as_bytes())?;
+        if let Some(shown) = view.shown(format) {
+            print(shown.as_bytes())?;
+        }
         view.outcome(&reach, &selection)
     })
+}
+
+/// `--json` and `--format` contradict each other only if both were typed.
+fn format(args: &InspectArgs, sources: &Sources) -> Result<InspectFormat, Failure> {
+    match args.format {
+        Some(format) if format != InspectFormat::Json && args.json && sources.typed("json") => {
+            Err(Failure::new(Outcome::Usage, "--json and --format contradict each other: give one of them"))
+        }
+        Some(format) => Ok(format),
+        None if args.json => Ok(InspectFormat::Json),
+        None => Ok(InspectFormat::Table),
+    }
 }
 
 impl Selection {
@@ -109,7 +127,11 @@ impl View {
         let stores = stores(&reach.place, reach.limit, AT_ONCE)?;
         let nodes = nodes_of(&stores);
         let mut keys = selection.keys.clone();
-        let (found, unread) = find_locks(reach, selection, &stores, &nodes, with_line).await?;
+        let (found, unread) = find_locks(selection, &stores, with_line).await;
+        if unread.len() > nodes.quorum().tolerated() {
+            let incomplete = Some(without_majority("cannot scan for locks", &nodes, &unread, reach));
+            return Ok(Self { nodes, locks: Vec::new(), unread, incomplete });
+        }
         keys.extend(found);
         let mut locks = Vec::with_capacity(keys.len());
         let mut rest = keys.into_iter();
@@ -152,16 +174,27 @@ impl View {
         if away.is_overfull() && away.away().len() > nodes.quorum().tolerated() {
             return Err(without_majority("cannot observe all locks", &nodes, away.away(), reach).into());
         }
-        Ok(Self { nodes, locks, unread })
+        Ok(Self { nodes, locks, unread, incomplete: None })
     }
 
-    fn shown(&self, json: bool) -> String {
-        let width = terminal::columns(std::io::stdout());
-        if json { json::of(&self.locks, &self.nodes) } else { table::of(&self.locks, &self.nodes, &self.unread, width) }
+    /// Returns the text for stdout. `None` if the locks are unknown and the form tells nothing else.
+    fn shown(&self, format: InspectFormat) -> Option<String> {
+        let Self { nodes, locks, unread, incomplete } = self;
+        match format {
+            InspectFormat::OpenMetrics => {
+                Some(openmetrics::of(locks, nodes, unread, clock::unix_millis(SystemTime::now())))
+            }
+            _ if incomplete.is_some() => None,
+            InspectFormat::Json => Some(json::of(locks, nodes)),
+            InspectFormat::Table => Some(table::of(locks, nodes, unread, terminal::columns(std::io::stdout()))),
+        }
     }
 
     /// Returns whether the nodes could tell, and for a single lock whether it is held.
-    fn outcome(&self, reach: &NodeSettings, selection: &Selection) -> anyhow::Result<Outcome> {
+    fn outcome(self, reach: &NodeSettings, selection: &Selection) -> anyhow::Result<Outcome> {
+        if let Some(failure) = self.incomplete {
+            return Err(failure.into());
+        }
         for (key, observations) in &self.locks {
             let census = observations.census();
             if !census.is_answered() || (selection.is_one() && census.state() == State::Unknown) {
@@ -183,38 +216,37 @@ fn without_majority(what: &str, nodes: &Nodes, faults: &Faults, reach: &NodeSett
 }
 
 /// Scans for locks that match a pattern and are not named. Also returns the nodes that could not be scanned.
-async fn find_locks(
-    reach: &NodeSettings,
-    selection: &Selection,
-    stores: &[Box<dyn Store>],
-    nodes: &Nodes,
-    with_line: bool,
-) -> anyhow::Result<(Vec<Key>, Faults)> {
+async fn find_locks(selection: &Selection, stores: &[Box<dyn Store>], with_line: bool) -> (Vec<Key>, Faults) {
     if selection.patterns.is_empty() {
-        return Ok(Default::default());
+        return Default::default();
     }
     let progress = StatusLine::new(with_line, DRAWN);
     let drawn = |seen: u64, of: u64| progress.draw(|| Status::Scan { seen, of }.line());
     let matches =
         |key: &Key| selection.patterns.iter().any(|pattern| pattern.matches(key.typed())) && !selection.names(key);
     let found = scan(stores, &selection.prefix, matches, drawn).await;
-    if found.faults.len() > nodes.quorum().tolerated() {
-        return Err(without_majority("cannot scan for locks", nodes, &found.faults, reach).into());
-    }
-    Ok((found.keys, found.faults))
+    (found.keys, found.faults)
 }
 
 /// Shows the locks every `every`, until a signal comes or the reader has gone. A failure is shown, and does not end it.
-async fn watch(reach: &NodeSettings, selection: &Selection, json: bool, every: Duration) -> anyhow::Result<Outcome> {
+async fn watch(
+    reach: &NodeSettings,
+    selection: &Selection,
+    format: InspectFormat,
+    every: Duration,
+) -> anyhow::Result<Outcome> {
     let mut alarm = Alarm::new()?;
     loop {
         let begun = clock::now();
         // Opened each time, so that a node that came back is found at once.
         let text = match View::take(reach, selection, false).await {
-            Ok(view) => view.shown(json),
+            Ok(view) => {
+                let told = || view.incomplete.as_ref().map(|failure| format!("{failure}\n")).unwrap_or_default();
+                view.shown(format).unwrap_or_else(told)
+            }
             Err(error) => format!("{error:#}\n"),
         };
-        if !print(screen(&text, json).as_bytes())? {
+        if !print(screen(&text, format != InspectFormat::Table).as_bytes())? {
             return Ok(Outcome::Done);
         }
         alarm.reached(begun + every).await;
@@ -222,10 +254,10 @@ async fn watch(reach: &NodeSettings, selection: &Selection, json: bool, every: D
 }
 
 /// Returns the text for a redraw: on a terminal in place of the last one, cut to its height; else below it.
-fn screen(text: &str, json: bool) -> String {
+fn screen(text: &str, is_data: bool) -> String {
     let stdout = std::io::stdout();
-    let rows = terminal::rows(&stdout).filter(|_| !json && stdout.is_terminal());
-    let Some(rows) = rows else { return if json { text.to_owned() } else { format!("{text}\n") } };
+    let rows = terminal::rows(&stdout).filter(|_| !is_data && stdout.is_terminal());
+    let Some(rows) = rows else { return if is_data { text.to_owned() } else { format!("{text}\n") } };
     let room = rows.saturating_sub(1).max(1);
     let lines: Vec<&str> = text.lines().collect();
     let shown = if lines.len() > room { room - 1 } else { lines.len() };

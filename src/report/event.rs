@@ -8,6 +8,7 @@
 
 mod words;
 
+use std::io;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -24,7 +25,7 @@ use crate::job::policy::Reaction;
 use crate::lock::backoff;
 use crate::lock::fault::Fault;
 use crate::lock::fence::Fence;
-use crate::lock::lease::Revoked;
+use crate::lock::lease::{Loss, Revoked};
 use crate::lock::occupant::Occupant;
 use crate::lock::waiting::{Blocked, Notice};
 use crate::text::duration::millis;
@@ -87,8 +88,8 @@ pub enum Event<'a> {
     LostWhileWaiting,
     /// The keys of the lock were lost and are set again: the command goes on.
     Reclaimed { why: &'a str },
-    /// The lock was lost, or can no longer be renewed in time.
-    Lost { why: &'a str, reaction: Reaction },
+    /// The lock was lost, or can no longer be renewed in time (`how` is `None`).
+    Lost { why: &'a str, how: Option<Loss>, reaction: Reaction },
     /// The release found that the lock had been lost.
     LostUnnoticed { how: Revoked },
     /// `--max-run` is over.
@@ -131,6 +132,8 @@ pub enum Event<'a> {
     MarkDeleted,
     /// `break`: the holder has stopped its command and released the lock. `parked`: it stays for this time.
     HolderReleased { after: Duration, parked: Option<Duration> },
+    /// `--metrics-dir`: a file could not be written.
+    MetricsUnwritten { directory: &'a str, why: &'a io::Error },
     /// Lines found no room in the queue to stderr.
     Dropped { count: u64 },
     /// rlock panicked at `place`.
@@ -194,6 +197,7 @@ impl Event<'_> {
             Self::Holder { .. } => "holder",
             Self::Tombstoned | Self::TombstonedAt { .. } => "entombed",
             Self::KeyDeleted { .. } | Self::MarkDeleted | Self::HolderReleased { .. } => "broken",
+            Self::MetricsUnwritten { .. } => "metrics",
             Self::Dropped { .. } => "dropped",
             Self::Bug { .. } => "bug",
         }
@@ -244,6 +248,7 @@ impl Event<'_> {
             | Self::Marked { .. }
             | Self::MarkDeleted
             | Self::HolderReleased { .. }
+            | Self::MetricsUnwritten { .. }
             | Self::Dropped { .. } => Level::Warning,
             Self::Lost { .. }
             | Self::LostUnnoticed { .. }
@@ -296,6 +301,7 @@ impl Event<'_> {
                 return fields;
             }
             Self::EndingLeftovers { count } => json!({ "count": count }),
+            Self::MetricsUnwritten { directory, why } => json!({ "path": directory, "reason": why.to_string() }),
             Self::Dropped { count } => json!({ "count": count }),
             Self::Ended { status, run, .. } => {
                 let (code, signal) = match status {

@@ -14,14 +14,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::unistd::{getpgrp, tcgetpgrp};
 
 use super::{Event, Log, journal};
+use crate::background;
 
 /// Capacity of the queue in bytes, that of a pipe. A longer line is taken if the queue is empty.
 const ROOM: usize = 64 * 1024;
@@ -202,12 +201,9 @@ fn locked() -> MutexGuard<'static, Queue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the writer. All signals stay with the thread that handles them.
+/// Starts the writer.
 fn start() -> Option<u32> {
-    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).ok()?;
-    let started = thread::Builder::new().name("rlock-stderr".to_owned()).stack_size(STACK).spawn(write_all);
-    before.thread_set_mask().ok()?;
-    started.ok().map(|_| std::process::id())
+    background::spawn("rlock-stderr", STACK, write_all).ok().map(|()| std::process::id())
 }
 
 /// Runs the writer.

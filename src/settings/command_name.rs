@@ -140,6 +140,7 @@ const RLOCK_RUN: Program = Program {
             "signal",
             "progress",
             "log",
+            "metrics-dir",
         ],
     ),
     code: Some('c'),

@@ -30,6 +30,7 @@ mod kinds;
 mod local;
 mod logs;
 mod lost;
+mod metrics;
 mod mutants;
 mod names;
 mod namespaces;

@@ -1,6 +1,7 @@
 //! `rlock run`: acquires the locks, runs the command under them, gives the locks back.
 
 use std::io;
+use std::path::PathBuf;
 
 use nix::sys::prctl;
 use uuid::Uuid;
@@ -15,8 +16,8 @@ use super::nodes::{open_each, warn_of_settings};
 use super::purpose::Purpose;
 use super::runtime::block_on;
 use crate::cli::{RunArgs, Sources};
-use crate::clock::Alarm;
-use crate::exit::{Failure, Outcome};
+use crate::clock::{self, Alarm};
+use crate::exit::{self, Failure, Outcome};
 use crate::job::exec::Image;
 use crate::job::facts::OnLost;
 use crate::job::guard::{Guard, Task};
@@ -28,6 +29,7 @@ use crate::job::spawn::{Leader, TOO_LATE};
 use crate::job::terminal::block_sigttou;
 use crate::lock::keys::list;
 use crate::lock::outer;
+use crate::metrics::Metrics;
 use crate::report::{self, Event, Problem};
 use crate::secret;
 use crate::settings::RunSettings;
@@ -50,8 +52,15 @@ pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::R
     block_sigttou();
     prctl::set_name(names::RLOCK)?;
     warn_of_settings(&settings.lock, &output);
-    let outcome = block_on(run_async(&settings, inherited, guard))?;
     let report = &settings.lock.report;
+    let metrics = |directory: &PathBuf| Some(Metrics::new(directory, report.recorder.clone()?));
+    let mut metrics = settings.metrics.as_ref().and_then(metrics);
+    let ran = block_on(run_async(&settings, inherited, guard, metrics.as_mut()));
+    if let Some(metrics) = metrics {
+        let outcome = ran.as_ref().map_or_else(exit::outcome_of, |outcome| *outcome);
+        metrics.ended(outcome, report);
+    }
+    let outcome = ran?;
     // The shell tells people the exit code.
     if report.is_for_programs() {
         report.say(&Event::Exit { outcome });
@@ -59,7 +68,12 @@ pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::R
     Ok(outcome)
 }
 
-async fn run_async(settings: &RunSettings, inherited: &Inherited, mut guard: Guard) -> anyhow::Result<Outcome> {
+async fn run_async(
+    settings: &RunSettings,
+    inherited: &Inherited,
+    mut guard: Guard,
+    metrics: Option<&mut Metrics>,
+) -> anyhow::Result<Outcome> {
     let mut signals = Signals::catch(inherited)?;
     signals.reap_all_but(&[guard.pid()]);
     let nodes = open_each(&settings.lock)?;
@@ -90,7 +104,13 @@ async fn run_async(settings: &RunSettings, inherited: &Inherited, mut guard: Gua
         return Ok(acquisition::ended_by(caught));
     }
     match image.and_then(|image| start(image, settings, inherited, &cover, signals, &mut guard)) {
-        Ok(started) => Job::new(started, guard).supervise(&settings.lock, settings.remains, cover).await,
+        Ok(started) => {
+            if let Some(recorder) = &settings.lock.report.recorder {
+                recorder.covered_until(cover.deadlines(), clock::now());
+            }
+            metrics.map(Metrics::started);
+            Job::new(started, guard).supervise(&settings.lock, settings.remains, cover).await
+        }
         Err(error) => {
             let end = match &cover {
                 Cover::Own(holdings) if holdings.len() > 1 => "; the locks are released",

@@ -320,7 +320,7 @@ impl Job {
             }
             Action::SayLost(reaction) => {
                 let (lock, why) = cover.loss_cause(self.loss);
-                report.of(&report.keys[lock]).say(&Report::Lost { why: &why, reaction });
+                report.of(&report.keys[lock]).say(&Report::Lost { why: &why, how: self.loss, reaction });
             }
             Action::SayTimeIsUp => report.say(&Report::TimeIsUp),
             Action::SayLingering => {

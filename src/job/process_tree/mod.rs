@@ -17,7 +17,7 @@ use nix::unistd::{Pid, getpid};
 use self::group::Group;
 use self::marks::Marks;
 pub(super) use self::table::Start;
-pub use self::table::{Identity, check_proc, own_children};
+pub use self::table::{Identity, begun, check_proc, own_children};
 use self::table::{Process, ProcessTable};
 use super::{names, polling};
 use crate::clock;

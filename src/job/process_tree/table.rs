@@ -174,6 +174,11 @@ pub(super) fn start_of(pid: Pid) -> Option<Start> {
     process(&std::fs::read(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?)?.start
 }
 
+/// Returns the same in ticks since boot, for what is kept outside this process.
+pub fn begun(pid: i32) -> Option<u64> {
+    start_of(Pid::from_raw(pid)).map(|Start(ticks)| ticks)
+}
+
 /// Reads `/proc/PID/stat` (proc(5)): `pid (name) state ppid pgrp …`, where the name may contain anything.
 fn process(stat: &[u8]) -> Option<Process> {
     let text = String::from_utf8_lossy(stat);

@@ -9,6 +9,7 @@ use crate::report::status_text::{ahead, occupied, told};
 use crate::text::duration;
 
 impl fmt::Display for Event<'_> {
+    #[expect(clippy::too_many_lines, reason = "one sentence for each event")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::DefaultNode { node } => {
@@ -53,7 +54,7 @@ impl fmt::Display for Event<'_> {
                 f.write_str("lost the lock while waiting for another; all are released, and the wait begins anew")
             }
             Self::Reclaimed { why } => write!(f, "{why}; set again, since no other rlock had the lock meanwhile"),
-            Self::Lost { why, reaction } => write!(f, "lost the lock: {why}; {}", reacted(*reaction)),
+            Self::Lost { why, reaction, .. } => write!(f, "lost the lock: {why}; {}", reacted(*reaction)),
             Self::LostUnnoticed { how } => write!(
                 f,
                 "lost the lock unnoticed: its key {} when the command had ended; another command may have run at the same time",
@@ -99,6 +100,9 @@ impl fmt::Display for Event<'_> {
                 parked.map_or(Ok(()), |left| {
                     write!(f, "; it stays parked for another {} (--lock-delay)", duration::show_rounded(left))
                 })
+            }
+            Self::MetricsUnwritten { directory, why } => {
+                write!(f, "--metrics-dir {directory}: {why}; metrics are missing")
             }
             Self::Dropped { count } => {
                 let lines = if *count == 1 { "line was" } else { "lines were" };

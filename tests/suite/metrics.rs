@@ -1,0 +1,206 @@
+//! Metrics: what `run --metrics-dir` writes, what `inspect --format openmetrics` prints, and the alerts that read them.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::Signal;
+
+use crate::support::{RLOCK, Rlock, Server, eventually, rlock, rlock_words, skipped};
+
+/// A directory of metrics.
+struct Metrics(tempfile::TempDir);
+
+impl Metrics {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn run(&self, server: &Server, key: &str) -> Rlock {
+        rlock(key).on(server).args(["--metrics-dir"]).args([self.0.path()])
+    }
+
+    fn text(&self, key: &str) -> String {
+        std::fs::read_to_string(self.0.path().join(format!("rlock-{key}.prom"))).unwrap_or_default()
+    }
+
+    /// Returns the sample of this name; labels beside the key follow it after a comma.
+    fn sample(&self, key: &str, name: &str) -> Option<f64> {
+        let (name, more) =
+            name.split_once(',').map_or((name, String::new()), |(name, more)| (name, format!(",{more}")));
+        let begin = format!("{name}{{key=\"{key}\"{more}}} ");
+        self.text(key).lines().find_map(|line| line.strip_prefix(&begin)?.parse().ok())
+    }
+
+    #[track_caller]
+    fn has(&self, key: &str, name: &str, value: f64) {
+        assert_eq!(self.sample(key, name), Some(value), "{name}: {}", self.text(key));
+    }
+}
+
+/// Runs a check of promtool on `text`; skipped where it is not installed (tests/packaging/install).
+fn promtool(words: &[&str], text: &str) {
+    let installed = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/packaging/.installed/promtool");
+    if !installed.exists() {
+        let missing = "promtool is not installed (tests/packaging/install)";
+        assert!(std::env::var_os("RLOCK_PACKAGING").is_none_or(|wish| wish != "required"), "{missing}");
+        return skipped(missing);
+    }
+    let mut command = Command::new(installed);
+    let mut tool = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("promtool");
+    tool.stdin.take().expect("its stdin").write_all(text.as_bytes()).expect("room");
+    let output = tool.wait_with_output().expect("its end");
+    assert!(output.status.success(), "{}{text}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn a_run_writes_its_metrics_and_the_next_one_goes_on_from_them() {
+    let (server, metrics) = (Server::start(), Metrics::new());
+    let holder = metrics.run(&server, "job").hold("echo ready; read line; true");
+    eventually("the start is written", || metrics.sample("job", "rlock_held") == Some(1.0));
+    assert!(metrics.sample("job", "rlock_last_start_timestamp_seconds") > Some(1.6e9));
+    assert_eq!(metrics.sample("job", "rlock_last_exit_code"), None);
+    metrics.run(&server, "job").args(["-n"]).command(["true"]).code(75);
+    metrics.has("job", "rlock_held", 1.0);
+    metrics.has("job", "rlock_runs_total,result=\"busy\"", 1.0);
+    holder.finish().code(0).silent();
+    metrics.has("job", "rlock_held", 0.0);
+    metrics.has("job", "rlock_runs_total,result=\"ok\"", 1.0);
+    metrics.has("job", "rlock_last_exit_code", 0.0);
+    let success = metrics.sample("job", "rlock_last_success_timestamp_seconds");
+    assert!(success > Some(1.6e9));
+    assert!(metrics.sample("job", "rlock_min_lease_left_seconds") > Some(10.0));
+    metrics.run(&server, "job").command(["false"]).code(1).silent();
+    metrics.has("job", "rlock_runs_total,result=\"failed\"", 1.0);
+    metrics.has("job", "rlock_last_exit_code", 1.0);
+    assert_eq!(metrics.sample("job", "rlock_last_success_timestamp_seconds"), success);
+    promtool(&["check", "metrics"], &metrics.text("job"));
+}
+
+#[test]
+fn each_lock_of_a_run_has_its_file_and_a_nested_run_holds_nothing() {
+    let (server, metrics) = (Server::start(), Metrics::new());
+    let inner =
+        format!("{RLOCK} run -k a --metrics-dir {} -- true; echo ready; read line; true", metrics.0.path().display());
+    let holder = metrics.run(&server, "a").args(["-k", "b"]).hold(&inner);
+    eventually("both are written", || metrics.sample("b", "rlock_held") == Some(1.0));
+    metrics.has("a", "rlock_held", 1.0);
+    metrics.has("a", "rlock_runs_total,result=\"ok\"", 1.0);
+    metrics.has("b", "rlock_runs_total,result=\"ok\"", 0.0);
+    holder.finish().code(0).silent();
+    metrics.has("a", "rlock_runs_total,result=\"ok\"", 2.0);
+    metrics.has("b", "rlock_runs_total,result=\"ok\"", 1.0);
+    metrics.has("b", "rlock_held", 0.0);
+}
+
+#[test]
+fn a_lost_lock_has_its_reason() {
+    let (server, metrics) = (Server::start(), Metrics::new());
+    let holder = metrics.run(&server, "job").args(["--ttl", "1s"]).hold("echo ready; exec sleep 60");
+    server.cli(&["SET", "job", "another"]);
+    holder.finish().code(79);
+    metrics.has("job", "rlock_runs_total,result=\"lost\"", 1.0);
+    metrics.has("job", "rlock_lost_total,reason=\"taken-over\"", 1.0);
+    metrics.has("job", "rlock_held", 0.0);
+}
+
+#[test]
+fn a_killed_rlock_is_no_holder_for_ever() {
+    let (server, metrics) = (Server::start(), Metrics::new());
+    let holder = metrics.run(&server, "job").hold("echo ready; exec sleep 60");
+    eventually("the start is written", || metrics.sample("job", "rlock_held") == Some(1.0));
+    holder.signal(Signal::SIGKILL);
+    drop(holder);
+    metrics.run(&server, "job").command(["true"]).code(0);
+    metrics.has("job", "rlock_held", 0.0);
+}
+
+#[test]
+fn an_unreachable_node_is_counted() {
+    let metrics = Metrics::new();
+    let run = rlock("job").node("redis://127.0.0.1:1").args(["--wait", "100ms", "--metrics-dir"]);
+    run.args([metrics.0.path()]).command(["true"]).code(69);
+    metrics.has("job", "rlock_runs_total,result=\"unreachable\"", 1.0);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_one_warning() {
+    let server = Server::start();
+    let run = |directory: &str| rlock("job").on(&server).args(["--metrics-dir", directory]);
+    run("/nowhere/at/all")
+        .sh("exit 3")
+        .code(3)
+        .said(&["--metrics-dir /nowhere/at/all: No such file", "metrics are missing"]);
+    run("/nowhere/at/all").args(["-q"]).sh("exit 3").code(3).silent();
+    run("/proc").sh("exit 3").code(3).said(&["--metrics-dir /proc: "]);
+}
+
+/// A stopped process may hold the directory's lock, or its file system hang.
+#[test]
+fn a_directory_that_hangs_holds_up_neither_the_command_nor_for_long_the_end() {
+    let (server, metrics) = (Server::start(), Metrics::new());
+    let directory = File::open(metrics.0.path()).expect("the folder");
+    let locked = Flock::lock(directory, FlockArg::LockExclusive).expect("its lock");
+    let job = metrics.run(&server, "job").args(["--ttl", "1s"]).hold("echo ready; sleep 2; true");
+    let ended = job.finish().code(0).said(&["--metrics-dir", "timed out"]);
+    assert!(ended.took < Duration::from_secs(10), "{:?}", ended.took);
+    drop(locked);
+}
+
+#[test]
+fn inspect_prints_gauges_of_locks_and_nodes() {
+    let server = Server::start();
+    let holder = rlock("job").on(&server).hold("echo ready; read line; true");
+    let waiter = rlock("job").on(&server).args(["--", "true"]).spawn();
+    eventually("it waits", || server.cli(&["ZCARD", "rlock:queue:{job}:job"]) == "1");
+    let gauges = |words: &[&str]| rlock_words(["inspect", "--format", "openmetrics"]).on(&server).args(words).finish();
+    let text = gauges(&[]).code(0).silent().stdout.join("\n") + "\n";
+    for line in ["rlock_lock_held{key=\"job\"} 1", "rlock_lock_waiters{key=\"job\"} 1"] {
+        assert!(text.lines().any(|other| other == line), "{line}: {text}");
+    }
+    for begin in ["rlock_lock_held_seconds{key=\"job\"} ", "rlock_lock_oldest_waiter_seconds{key=\"job\"} "] {
+        assert!(text.lines().any(|line| line.starts_with(begin)), "{begin}: {text}");
+    }
+    assert!(text.contains(&format!("rlock_node_up{{node=\"{}\"}} 1\n# EOF\n", server.url())), "{text}");
+    promtool(&["check", "metrics"], &text);
+    holder.finish().code(0);
+    waiter.finish().code(0);
+    let free = gauges(&["job"]).code(1).stdout.join("\n");
+    assert!(free.contains("rlock_lock_held{key=\"job\"} 0") && !free.contains("held_seconds"), "{free}");
+}
+
+/// Whether or not locks are named: the scan fails, and the nodes are told all the same.
+#[test]
+fn inspect_tells_of_a_node_that_is_down() {
+    for words in [&[][..], &["job"]] {
+        let told = rlock_words(["inspect", "--format", "openmetrics"]).node("redis://127.0.0.1:1").args(words).finish();
+        let told = told.code(69);
+        assert_eq!(
+            told.stdout.iter().filter(|line| !line.starts_with('#')).collect::<Vec<_>>(),
+            ["rlock_node_up{node=\"redis://127.0.0.1:1\"} 0"]
+        );
+    }
+}
+
+#[test]
+fn a_format_that_is_typed_beats_the_variable_of_json() {
+    let server = Server::start();
+    let inspect = |words: &[&str]| rlock_words(["inspect", "job"]).on(&server).args(words).env("RLOCK_FORMAT", "env");
+    let json = inspect(&["--format", "json"]).finish().code(1).silent().stdout.concat();
+    assert!(serde_json::from_str::<serde_json::Value>(&json).expect("JSON")[0]["key"] == "job", "{json}");
+    let table = inspect(&["--format", "table"]).env("RLOCK_JSON", "1").finish().code(1);
+    assert!(table.stdout[0].starts_with("KEY"), "{:?}", table.stdout);
+    inspect(&["--json", "--format", "table"]).finish().code(64).said(&["--json and --format contradict"]);
+    inspect(&["--format", "xml"]).finish().code(64).said(&["--format"]);
+}
+
+#[test]
+fn the_alerts_are_valid() {
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/prometheus/rlock.rules.yml");
+    let text = std::fs::read_to_string(&rules).expect("the rules");
+    assert_eq!(text.matches("- alert:").count(), 4);
+    promtool(&["check", "rules", rules.to_str().expect("its path")], "");
+}
