@@ -23,6 +23,9 @@ const CALM_IDLE: Duration = Duration::from_millis(500);
 /// The same where only waiters stop, die or leave, counted during these faults: each may cost its turn, a second.
 const WAITERS_IDLE: Duration = Duration::from_secs(4);
 
+/// The same beyond a TTL, for which a waiter that is killed in the middle of an attempt leaves its lock behind.
+const LEFT_BEHIND_IDLE: Duration = Duration::from_secs(2);
+
 /// The same where a holder dies too: its lease of 0.9 s, the turns of two stopped waiters, and the time to take what is free.
 const CROWD_IDLE: Duration = Duration::from_millis(3_200);
 
@@ -66,7 +69,7 @@ impl World<'_> {
         }
         let most = match self.scenario.kind {
             Kind::Calm => CALM_IDLE,
-            Kind::Waiters | Kind::Newest => WAITERS_IDLE,
+            Kind::Waiters | Kind::Newest => WAITERS_IDLE.max(self.scenario.settings.schedule.ttl() + LEFT_BEHIND_IDLE),
             Kind::Crowd => CROWD_IDLE,
             _ => IDLE + self.scenario.settings.schedule.remembered() + self.set_back,
         };
