@@ -253,8 +253,10 @@ impl Witness {
         self.doomed.retain(|of, doomed| *of != process || forgot.is_none_or(|at| at < doomed.since));
     }
 
-    /// Judges that the commands whose locks were deleted are dead in time.
+    /// Judges that the commands whose locks were deleted are dead in time, unless a server may have forgotten the deletion.
     pub fn judge_doomed(&mut self, now: Instant) {
+        let forgot = self.forgot;
+        self.doomed.retain(|_, doomed| forgot.is_none_or(|at| at < doomed.since));
         if let Some((process, _)) = self.doomed.iter().find(|(_, doomed)| doomed.by < now) {
             let why = format!("the command of {process} lives on, whose lock was deleted");
             self.violated(Violation::Overlap(why));
