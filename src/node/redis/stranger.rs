@@ -7,7 +7,7 @@ use crate::node::{Fault, FaultKind};
 
 /// Returns `fault` in the words of what the server is, if it knows no scripts because it is a sentinel.
 pub(super) async fn explained(requests: &Requests, fault: Fault) -> Fault {
-    if fault.kind != FaultKind::Unfit || !fault.why.to_ascii_lowercase().contains("unknown command 'eval'") {
+    if fault.kind != FaultKind::Unfit || !is_of_scripts(&fault.why) {
         return fault;
     }
     let mut command = redis::cmd("INFO");
@@ -15,6 +15,11 @@ pub(super) async fn explained(requests: &Requests, fault: Fault) -> Fault {
     let told = requests.ask(command).received().await.result;
     let is_sentinel = told.is_ok_and(|told| is_sentinel(&told));
     if is_sentinel { sentinel() } else { fault }
+}
+
+/// Whether the server knows no scripts. Redis 6 quotes the name of an unknown command in another way than Redis 7.
+fn is_of_scripts(why: &str) -> bool {
+    why.to_ascii_lowercase().replace('`', "'").contains("unknown command 'eval'")
 }
 
 /// The fault of a sentinel that is named as a server.
@@ -26,4 +31,17 @@ pub(super) fn sentinel() -> Fault {
 pub(super) fn is_sentinel(info: &Value) -> bool {
     let Value::BulkString(text) = info else { return false };
     text.split(|byte| *byte == b'\n').any(|line| line.trim_ascii() == b"redis_mode:sentinel")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_without_scripts_is_known_by_its_words() {
+        for why in ["ERR unknown command 'EVAL', with args", "ERR unknown command `EVAL`, with args"] {
+            assert!(is_of_scripts(why), "{why}");
+        }
+        assert!(!is_of_scripts("ERR unknown command 'GET'") && !is_of_scripts("NOPERM no permission to run 'eval'"));
+    }
 }
