@@ -27,15 +27,23 @@ pub(super) fn sentinel() -> Fault {
     Fault::new(FaultKind::Unfit, "it is a sentinel; write redis-sentinel://HOST:PORT,…/SERVICE")
 }
 
-/// Whether a reply to INFO is a sentinel's.
+/// Whether a reply to INFO is a sentinel's. Valkey 8 has a name of its own for the mode.
 pub(super) fn is_sentinel(info: &Value) -> bool {
     let Value::BulkString(text) = info else { return false };
-    text.split(|byte| *byte == b'\n').any(|line| line.trim_ascii() == b"redis_mode:sentinel")
+    let is_mode = |line: &[u8]| [&b"redis_mode:sentinel"[..], b"server_mode:sentinel"].contains(&line);
+    text.split(|byte| *byte == b'\n').any(|line| is_mode(line.trim_ascii()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sentinel_is_known_by_its_mode() {
+        let info = |text: &str| is_sentinel(&Value::BulkString(text.as_bytes().to_vec()));
+        assert!(info("# Server\r\nredis_mode:sentinel\r\n") && info("server_mode:sentinel\r\nos:Linux\r\n"));
+        assert!(!info("redis_mode:standalone\r\n") && !info("name:redis_mode:sentinel") && !is_sentinel(&Value::Nil));
+    }
 
     #[test]
     fn a_server_without_scripts_is_known_by_its_words() {
