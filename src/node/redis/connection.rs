@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::access::Access;
 use super::dial::{Dial, dial};
-use super::error::{fault, fault_before_requests, is_from_a_replica};
+use super::error::{fault, fault_before_requests, is_from_a_replica, shuts_out};
 use super::metered::Metered;
 use super::state::{ConnectionState, Effect, LockId, Push, Subscription, Unanswered};
 use crate::clock;
@@ -125,9 +125,20 @@ impl Connection {
         let bytes = command.get_packed_command().len() as u64;
         self.state.send_modify(|state| state.queued += bytes);
         match multiplexed.send_packed_command(command).await {
-            Ok(Value::ServerError(error)) => Err(fault(&RedisError::from(error), self.password.as_ref())),
+            Ok(Value::ServerError(error)) => {
+                let error = RedisError::from(error);
+                let fault = fault(&error, self.password.as_ref());
+                if shuts_out(&error) {
+                    self.state.send_modify(|state| state.shut_out = Some(fault.clone()));
+                }
+                Err(fault)
+            }
             Ok(value) => Ok(value),
-            Err(error) => Err(fault(&error, self.password.as_ref())),
+            Err(error) => {
+                let fault = fault(&error, self.password.as_ref());
+                let shut_out = self.state.borrow().shut_out.clone();
+                Err(shut_out.filter(|_| fault.kind == FaultKind::Unknown).unwrap_or(fault))
+            }
         }
     }
 

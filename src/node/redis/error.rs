@@ -31,8 +31,7 @@ const REPLICA: [&str; 2] = ["READONLY", "MASTERDOWN"];
 /// Returns the fault that `error` is, in words that do not show the password that the server was sent.
 pub(super) fn fault(error: &RedisError, password: Option<&Secret>) -> Fault {
     let mut message = message(error);
-    if message.contains("unauthenticated multibulk length") || message.contains("unauthenticated bulk length") {
-        // Redis' answer to a client without a password whose request is longer than an AUTH.
+    if shuts_out(error) {
         "NOAUTH Authentication required.".clone_into(&mut message);
     }
     // Classified before the password is hidden: it may contain words that mean something.
@@ -47,6 +46,13 @@ pub(super) fn fault(error: &RedisError, password: Option<&Secret>) -> Fault {
         _ => FaultKind::Unknown,
     };
     Fault::new(kind, password.map_or(text, |password| escape::short(&secret::without(&message, password.reveal()))))
+}
+
+/// Whether the server closes the connection with `error`, and executes nothing that was sent behind: Redis' answer to a client
+/// without a password whose request is longer than an AUTH.
+pub(super) fn shuts_out(error: &RedisError) -> bool {
+    let message = message(error);
+    message.contains("unauthenticated multibulk length") || message.contains("unauthenticated bulk length")
 }
 
 /// Returns the fault that `error` is where no request was sent yet: nothing can have been executed.

@@ -2,6 +2,7 @@
 //! connection is of use.
 
 use crate::clock;
+use crate::lock::fault::Fault;
 use crate::lock::instant::Instant;
 
 /// Number of a lock among those that share a server's connections.
@@ -46,6 +47,8 @@ pub(super) struct ConnectionState {
     pub(super) retired: bool,
     /// The replies are waited for no longer.
     pub(super) abandoned: bool,
+    /// The fault with which the server closes the connection: it executes no request that was sent behind.
+    pub(super) shut_out: Option<Fault>,
     /// The server has said that it is a replica.
     pub(super) demoted: bool,
     /// Requests without a reply, oldest first. Replies come in the same order.

@@ -20,6 +20,7 @@ use super::dial::{Dial, Stream};
 use super::*;
 use crate::clock::virtual_time;
 use crate::lock::details::Details;
+use crate::lock::fence::Fence;
 use crate::lock::key::Derived;
 use crate::lock::mode::Mode;
 use crate::lock::queue::{Ticket, Waiter};
@@ -338,4 +339,31 @@ fn scripts_are_sent_without_what_only_people_read() {
         let is_code = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.starts_with("--");
         assert!(script.ends_with('\n') && script.lines().all(is_code), "{script}");
     }
+}
+
+#[test]
+fn requests_behind_one_that_the_server_shut_out_are_refused_too() {
+    virtual_time::run(async {
+        let dial: Dial = Arc::new(|_, _| {
+            Box::pin(async {
+                let (ours, mut theirs) = duplex(1 << 20);
+                tokio::spawn(async move {
+                    let (mut said, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+                    while said.windows(4).filter(|word| *word == b"EVAL").count() < 2 {
+                        let count = theirs.read(&mut buffer).await.unwrap();
+                        said.extend_from_slice(&buffer[..count]);
+                    }
+                    theirs.write_all(b"-ERR Protocol error: unauthenticated multibulk length\r\n").await.unwrap();
+                });
+                Ok(Box::new(ours) as Box<dyn Stream>)
+            })
+        });
+        let node = server_over(dial).node();
+        let renew = claim("job", false).renewal(Fence::new(7).unwrap());
+        let replies = [node.renew(&renew), node.renew(&renew)];
+        for reply in replies {
+            let renewal = reply.await;
+            assert!(matches!(&renewal, Renewal::Failed(fault) if fault.kind == FaultKind::Refused), "{renewal:?}");
+        }
+    });
 }
