@@ -160,7 +160,7 @@ impl Connection {
         let (connection, channel) = (self.clone(), channel.to_owned());
         let mut exchange = Box::pin(async move {
             // A connection that broke proves nothing about the user's rights.
-            if connection.exchange(&command).await.is_err_and(|fault| fault.kind != FaultKind::Unknown) {
+            if connection.send(&command, Effect::None).await.is_err_and(|fault| fault.kind != FaultKind::Unknown) {
                 connection.deny(&channel);
             }
         });
@@ -271,10 +271,15 @@ impl Connection {
         }
     }
 
-    /// Waits until all that was sent so far is with the kernel, or the connection is broken.
-    pub(super) async fn flushed(&self) {
+    /// Waits until all that was sent so far is with the kernel and will be read if we exit, or the connection is broken. A server
+    /// that takes longer than `limit` for a reply is not waited for.
+    pub(super) async fn flushed(&self, limit: Duration) {
         let due = self.state.borrow().queued;
         self.wait_for(|state| state.flushed >= due || state.broken).await;
+        let patience = self.state.borrow().patience(limit);
+        if let Some(patience) = patience {
+            clock::until(patience, self.wait_for(ConnectionState::will_be_read)).await;
+        }
     }
 
     async fn wait_for(&self, is_met: impl FnMut(&ConnectionState) -> bool) {

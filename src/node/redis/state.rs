@@ -1,6 +1,8 @@
 //! The state of one connection, kept in a `tokio::sync::watch`: requests without a reply, bytes on their way, and whether the
 //! connection is of use.
 
+use std::time::Duration;
+
 use crate::clock;
 use crate::lock::fault::Fault;
 use crate::lock::instant::Instant;
@@ -30,6 +32,9 @@ pub enum Subscription {
     /// It refuses.
     Denied,
 }
+
+/// Longest wait, since a request, for a server that has answered nothing on the connection.
+const FIRST_REPLY: Duration = Duration::from_millis(20);
 
 /// The state of a connection, as far as it is known without asking the server.
 #[derive(Default)]
@@ -105,6 +110,19 @@ impl ConnectionState {
 
     pub(super) fn owes_a_release(&self, lock: LockId) -> bool {
         !self.broken && self.last_effect(lock) == Some(Effect::Sets(lock))
+    }
+
+    /// Whether the server will read all that was sent though we exit now. While it writes a reply to a client that is gone it
+    /// closes the connection, and what it has not read by then is lost. So all but the last request must have been answered.
+    pub(super) fn will_be_read(&self) -> bool {
+        self.broken || self.unanswered.len() <= 1
+    }
+
+    /// The time until which it is worth waiting for that. A server with an older request, by `limit`, hangs.
+    pub(super) fn patience(&self, limit: Duration) -> Option<Instant> {
+        let has_answered = self.unanswered.len() as u64 != self.sent;
+        let patience = if has_answered { limit } else { FIRST_REPLY.min(limit) };
+        self.unanswered.first().map(|oldest| oldest.since + patience)
     }
 
     /// Whether no SET and no release of `lock` is unanswered.

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::access::Access;
 use super::dial::{Dial, Stream};
 use super::*;
-use crate::clock::virtual_time;
+use crate::clock::{self, virtual_time};
 use crate::lock::details::Details;
 use crate::lock::fence::Fence;
 use crate::lock::key::Derived;
@@ -55,7 +55,7 @@ struct Simulated {
     /// The token or the channel of each EVAL and SUBSCRIBE so far.
     asked: Arc<Mutex<Vec<String>>>,
     said: Arc<Mutex<Vec<mpsc::UnboundedSender<Vec<u8>>>>>,
-    /// Whether requests are read and not answered.
+    /// Whether scripts are read and not answered.
     hangs: Arc<AtomicBool>,
 }
 
@@ -81,8 +81,12 @@ impl Simulated {
     fn say(&self, channel: &str, word: &str) {
         let (channels, words) = (channel.len(), word.len());
         let push = format!(">3\r\n$7\r\nmessage\r\n${channels}\r\n{channel}\r\n${words}\r\n{word}\r\n");
+        self.say_bytes(&push);
+    }
+
+    fn say_bytes(&self, bytes: &str) {
         for connection in self.said.lock().unwrap().iter() {
-            let _ = connection.send(push.clone().into_bytes());
+            let _ = connection.send(bytes.as_bytes().to_vec());
         }
     }
 
@@ -103,7 +107,7 @@ async fn serve(simulated: Simulated, stream: DuplexStream, mut said: mpsc::Unbou
             Some(words) = said.recv() => words,
             request = request(&mut reader) => match request {
                 None => return,
-                Some(words) if simulated.hangs.load(Ordering::Relaxed) => {
+                Some(words) if words[0] == "EVAL" && simulated.hangs.load(Ordering::Relaxed) => {
                     simulated.note(&words);
                     continue;
                 }
@@ -366,4 +370,42 @@ fn requests_behind_one_that_the_server_shut_out_are_refused_too() {
             assert!(matches!(&renewal, Renewal::Failed(fault) if fault.kind == FaultKind::Refused), "{renewal:?}");
         }
     });
+}
+
+/// A server that reads a request, answers it late, and would lose what follows if the client were gone by then.
+#[test]
+fn a_release_counts_as_written_once_what_went_before_it_is_answered() {
+    // Whether the server has answered anything and whether it answers late; when the release counts as written.
+    const LATE: Duration = Duration::from_millis(300);
+    for (answered, late, expected) in
+        [(true, true, LATE), (true, false, LIMIT), (false, false, Duration::from_millis(20))]
+    {
+        virtual_time::run(async move {
+            let simulated = Simulated::default();
+            simulated.lets_in.notify_one();
+            let server = simulated.server();
+            let (node, claim) = (server.node(), claim("a", false));
+            if answered {
+                assert!(matches!(node.acquire(&claim).await.vote, Vote::Granted { .. }));
+            }
+            simulated.hangs.store(true, Ordering::Relaxed);
+            let begun = clock::now();
+            drop(node.acquire(&claim));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            drop(node.release(&claim.release(QueueAction::None)));
+            let answer = async {
+                tokio::time::sleep(LATE).await;
+                if late {
+                    simulated.say_bytes("$7\r\nrefused\r\n");
+                }
+                std::future::pending::<()>().await;
+            };
+            tokio::select! { () = node.written() => {} () = answer => {} }
+            let took = clock::now().since(begun);
+            assert!(
+                took >= expected && took < expected + Duration::from_millis(2),
+                "{took:?} in place of {expected:?}"
+            );
+        });
+    }
 }
