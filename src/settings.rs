@@ -98,10 +98,7 @@ impl RunSettings {
         let environment = environment(&args.lock, &lock.keys, sources);
         let hand_back = hand_back::of(&args.lock, &lock);
         lock.report.recorder = args.metrics_dir.as_ref().map(|_| Recorder::new(&lock.keys));
-        let words = match args.shell {
-            Some(string) => vec!["sh".into(), "-c".into(), string],
-            None => args.argv,
-        };
+        let words = args.words();
         if words.first().is_none_or(|command| command.is_empty()) {
             return Err(usage("the command's name is empty"));
         }

@@ -285,3 +285,13 @@ pub struct RunArgs {
     #[arg(value_name = "CMD", trailing_var_arg = true, required_unless_present = "shell", help_heading = "Command")]
     pub argv: Vec<OsString>,
 }
+
+impl RunArgs {
+    /// Returns the command and its arguments.
+    pub fn words(&self) -> Vec<OsString> {
+        match &self.shell {
+            Some(string) => vec!["sh".into(), "-c".into(), string.clone()],
+            None => self.argv.clone(),
+        }
+    }
+}
