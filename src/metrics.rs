@@ -16,12 +16,11 @@ use nix::unistd::getpid;
 use crate::background;
 use crate::clock;
 use crate::exit::Outcome;
-use crate::job::process_tree;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 use crate::report::{Event, Record, Recorder, Reporter};
 use crate::text::escape;
-use series::{End, Holder};
+use series::End;
 
 /// Longest wait for the writes at the end of a run.
 const LAST: Duration = Duration::from_secs(1);
@@ -119,8 +118,7 @@ impl Writer {
 
 impl Write {
     fn carry_out(self) -> io::Result<()> {
-        let pid = getpid().as_raw();
-        let us = process_tree::begun(pid).map(|begun| Holder { pid, begun });
+        let us = directory::holder(getpid().as_raw());
         for (key, record) in &self.records {
             directory::change(&self.directory, key, |series| match &self.end {
                 None => series.started(self.at, us.filter(|_| !record.nested)),

@@ -1,4 +1,4 @@
-//! Every line that rlock prints on stderr.
+//! Every line that rlock prints on stderr or sends to the journal.
 //!
 //! `run` is silent when all goes well: cron mails everything that is printed. A thread of its own writes each line whole.
 //! A reader that has stopped reading stops neither the renewals, nor a wait, nor the end of rlock.

@@ -31,10 +31,10 @@ impl Identity {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn identity(run_id: &str, replication_id: &str) -> Identity {
+    pub(crate) fn identity(run_id: &str, replication_id: &str) -> Identity {
         Identity { uptime: 9, is_promoted: false, run_id: run_id.to_owned(), replication_id: replication_id.to_owned() }
     }
 

@@ -58,6 +58,22 @@ pub struct Waiter {
 /// Most bytes of the user's name, and of the note.
 pub const LONGEST_TEXT: usize = 64;
 
+#[cfg(test)]
+impl Waiter {
+    /// Returns the waiter of this number, for an exclusive lock.
+    pub(crate) fn example(number: u8) -> Self {
+        Self {
+            id: Uuid::from_u128(u128::from(number)),
+            host: "h".to_owned(),
+            pid: 1,
+            since: 1,
+            mode: Mode::Exclusive,
+            user: String::new(),
+            note: None,
+        }
+    }
+}
+
 impl Waiter {
     /// Returns this waiter with texts that the queue's member can hold.
     #[must_use]
@@ -76,12 +92,16 @@ impl Waiter {
         }
     }
 
+    /// Returns the user's name, if the waiter says it.
+    pub fn user(&self) -> Option<&str> {
+        Some(self.user.as_str()).filter(|user| !user.is_empty())
+    }
+
     /// Returns the waiter for people: `deploy@web1`.
     pub fn person(&self) -> String {
-        if self.user.is_empty() {
-            escape::short(&self.host)
-        } else {
-            escape::short(&format!("{}@{}", self.user, self.host))
+        match self.user() {
+            None => escape::short(&self.host),
+            Some(user) => escape::short(&format!("{user}@{}", self.host)),
         }
     }
 }

@@ -27,15 +27,15 @@ pub(super) fn change(directory: &Path, key: &Key, change: impl FnOnce(&mut Serie
     let _locked = Flock::lock(opened, FlockArg::LockExclusive).map_err(|(_, error)| io::Error::from(error))?;
     let (file, beside) = names(directory, key);
     let mut series = Series::read(key.stored(), &read(&file));
-    series.keep_holders(lives);
+    series.keep_holders(|known| holder(known.pid) == Some(*known));
     change(&mut series);
     write(&beside, &series.text())?;
     fs::rename(&beside, &file)
 }
 
-/// Whether the process lives.
-fn lives(holder: &Holder) -> bool {
-    process_tree::begun(holder.pid) == Some(holder.begun)
+/// Returns the process of this id as a holder; `None` if there is none.
+pub(super) fn holder(pid: i32) -> Option<Holder> {
+    process_tree::begun(pid).map(|begun| Holder { pid, begun })
 }
 
 /// Returns the path of the lock's file, and that of the one beside it, which has no name that an exporter reads.
@@ -71,8 +71,7 @@ mod tests {
     use super::*;
 
     fn started(directory: &Path, name: &str) -> io::Result<()> {
-        let holder = process_tree::begun(nix::unistd::getpid().as_raw())
-            .map(|begun| Holder { pid: nix::unistd::getpid().as_raw(), begun });
+        let holder = holder(nix::unistd::getpid().as_raw());
         change(directory, &Key::new("", name).unwrap(), |series| series.started(Duration::ZERO, holder))
     }
 

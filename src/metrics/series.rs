@@ -9,33 +9,25 @@ use std::time::Duration;
 use crate::exit::Outcome;
 use crate::lock::instant::Instant;
 use crate::report::{LossReason, Record};
-use crate::text::exposition::{Family, Kind, labels};
+use crate::text::exposition::{Family, labels};
 
-const fn counter(name: &'static str, help: &'static str) -> Family {
-    Family { name, kind: Kind::Counter, help }
-}
-
-const fn gauge(name: &'static str, help: &'static str) -> Family {
-    Family { name, kind: Kind::Gauge, help }
-}
-
-const RUNS: Family = counter("rlock_runs_total", "Runs that ended, by their result.");
-const HELD: Family = gauge("rlock_held", "Runs of this host that hold the lock.");
+const RUNS: Family = Family::counter("rlock_runs_total", "Runs that ended, by their result.");
+const HELD: Family = Family::gauge("rlock_held", "Runs of this host that hold the lock.");
 const LAST_START: Family =
-    gauge("rlock_last_start_timestamp_seconds", "Unix time at which the command was last started.");
-const LAST_SUCCESS: Family = gauge(
+    Family::gauge("rlock_last_start_timestamp_seconds", "Unix time at which the command was last started.");
+const LAST_SUCCESS: Family = Family::gauge(
     "rlock_last_success_timestamp_seconds",
     "Unix time at which a command last ended with 0 under a lock that was kept.",
 );
-const LAST_CODE: Family = gauge("rlock_last_exit_code", "Exit code of the last run.");
-const LAST_WAIT: Family = gauge("rlock_last_wait_seconds", "Time for which the last run waited for the lock.");
-const LAST_RUN: Family = gauge("rlock_last_run_seconds", "Time for which the last command ran.");
-const WAIT: Family = counter("rlock_wait_seconds_total", "Time for which runs waited for the lock.");
-const RUN: Family = counter("rlock_run_seconds_total", "Time for which commands ran.");
+const LAST_CODE: Family = Family::gauge("rlock_last_exit_code", "Exit code of the last run.");
+const LAST_WAIT: Family = Family::gauge("rlock_last_wait_seconds", "Time for which the last run waited for the lock.");
+const LAST_RUN: Family = Family::gauge("rlock_last_run_seconds", "Time for which the last command ran.");
+const WAIT: Family = Family::counter("rlock_wait_seconds_total", "Time for which runs waited for the lock.");
+const RUN: Family = Family::counter("rlock_run_seconds_total", "Time for which commands ran.");
 const RENEWAL_FAILURES: Family =
-    counter("rlock_renewal_failures_total", "Renewals that failed at a node and were repeated.");
-const LOST: Family = counter("rlock_lost_total", "Locks that were lost while the command ran, by the reason.");
-const LEAST_LEFT: Family = gauge(
+    Family::counter("rlock_renewal_failures_total", "Renewals that failed at a node and were repeated.");
+const LOST: Family = Family::counter("rlock_lost_total", "Locks that were lost while the command ran, by the reason.");
+const LEAST_LEFT: Family = Family::gauge(
     "rlock_min_lease_left_seconds",
     "Least time that the last run's lease had left when it was renewed or the command ended.",
 );

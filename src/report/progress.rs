@@ -15,7 +15,7 @@ use crate::clock;
 use crate::lock::instant::Instant;
 
 /// Time before anything is shown, and between two plain lines about a change.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Time between two plain lines where nothing changes.
 const REPEATED: Duration = Duration::from_secs(60);

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
+use super::progress::PATIENCE;
 use super::stderr;
 use crate::clock;
 use crate::lock::instant::Instant;
@@ -18,12 +19,9 @@ pub struct StatusLine {
 }
 
 impl StatusLine {
-    /// Time before the line is drawn first.
-    const PATIENCE: Duration = Duration::from_secs(1);
-
     /// A line that is redrawn every `every` at most, if it is `wanted`.
     pub fn new(wanted: bool, every: Duration) -> Self {
-        let due = if wanted { clock::now() + Self::PATIENCE } else { Instant::NEVER };
+        let due = if wanted { clock::now() + PATIENCE } else { Instant::NEVER };
         Self { every, due: Cell::new(due) }
     }
 

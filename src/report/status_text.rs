@@ -173,9 +173,7 @@ pub(super) fn holder(occupant: &Occupant) -> Map<String, Value> {
 /// `newer`: the waiter that came later, if it says who it is.
 pub(super) fn newer_waiter(blocker: &Blocker) -> Map<String, Value> {
     let Blocker::Newer(Some(waiter)) = blocker else { return Map::new() };
-    let user = Some(&waiter.user).filter(|user| !user.is_empty());
-    let newer =
-        json!({ "host": waiter.host, "user": user, "pid": waiter.pid, "note": waiter.note, "since": waiter.since });
+    let newer = json!({ "host": waiter.host, "user": waiter.user(), "pid": waiter.pid, "note": waiter.note, "since": waiter.since });
     Map::from_iter([("newer".to_owned(), newer)])
 }
 

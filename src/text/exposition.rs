@@ -20,6 +20,14 @@ pub struct Family {
 }
 
 impl Family {
+    pub const fn counter(name: &'static str, help: &'static str) -> Self {
+        Self { name, kind: Kind::Counter, help }
+    }
+
+    pub const fn gauge(name: &'static str, help: &'static str) -> Self {
+        Self { name, kind: Kind::Gauge, help }
+    }
+
     /// Adds the family's head and `samples`, each with its labels, to `text`. A family without samples is left out.
     pub fn write(&self, text: &mut String, samples: impl IntoIterator<Item = (String, impl Display)>) {
         let mut samples = samples.into_iter().peekable();
@@ -52,7 +60,7 @@ fn escaped(value: &str) -> String {
 mod tests {
     use super::*;
 
-    const HELD: Family = Family { name: "held", kind: Kind::Gauge, help: "Whether it is held." };
+    const HELD: Family = Family::gauge("held", "Whether it is held.");
 
     #[test]
     fn a_family_has_its_head_once_and_none_without_samples() {

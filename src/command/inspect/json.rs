@@ -125,7 +125,6 @@ fn at_node(node: usize, observations: &Observations, census: &Census, nodes: &No
 }
 
 fn waiter(waiter: &Waiter) -> Value {
-    let Waiter { id, host, pid, since, user, note, .. } = waiter;
-    let user = Some(user).filter(|user| !user.is_empty());
-    json!({ "token": id.to_string(), "host": host, "pid": pid, "since": since, "user": user, "note": note })
+    let Waiter { id, host, pid, since, note, .. } = waiter;
+    json!({ "token": id.to_string(), "host": host, "pid": pid, "since": since, "user": waiter.user(), "note": note })
 }

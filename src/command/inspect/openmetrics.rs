@@ -5,19 +5,15 @@ use crate::lock::fault::Faults;
 use crate::lock::key::Key;
 use crate::redlock::Nodes;
 use crate::redlock::observe::Observations;
-use crate::text::exposition::{Family, Kind, labels};
+use crate::text::exposition::{Family, labels};
 
-const fn gauge(name: &'static str, help: &'static str) -> Family {
-    Family { name, kind: Kind::Gauge, help }
-}
-
-const HELD: Family = gauge("rlock_lock_held", "Whether a client holds the lock.");
+const HELD: Family = Family::gauge("rlock_lock_held", "Whether a client holds the lock.");
 const HELD_SECONDS: Family =
-    gauge("rlock_lock_held_seconds", "Time for which the lock has been held, by the oldest of its holders.");
-const WAITERS: Family = gauge("rlock_lock_waiters", "Number of waiters of the lock.");
+    Family::gauge("rlock_lock_held_seconds", "Time for which the lock has been held, by the oldest of its holders.");
+const WAITERS: Family = Family::gauge("rlock_lock_waiters", "Number of waiters of the lock.");
 const OLDEST_WAITER: Family =
-    gauge("rlock_lock_oldest_waiter_seconds", "Time for which the oldest waiter of the lock has waited.");
-const NODE_UP: Family = gauge("rlock_node_up", "Whether the node answered rlock without a fault.");
+    Family::gauge("rlock_lock_oldest_waiter_seconds", "Time for which the oldest waiter of the lock has waited.");
+const NODE_UP: Family = Family::gauge("rlock_node_up", "Whether the node answered rlock without a fault.");
 
 /// Last line of the format.
 const END: &str = "# EOF\n";
