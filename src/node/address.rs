@@ -257,12 +257,14 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => f.write_str(&escape::text(&path.to_string_lossy())),
-            Self::Tcp { host, port, .. } => {
-                let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
-                write!(f, "{open}{}{close}:{port}", escape::text(host))
-            }
+            Self::Tcp { host, port, .. } => f.write_str(&host_and_port(&escape::text(host), *port)),
         }
     }
+}
+
+/// Returns `host:port`, with an IPv6 address in brackets.
+pub fn host_and_port(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 impl fmt::Display for Server {
@@ -286,8 +288,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn shown(raw: &str) -> String {
+    pub(super) fn shown(raw: &str) -> String {
         Address::parse(raw).map_or_else(|error| error, |address| address.to_string())
+    }
+
+    /// Checks that the address is refused, and that the error says why and shows no secret.
+    #[track_caller]
+    pub(super) fn refused(raw: &str, why: &str) {
+        let error = Address::parse(raw).expect_err(raw);
+        assert!(error.contains(why), "{raw}: {error}");
+        assert!(!["hunter2", "12345"].iter().any(|secret| error.contains(secret)), "{raw}: {error}");
     }
 
     #[test]
@@ -335,9 +345,7 @@ mod tests {
             ("redis+unix://h/x", "three slashes"),
             ("redis+unix:///x?pass=hunter2", "unknown option pass"),
         ] {
-            let error = Address::parse(raw).expect_err(raw);
-            assert!(error.contains(why), "{raw}: {error}");
-            assert!(!["hunter2", "12345"].iter().any(|secret| error.contains(secret)), "{raw}: {error}");
+            refused(raw, why);
         }
     }
 

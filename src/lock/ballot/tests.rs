@@ -6,6 +6,7 @@ use crate::lock::blocker::Reservation;
 use crate::lock::details::Details;
 use crate::lock::fault::Faults;
 use crate::lock::identity::Identity;
+use crate::lock::identity::tests::identity;
 use crate::lock::occupant::OccupantKind;
 use crate::lock::schedule::ScheduleOptions;
 
@@ -241,14 +242,8 @@ fn a_node_that_may_not_tell_its_uptime_refuses_us_only_if_the_guard_relies_on_it
 
 #[test]
 fn a_holder_with_a_longer_lease_makes_a_node_restarted_that_granted_before() {
-    let identity = |uptime| {
-        ServerInfo::Told(Identity {
-            uptime,
-            is_promoted: false,
-            run_id: format!("r{uptime}"),
-            replication_id: format!("d{uptime}"),
-        })
-    };
+    let identity =
+        |uptime| ServerInfo::Told(Identity { uptime, ..identity(&format!("r{uptime}"), &format!("d{uptime}")) });
     let mut ballot = Ballot::new(Quorum::of(3), rules(RestartGuard::Auto));
     ballot.answered(0, at(0), Answer { vote: granted(7), server: identity(40), place: None }, at(1));
     assert!(ballot.has_granted(0));
@@ -271,9 +266,8 @@ fn a_set_that_cannot_hold_the_lock_is_unfit_whatever_the_votes() {
     assert_eq!(unfit(&book(3, RestartGuard::Off, vec![granted(7), granted(7), wrong])), "c: ERR unknown command");
     let mut twice = Ballot::new(Quorum::of(2), rules(RestartGuard::Off));
     for node in [0, 1] {
-        let identity =
-            Identity { uptime: 99, is_promoted: false, run_id: "r".to_owned(), replication_id: String::new() };
-        let server = ServerInfo::Told(identity);
+        let same = Identity { uptime: 99, ..identity("r", "") };
+        let server = ServerInfo::Told(same);
         twice.answered(node, at(0), Answer { vote: granted(7), server, place: None }, at(1));
     }
     assert_eq!(unfit(&twice), "b: it is the same server as a: nodes must be independent");
@@ -310,13 +304,9 @@ fn a_set_that_waits_for_restarted_nodes_alone_tells_when_a_majority_counts() {
     let told = |uptimes: &[u64], others: &[Vote]| {
         let mut ballot = Ballot::new(Quorum::of(uptimes.len() + others.len()), rules(RestartGuard::Auto));
         for (node, uptime) in uptimes.iter().enumerate() {
-            let identity = Identity {
-                uptime: *uptime,
-                is_promoted: false,
-                run_id: node.to_string(),
-                replication_id: node.to_string(),
-            };
-            let answer = Answer { vote: Vote::Restarted, server: ServerInfo::Told(identity), place: None };
+            let name = node.to_string();
+            let server = ServerInfo::Told(Identity { uptime: *uptime, ..identity(&name, &name) });
+            let answer = Answer { vote: Vote::Restarted, server, place: None };
             ballot.answered(node, at(0), answer, at(1));
         }
         for (node, vote) in others.iter().enumerate() {

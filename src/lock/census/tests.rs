@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::lock::details::Details;
-use crate::lock::mode::Mode;
 use crate::lock::occupant::OccupantKind;
 use crate::lock::queue::Waiter;
 
@@ -108,15 +107,7 @@ fn a_holder_of_another_list_is_met_at_any_node() {
 #[test]
 fn who_waits_is_who_waits_anywhere_in_the_order_of_the_tickets() {
     let ticket = |host: &str, number| Ticket {
-        waiter: Waiter {
-            id: Token::fresh().as_uuid(),
-            host: host.to_owned(),
-            pid: 1,
-            since: 1,
-            mode: Mode::Exclusive,
-            user: String::new(),
-            note: None,
-        },
+        waiter: Waiter { id: Token::fresh().as_uuid(), host: host.to_owned(), ..Waiter::example(1) },
         number,
         supersedes: None,
     };

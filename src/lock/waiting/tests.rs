@@ -14,7 +14,6 @@ use crate::lock::blocker::{Blocker, Reservation};
 use crate::lock::details::Details;
 use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::fence::Fence;
-use crate::lock::mode::Mode;
 use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::outer::OuterLocks;
 use crate::lock::queue::{Order, Wake};
@@ -61,15 +60,7 @@ fn options(nodes: usize, wait: Option<Duration>) -> Options {
 }
 
 fn waiter() -> Waiter {
-    Waiter {
-        id: uuid::Uuid::from_u128(1),
-        host: "web1".to_owned(),
-        pid: 1,
-        since: 1,
-        mode: Mode::Exclusive,
-        user: String::new(),
-        note: None,
-    }
+    Waiter { host: "web1".to_owned(), ..Waiter::example(1) }
 }
 
 fn waiting(nodes: usize, wait: Option<Duration>) -> Waiting {

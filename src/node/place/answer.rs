@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use crate::node::address::host_and_port;
 use crate::node::{Fault, FaultKind};
 use crate::text::escape;
 
@@ -70,8 +71,7 @@ impl Location {
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
-        write!(f, "{open}{}{close}:{}", self.host, self.port)
+        f.write_str(&host_and_port(&self.host, self.port))
     }
 }
 

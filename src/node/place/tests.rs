@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
+use tokio::io::{AsyncWriteExt, BufReader, DuplexStream, duplex};
 
 use super::{Place, Sentinels};
 use crate::clock::virtual_time;
@@ -18,6 +18,7 @@ use crate::node::redis::RedisServer;
 use crate::node::redis::access::Access;
 use crate::node::redis::connection::{Connector, REPLY_LIMIT};
 use crate::node::redis::dial::{Dial, Stream};
+use crate::node::redis::tests::received::request;
 use crate::node::{FaultKind, Node, ReleaseReply, Renewal, Store, Vote};
 
 const LIMIT: Duration = Duration::from_secs(1);
@@ -92,24 +93,6 @@ async fn serve(simulated: Simulated, stream: DuplexStream) {
             return;
         }
     }
-}
-
-/// The words of the next request.
-async fn request(reader: &mut (impl AsyncBufReadExt + Unpin)) -> Option<Vec<String>> {
-    let mut words = Vec::new();
-    for _ in 0..length(reader).await? {
-        let mut word = vec![0; length(reader).await? + 2];
-        reader.read_exact(&mut word).await.ok()?;
-        word.truncate(word.len() - 2);
-        words.push(String::from_utf8_lossy(&word).into_owned());
-    }
-    Some(words)
-}
-
-async fn length(reader: &mut (impl AsyncBufReadExt + Unpin)) -> Option<usize> {
-    let mut line = String::new();
-    reader.read_line(&mut line).await.ok()?;
-    line.trim_end().get(1..)?.parse().ok()
 }
 
 /// A lock at the servers on the ports 1 and 2, of which `sentinel` names the first.

@@ -351,4 +351,4 @@ impl Node for RedisNode {
 #[cfg(test)]
 mod shortened;
 #[cfg(test)]
-mod tests;
+pub(in crate::node) mod tests;

@@ -3,6 +3,7 @@
 mod members;
 mod memory;
 mod newest;
+pub(in crate::node) mod received;
 mod remains;
 mod scripts;
 
@@ -11,10 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use redis::Cmd;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
 use tokio::sync::{Notify, mpsc};
 use uuid::Uuid;
 
+use self::received::request;
 use super::access::Access;
 use super::dial::{Dial, Stream};
 use super::*;
@@ -147,34 +149,8 @@ impl Simulated {
     }
 }
 
-/// The words of the next request.
-async fn request(reader: &mut (impl AsyncBufReadExt + Unpin)) -> Option<Vec<String>> {
-    let mut words = Vec::new();
-    for _ in 0..length(reader).await? {
-        let mut word = vec![0; length(reader).await? + 2];
-        reader.read_exact(&mut word).await.ok()?;
-        word.truncate(word.len() - 2);
-        words.push(String::from_utf8_lossy(&word).into_owned());
-    }
-    Some(words)
-}
-
-async fn length(reader: &mut (impl AsyncBufReadExt + Unpin)) -> Option<usize> {
-    let mut line = String::new();
-    reader.read_line(&mut line).await.ok()?;
-    line.trim_end().get(1..)?.parse().ok()
-}
-
 fn claim(name: &str, waits: bool) -> Claim {
-    let waiter = Waiter {
-        id: Uuid::new_v4(),
-        host: "h".to_owned(),
-        pid: 1,
-        since: 1,
-        mode: Mode::Exclusive,
-        user: String::new(),
-        note: None,
-    };
+    let waiter = Waiter { id: Uuid::new_v4(), ..Waiter::example(1) };
     Claim {
         key: Key::new("", name).unwrap(),
         token: Token::fresh(),

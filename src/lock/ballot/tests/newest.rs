@@ -1,19 +1,10 @@
 //! Votes that name a waiter which came later.
 
 use super::*;
-use crate::lock::mode::Mode;
 use crate::lock::queue::Waiter;
 
 fn newer(host: &str) -> Vote {
-    let waiter = Waiter {
-        id: uuid::Uuid::nil(),
-        host: host.to_owned(),
-        pid: 7,
-        since: 1,
-        mode: Mode::Exclusive,
-        user: String::new(),
-        note: None,
-    };
+    let waiter = Waiter { host: host.to_owned(), pid: 7, ..Waiter::example(0) };
     Vote::Superseded(Some(Box::new(waiter)))
 }
 

@@ -7,15 +7,7 @@ use super::*;
 
 /// The claim of the waiter of this number, which came in this order and supersedes the older ones.
 fn comes(number: u8, mode: Mode) -> Claim {
-    let waiter = Waiter {
-        id: Uuid::from_u128(u128::from(number)),
-        host: "h".to_owned(),
-        pid: 1,
-        since: 1,
-        mode,
-        user: String::new(),
-        note: None,
-    };
+    let waiter = Waiter { mode, ..Waiter::example(number) };
     let came = 1_700_000_000_000_000 + u64::from(number);
     let ticket = Ticket { waiter, number: i64::from(number), supersedes: Some(came) };
     let details = Details { mode, ttl: 30_000, n: 3, ..Details::default() };

@@ -204,16 +204,10 @@ fn the_first_waiter_hears_when_a_lock_is_parked() {
         let (host, claim) = (Host::new(), claim_of(Mode::Exclusive));
         let (node, waiting) = (host.node(), host.node());
         grant(&node, &claim).await;
-        let waiter = Waiter {
-            id: Uuid::from_u128(1),
-            host: "h".to_owned(),
-            pid: 1,
-            since: 1,
-            mode: Mode::Exclusive,
-            user: String::new(),
-            note: None,
+        let waits = Claim {
+            ticket: Some(Ticket { waiter: Waiter::example(1), number: 1, supersedes: None }),
+            ..claim_of(Mode::Exclusive)
         };
-        let waits = Claim { ticket: Some(Ticket { waiter, number: 1, supersedes: None }), ..claim_of(Mode::Exclusive) };
         waiting.acquire(&waits).await;
         tokio::time::sleep(Duration::from_millis(10)).await;
         waiting.acquire(&waits).await;
