@@ -137,4 +137,10 @@ pub trait Node {
 
     /// Returns when all that was sent has been handed to the kernel, or can no longer be, or no key was ever asked for.
     fn written(&self) -> Pending<()>;
+
+    /// Returns when all that is written by now will be read though rlock exits. A server that takes too long for a reply is not waited
+    /// for.
+    fn caught_up(&self) -> Pending<()> {
+        Box::pin(std::future::ready(()))
+    }
 }

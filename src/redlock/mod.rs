@@ -21,6 +21,7 @@ pub mod wake_listener;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 
 use crate::clock;
@@ -50,6 +51,11 @@ struct ReleaseCount {
     ours: usize,
     revoked: Vec<(usize, Revoked)>,
     faults: Faults,
+}
+
+/// Waits until the nodes will read what they were sent though rlock exits.
+async fn caught_up(nodes: &Nodes) {
+    join_all(nodes.iter().map(|node| node.caught_up())).await;
 }
 
 /// Sends `release` to the nodes `which`. Returns when a majority has deleted the key, or all have answered, and every release

@@ -65,6 +65,7 @@ pub async fn wait<T: Claimant, C>(
     let waited = driver.until_over(cancelled).await;
     if !matches!(waited, Ok(Waited::Won(..) | Waited::Joined(_))) {
         driver.stop().await;
+        join_all(locks.iter().map(super::caught_up)).await;
     }
     waited
 }

@@ -261,7 +261,11 @@ fn keys(world: &World) -> Result<Vec<String>> {
     let mut keys = Vec::new();
     for server in world.servers() {
         let all = server.ask(&["KEYS", "*"])?;
-        keys.extend(all.lines().filter(|key| !key.is_empty() && !key.starts_with("rlock:fence:")).map(str::to_owned));
+        for key in all.lines().filter(|key| !key.is_empty() && !key.starts_with("rlock:fence:")) {
+            let waiters =
+                if key.starts_with("rlock:queue:") { server.ask(&["ZRANGE", key, "0", "-1"])? } else { String::new() };
+            keys.push(format!("{key} {waiters}").trim_end().to_owned());
+        }
     }
     Ok(keys)
 }

@@ -271,11 +271,14 @@ impl Connection {
         }
     }
 
-    /// Waits until all that was sent so far is with the kernel and will be read if we exit, or the connection is broken. A server
-    /// that takes longer than `limit` for a reply is not waited for.
-    pub(super) async fn flushed(&self, limit: Duration) {
+    /// Waits until all that was sent so far is with the kernel, or the connection is broken.
+    pub(super) async fn flushed(&self) {
         let due = self.state.borrow().queued;
         self.wait_for(|state| state.flushed >= due || state.broken).await;
+    }
+
+    /// Waits until the server will read all that was sent though we exit, or takes longer than `limit` for a reply.
+    pub(super) async fn caught_up(&self, limit: Duration) {
         let patience = self.state.borrow().patience(limit);
         if let Some(patience) = patience {
             clock::until(patience, self.wait_for(ConnectionState::will_be_read)).await;

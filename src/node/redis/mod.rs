@@ -33,6 +33,8 @@ pub mod tls;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use super::place::{Place, Primary, Way};
 use super::{
     Answer, Claim, Fault, ForceUnlock, Heal, Look, Node, Pages, Pending, Probe, QueueAction, Release, ReleaseReply,
@@ -345,6 +347,14 @@ impl Node for RedisNode {
 
     fn written(&self) -> Pending<()> {
         Box::pin(self.requests.flushed())
+    }
+
+    fn caught_up(&self) -> Pending<()> {
+        let pool = Arc::clone(&self.pool);
+        Box::pin(async move {
+            let all = pool.all();
+            join_all(all.iter().map(|connection| connection.caught_up(pool.limit()))).await;
+        })
     }
 }
 

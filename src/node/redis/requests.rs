@@ -129,8 +129,8 @@ impl Requests {
         PendingReply(reply)
     }
 
-    /// Waits until all requests accepted so far can no longer be sent, or are with the kernel and will be read if we exit. Returns
-    /// at once if none could have set a key.
+    /// Waits until all requests accepted so far are with the kernel or can no longer be sent. Returns at once if none could
+    /// have set a key.
     pub(super) fn flushed(&self) -> impl Future<Output = ()> + use<> {
         let (due, has_set) = {
             let progress = self.progress.borrow();
@@ -143,8 +143,9 @@ impl Requests {
             }
             let all_flushed = async {
                 let _ = progress.wait_for(|progress| progress.served >= due).await;
-                let all = pool.all();
-                futures_util::future::join_all(all.iter().map(|connection| connection.flushed(pool.limit()))).await;
+                for connection in pool.all() {
+                    connection.flushed().await;
+                }
             };
             // A server that reads nothing cannot keep rlock from exiting. What it did not take dies with the connection.
             clock::until(clock::now() + pool.limit(), all_flushed).await;

@@ -18,7 +18,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use super::outside::force_unlock;
-use super::{Nodes, ReleaseCount, ReleaseOutcome, release};
+use super::{Nodes, ReleaseCount, ReleaseOutcome, caught_up, release};
 use crate::clock::{self, Alarm};
 use crate::lock::fault::{Fault, FaultKind};
 use crate::lock::fence::Fence;
@@ -338,6 +338,7 @@ impl Holding {
         if request.mark.is_some() && matches!(outcome, ReleaseOutcome::NotOurs(_)) {
             self.take_mark_back(&request).await;
         }
+        caught_up(&self.nodes).await;
         outcome
     }
 
