@@ -215,12 +215,7 @@ impl Connection {
 
     /// Whether a request that may set the key of `lock` has no reply yet: a release must be sent behind it.
     pub fn may_set(&self, lock: LockId) -> bool {
-        self.state.borrow().may_set(|of| of == lock)
-    }
-
-    /// The same for any lock.
-    pub(super) fn may_set_any(&self) -> bool {
-        self.state.borrow().may_set(|_| true)
+        self.state.borrow().may_set(lock)
     }
 
     /// Whether a SET of `lock` is unanswered with no release behind it.
@@ -238,6 +233,17 @@ impl Connection {
     /// Whether a release of `lock` is unanswered, with no SET behind it.
     pub(super) fn is_being_released(&self, lock: LockId) -> bool {
         self.state.borrow().last_effect(lock) == Some(Effect::Frees(lock))
+    }
+
+    /// Whether no SET and no release of `lock` is unanswered, or the connection is broken.
+    pub(super) fn is_settled(&self, lock: LockId) -> bool {
+        self.state.borrow().is_settled(lock)
+    }
+
+    /// The same for all locks.
+    pub(super) fn is_settled_for_all(&self) -> bool {
+        let state = self.state.borrow();
+        state.broken || state.unanswered.iter().all(|request| request.effect == Effect::None)
     }
 
     /// Waits until no SET and no release of `lock` is unanswered, or the connection is broken.

@@ -9,7 +9,8 @@
 //! 3. [`Route::AfterPending`]: a release goes to every connection on which a SET of its lock is pending, and to the newest.
 //!    It is not sent to the newest where a release of its lock is in flight already: by rule 2, a server that hangs would
 //!    not read it.
-//! 4. [`Route::Final`]: a release by which a waiter leaves the queue. As rule 3, and the newest is sent it in any case.
+//! 4. [`Route::Final`]: a release by which a waiter leaves the queue. It goes to every connection on which a SET or a release
+//!    of its lock is pending, since a release may put the waiter back into the queue. The newest is sent it in any case.
 //!
 //! A release cancels each request of its lock that would set a key and is still unsent (`requests`). Connections without a
 //! reply are kept for it, up to [`KEPT_CONNECTIONS`].
@@ -140,12 +141,14 @@ impl Pool {
     }
 
     /// The connections on which a release of `lock` must be written. `waits`: the caller goes on waiting.
-    pub(super) fn for_release(&self, lock: LockId, waits: bool) -> ReleaseRoute {
+    pub(super) fn for_release(&self, lock: LockId, route: Route, waits: bool) -> ReleaseRoute {
         let open = self.open();
         let takes_newest = open.last().is_some_and(|newest| self.serves(newest, waits));
         let is_for_the_queue = !takes_newest && waits && open.last().is_some_and(|newest| newest.works());
         let needs_it = |connection: &&Link| {
-            connection.owes_a_release(lock) || connection.may_set(lock) && connection.serves(waits)
+            connection.owes_a_release(lock)
+                || connection.may_set(lock) && connection.serves(waits)
+                || route == Route::Final && !connection.is_settled(lock)
         };
         let others = open.iter().rev().skip(usize::from(takes_newest)).filter(needs_it).cloned().collect();
         ReleaseRoute { others, is_for_the_queue }
@@ -200,7 +203,7 @@ impl Pool {
         };
         let mut open = self.open();
         open.retain(|other| {
-            let stays = other.may_set_any() || !waits && self.serves(other, waits);
+            let stays = !other.is_settled_for_all() || !waits && self.serves(other, waits);
             if !stays && !other.serves(waits) && other.works() {
                 other.retire();
             }

@@ -174,7 +174,7 @@ impl Worker {
         let sets = matches!(effect, Effect::Sets(_));
         let mut is_for_the_queue = false;
         if route != Route::Newest {
-            let release = self.pool.for_release(self.lock, channel.is_some());
+            let release = self.pool.for_release(self.lock, route, channel.is_some());
             let others;
             ReleaseRoute { others, is_for_the_queue } = release;
             for connection in others {

@@ -97,9 +97,8 @@ impl ConnectionState {
         self.demoted |= demoted;
     }
 
-    pub(super) fn may_set(&self, is_meant: impl Fn(LockId) -> bool) -> bool {
-        let sets = |request: &Unanswered| matches!(request.effect, Effect::Sets(lock) if is_meant(lock));
-        !self.broken && self.unanswered.iter().any(sets)
+    pub(super) fn may_set(&self, lock: LockId) -> bool {
+        !self.broken && self.unanswered.iter().any(|request| request.effect == Effect::Sets(lock))
     }
 
     /// The last unanswered request that may set or delete the key of `lock`.

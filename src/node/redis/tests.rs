@@ -258,6 +258,28 @@ fn a_release_goes_behind_its_set_though_other_requests_take_another_connection_b
     });
 }
 
+#[test]
+fn a_waiter_leaves_behind_a_release_that_would_put_it_back_into_the_queue() {
+    virtual_time::run(async {
+        let simulated = Simulated::default();
+        simulated.lets_in.notify_one();
+        let (node, claim) = (simulated.server().node(), claim("a", true));
+        assert!(matches!(node.acquire(&claim).await.vote, Vote::Granted { .. }));
+        simulated.hangs.store(true, Ordering::Relaxed);
+        let ticket = claim.ticket.clone().unwrap();
+        drop(node.release(&claim.release(QueueAction::Keep(ticket.clone()))));
+        tokio::time::sleep(LIMIT).await;
+        drop(node.acquire(&claim));
+        tokio::time::sleep(LIMIT / 4).await;
+        assert_eq!(simulated.connections(), 2);
+        drop(node.release(&claim.release(QueueAction::Leave(ticket.waiter))));
+        tokio::time::sleep(LIMIT / 4).await;
+        let asked = simulated.asked.lock().unwrap();
+        let releases = asked.iter().filter(|asked| asked.starts_with("release")).count();
+        assert_eq!(releases, 3, "the first one, one behind it, and one on the connection that is used now: {asked:?}");
+    });
+}
+
 /// A waiter may write to a server that hangs: a request for the lock, the release behind it, and the release by which it
 /// leaves. Redis 6.2 reads 16 KiB of that, and no more of a client that has gone. The rest is for a key and a note of usual
 /// length.
