@@ -20,7 +20,7 @@ const IDLE: Duration = Duration::from_secs(20);
 /// The same where no fault is at all.
 const CALM_IDLE: Duration = Duration::from_millis(500);
 
-/// The same where only waiters stop, die or leave, counted during these faults: each may cost its turn, a second.
+/// The same where only waiters stop, die or leave, counted during these faults: each may cost its turn, 0.8 s.
 const WAITERS_IDLE: Duration = Duration::from_secs(4);
 
 /// The same beyond a TTL, for which a waiter that is killed in the middle of an attempt leaves its lock behind.

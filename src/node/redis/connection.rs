@@ -283,9 +283,9 @@ impl Connection {
         self.wait_for(|state| state.flushed >= due || state.broken).await;
     }
 
-    /// Waits until the server will read all that was sent though we exit, or takes longer than `limit` for a reply.
-    pub(super) async fn caught_up(&self, limit: Duration) {
-        let patience = self.state.borrow().patience(limit);
+    /// Waits until the server will read all that was sent though we exit, or takes too long for a reply.
+    pub(super) async fn caught_up(&self) {
+        let patience = self.state.borrow().patience();
         if let Some(patience) = patience {
             clock::until(patience, self.wait_for(ConnectionState::will_be_read)).await;
         }

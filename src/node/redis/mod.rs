@@ -353,7 +353,7 @@ impl Node for RedisNode {
         let pool = Arc::clone(&self.pool);
         Box::pin(async move {
             let all = pool.all();
-            join_all(all.iter().map(|connection| connection.caught_up(pool.limit()))).await;
+            join_all(all.iter().map(|connection| connection.caught_up())).await;
         })
     }
 }

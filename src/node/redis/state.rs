@@ -33,7 +33,10 @@ pub enum Subscription {
     Denied,
 }
 
-/// Longest wait, since a request, for a server that has answered nothing on the connection.
+/// Longest wait of an rlock that exits, since a request, for a server that has answered others on the connection.
+const SLOW: Duration = Duration::from_millis(100);
+
+/// The same for a server that has answered nothing on the connection.
 const FIRST_REPLY: Duration = Duration::from_millis(20);
 
 /// The state of a connection, as far as it is known without asking the server.
@@ -117,10 +120,10 @@ impl ConnectionState {
         self.broken || self.unanswered.len() <= 1
     }
 
-    /// The time until which it is worth waiting for that. A server with an older request, by `limit`, hangs.
-    pub(super) fn patience(&self, limit: Duration) -> Option<Instant> {
+    /// The time until which an rlock that exits waits for that. A server that takes longer for a reply may hang.
+    pub(super) fn patience(&self) -> Option<Instant> {
         let has_answered = self.unanswered.len() as u64 != self.sent;
-        let patience = if has_answered { limit } else { FIRST_REPLY.min(limit) };
+        let patience = if has_answered { SLOW } else { FIRST_REPLY };
         self.unanswered.first().map(|oldest| oldest.since + patience)
     }
 

@@ -374,9 +374,9 @@ fn requests_behind_one_that_the_server_shut_out_are_refused_too() {
 #[test]
 fn a_server_has_caught_up_once_what_went_before_the_release_is_answered() {
     // Whether the server has answered anything and whether it answers late; how long it takes to catch up.
-    const LATE: Duration = Duration::from_millis(300);
+    const LATE: Duration = Duration::from_millis(80);
     for (answered, late, expected) in
-        [(true, true, LATE), (true, false, LIMIT), (false, false, Duration::from_millis(20))]
+        [(true, true, LATE), (true, false, Duration::from_millis(100)), (false, false, Duration::from_millis(20))]
     {
         virtual_time::run(async move {
             let simulated = Simulated::default();

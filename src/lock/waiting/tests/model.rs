@@ -219,7 +219,7 @@ impl Model {
         let pause = self.false_offers.checked_sub(5).map_or(0, |more| 20 << more.min(10)).min(250);
         match wake {
             Wake::Recheck => self.nudged(self.now),
-            Wake::StandBy => self.nudged(self.now + ms(1000)),
+            Wake::StandBy => self.nudged(self.now + ms(800)),
             Wake::YourTurn => {
                 if !self.offers.contains(&node) {
                     self.offers.push(node);

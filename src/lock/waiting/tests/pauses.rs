@@ -9,33 +9,33 @@ fn paused(attempt: &Tried) -> Waiting {
 }
 
 #[test]
-fn a_standby_looks_in_a_second_and_as_the_first_does_while_the_turn_is_not_taken() {
+fn a_standby_looks_when_the_turn_should_be_taken_and_as_the_first_does_while_it_is_not() {
     let mut w = paused(&tried(busy()));
     w.on(Event::Woken(0, Wake::StandBy), at(100), 0.5);
-    assert_eq!(w.wake_at(), at(1100));
-    fail(&mut w, &tried(Tally::Busy(reserved())), at(1100));
-    assert_eq!(w.wake_at(), at(1901));
-    fail(&mut w, &tried(Tally::Busy(reserved())), at(1901));
-    assert_eq!(w.wake_at(), at(2702), "it goes on");
-    fail(&mut w, &tried(busy()), at(2702));
-    assert_eq!(w.wake_at(), at(9703), "and then the holder's end");
-    fail(&mut w, &tried(busy()), at(9703));
-    assert_eq!(w.wake_at(), at(16_704), "which a renewal has moved");
-    fail(&mut w, &tried(Tally::Busy(reserved())), at(16_704));
-    assert_eq!(w.wake_at(), at(17_505), "its successor is checked too");
+    assert_eq!(w.wake_at(), at(900));
+    fail(&mut w, &tried(Tally::Busy(reserved())), at(900));
+    assert_eq!(w.wake_at(), at(1701));
+    fail(&mut w, &tried(Tally::Busy(reserved())), at(1701));
+    assert_eq!(w.wake_at(), at(2502), "it goes on");
+    fail(&mut w, &tried(busy()), at(2502));
+    assert_eq!(w.wake_at(), at(9503), "and then the holder's end");
+    fail(&mut w, &tried(busy()), at(9503));
+    assert_eq!(w.wake_at(), at(16_504), "which a renewal has moved");
+    fail(&mut w, &tried(Tally::Busy(reserved())), at(16_504));
+    assert_eq!(w.wake_at(), at(17_305), "its successor is checked too");
     let other = tried(Tally::Busy(holder(token(3), ms(7000))));
-    fail(&mut w, &other, at(17_505));
-    assert_eq!(w.wake_at(), at(24_906), "another holder has standbys of its own");
-    fail(&mut w, &tried(Tally::Busy(reserved())), at(24_906));
-    assert_eq!(w.wake_at(), at(26_107));
+    fail(&mut w, &other, at(17_305));
+    assert_eq!(w.wake_at(), at(24_706), "another holder has standbys of its own");
+    fail(&mut w, &tried(Tally::Busy(reserved())), at(24_706));
+    assert_eq!(w.wake_at(), at(25_907));
 }
 
 #[test]
 fn a_standby_leaves_foreign_clients_to_the_first_waiter() {
     let mut w = paused(&tried(busy()));
     w.on(Event::Woken(0, Wake::StandBy), at(100), 0.5);
-    fail(&mut w, &tried(Tally::Busy(foreign())), at(1100));
-    assert_eq!(w.wake_at(), at(1100) + ms(10_000));
+    fail(&mut w, &tried(Tally::Busy(foreign())), at(900));
+    assert_eq!(w.wake_at(), at(900) + ms(10_000));
 }
 
 #[test]

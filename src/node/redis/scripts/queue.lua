@@ -5,7 +5,7 @@
 -- The standbys are 'MS' and a line for each waiter that was told to check on the head.
 -- Errors are ignored throughout: a lock is taken and released even if an ACL forbids its queue.
 -- Time in ms that a waiter has to take its turn: STANDBY of lock/waiting/wakeups.rs.
-local STALLED = 1000
+local STALLED = 800
 local QUEUE, TURNS, STANDBYS = KEYS[5], KEYS[6], KEYS[7]
 local WAKE = 'rlock:wake:' .. match(STANDBYS, '{.-}') .. ':'
 
@@ -45,8 +45,8 @@ local function told(waiter)
   return ago < 0 and STALLED or ago
 end
 
--- Appoints up to three standbys that check in one second whether the head has taken the lock. Skipped if at least two
--- standbys from the last second are still queued: they keep checking as long as it is another waiter's turn.
+-- Appoints up to three standbys that check in STALLED ms whether the head has taken the lock. Skipped if at least two
+-- standbys from this time are still queued: they keep checking as long as it is another waiter's turn.
 -- Standbys come from other hosts than the head if there are any, and not all from neighbouring ranks, since what stopped the
 -- head may have stopped its neighbours. They come from the end of the queue, since those waiters stay longest.
 local function appoint_standbys(head)
@@ -77,7 +77,7 @@ end
 -- `group`, `room`: the kind of the members that hold it, and the number of further ones that it has room for. Without: the
 -- lock is free, and goes to the kind of the first waiter. Waiters that were told before are told again then.
 -- `me`: a waiter that knows that it is its turn.
--- A waiter that was told a second ago and has not come has stalled. It is removed and told, so that it may come back.
+-- A waiter that was told STALLED ms ago and has not come has stalled. It is removed and told, so that it may come back.
 local function offer(group, room, me)
   local again, rank, first = not group, 0, nil
   while not room or room > 0 do

@@ -267,7 +267,7 @@ fn a_waiter_that_leaves_gives_a_stalled_head_no_more_time() {
 }
 
 #[test]
-fn a_head_that_does_not_take_its_turn_within_a_second_is_passed_over() {
+fn a_head_that_does_not_take_its_turn_in_time_is_passed_over() {
     virtual_time::run(async {
         let host = Host::new();
         let [holder, head, next] = [host.node(), host.node(), host.node()];
@@ -276,7 +276,7 @@ fn a_head_that_does_not_take_its_turn_within_a_second_is_passed_over() {
             assert!(matches!(node.acquire(&waits(number)).await.vote, Vote::Held(_)));
         }
         holder.release(&release_of(&claim_of(9))).await;
-        pass(Duration::from_millis(900)).await;
+        pass(Duration::from_millis(700)).await;
         assert_eq!(refused_for(&next, &waits(2)).await, 1);
         pass(Duration::from_millis(200)).await;
         grant(&next, &waits(2)).await;
@@ -290,6 +290,25 @@ fn a_head_that_does_not_take_its_turn_within_a_second_is_passed_over() {
         let entry = waits(2).ticket.unwrap().waiter.to_string();
         host.by_hand(&["ZADD", &key().derived(Derived::Turns), &ahead, &entry]);
         grant(&holder, &waits(3)).await;
+    });
+}
+
+#[test]
+fn a_waiter_behind_one_that_has_stalled_has_less_time() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let [holder, head, second, third] = [host.node(), host.node(), host.node(), host.node()];
+        grant(&holder, &claim_of(9)).await;
+        for (node, number) in [(&head, 1), (&second, 2), (&third, 3)] {
+            assert!(matches!(node.acquire(&waits(number)).await.vote, Vote::Held(_)));
+        }
+        holder.release(&release_of(&claim_of(9))).await;
+        pass(Duration::from_millis(800)).await;
+        assert_eq!(refused_for(&third, &waits(3)).await, 2);
+        pass(Duration::from_millis(199)).await;
+        assert_eq!(refused_for(&third, &waits(3)).await, 2);
+        pass(Duration::from_millis(1)).await;
+        grant(&third, &waits(3)).await;
     });
 }
 
