@@ -275,11 +275,15 @@ fn environment(args: &LockArgs, keys: &Keys, sources: &Sources) -> Vec<(&'static
     let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf()).into_os_string();
     for (name, id, file) in [
         ("RLOCK_CA", "ca", &args.nodes.ca),
+        ("RLOCK_CERT", "cert", &args.nodes.cert),
+        ("RLOCK_CERT_KEY", "cert_key", &args.nodes.cert_key),
         ("RLOCK_PASSWORD_FILE", "password_file", &args.nodes.password_file),
         ("RLOCK_SENTINEL_PASSWORD_FILE", "sentinel_password_file", &args.nodes.sentinel_password_file),
     ] {
         set.extend(file.as_deref().filter(|_| sources.typed(id)).map(|file| (name, absolute(file))));
     }
+    let name = args.nodes.tls_server_name.as_ref().filter(|_| sources.typed("tls_server_name"));
+    set.extend(name.map(|name| ("RLOCK_TLS_SERVER_NAME", name.to_str().as_ref().into())));
     // What a file sets, an rlock inside the command finds there.
     match Choice::of(args.nodes.files.config.as_deref()) {
         Choice::Standard => {}

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use nix::sys::signal::Signal;
+use rustls::pki_types::ServerName;
 
-use super::values::{exit_code, rate, restart_guard, signal, slots, yes_or_no};
+use super::values::{exit_code, rate, restart_guard, server_name, signal, slots, yes_or_no};
 use crate::exit;
 use crate::job::facts::OnLost;
 use crate::lock::mode::Mode;
@@ -48,6 +49,21 @@ pub struct NodeArgs {
     /// Trust this issuer (a PEM file) for rediss:// instead of the system's
     #[arg(long, value_name = "FILE", env = "RLOCK_CA", hide_short_help = true)]
     pub ca: Option<PathBuf>,
+
+    /// Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key
+    #[arg(long, value_name = "FILE", env = "RLOCK_CERT", hide_short_help = true)]
+    pub cert: Option<PathBuf>,
+
+    /// The private key of --cert (a PEM file), which others must not be able to read
+    #[arg(long, value_name = "FILE", env = "RLOCK_CERT_KEY", hide_short_help = true)]
+    pub cert_key: Option<PathBuf>,
+
+    /// Name for which the certificate of each server must be valid, instead of the host of its address
+    ///
+    /// Sentinels name servers by IP addresses, for which few certificates are valid. The name is sent as SNI too.
+    #[arg(long, value_name = "NAME", env = "RLOCK_TLS_SERVER_NAME", value_parser = server_name)]
+    #[arg(hide_short_help = true)]
+    pub tls_server_name: Option<ServerName<'static>>,
 
     /// Read the password from the first line of this file, which others must not be able to read
     #[arg(long, value_name = "FILE", env = "RLOCK_PASSWORD_FILE", hide_short_help = true)]

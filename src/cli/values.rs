@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use nix::sys::signal::Signal;
+use rustls::pki_types::ServerName;
 
 use crate::lock::keys::SEPARATOR;
 use crate::lock::mode::{MOST_SLOTS, Mode};
@@ -72,6 +73,11 @@ pub fn restart_guard(text: &str) -> Result<RestartGuard, String> {
         "off" => Ok(RestartGuard::Off),
         _ => duration::parse(text).map(RestartGuard::For).map_err(|why| format!("auto, off or a duration: {why}")),
     }
+}
+
+/// Reads a host name or an IP address that a certificate may have.
+pub(super) fn server_name(text: &str) -> Result<ServerName<'static>, String> {
+    ServerName::try_from(text.to_owned()).map_err(|_| "write a host name or an IP address, without a port".to_owned())
 }
 
 /// Refuses a node's address, which may hold a password: a lock's name is shown and sent.

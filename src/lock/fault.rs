@@ -28,6 +28,17 @@ pub enum FaultKind {
     Unknown,
 }
 
+/// Alerts by which a server refuses the certificate that it was shown (RFC 8446 §6.2), in rustls' words.
+pub const CERTIFICATE_ALERTS: [&str; 7] = [
+    "alert: BadCertificate",
+    "alert: UnsupportedCertificate",
+    "alert: CertificateRevoked",
+    "alert: CertificateExpired",
+    "alert: CertificateUnknown",
+    "alert: UnknownCA",
+    "alert: AccessDenied",
+];
+
 impl Fault {
     /// A fault of `kind`, explained by `why`.
     pub fn new(kind: FaultKind, why: impl Into<String>) -> Self {
@@ -43,7 +54,13 @@ impl Fault {
     pub fn cure(&self) -> &'static str {
         let says = |words: &[&str]| words.iter().any(|word| self.why.contains(word));
         if says(&["CertificateRequired"]) {
-            "set tls-auth-clients to no or optional on the server: rlock shows no certificate"
+            "give --cert and --cert-key"
+        } else if says(&CERTIFICATE_ALERTS) {
+            "the server does not accept the certificate of --cert: see its issuer, its dates and its use"
+        } else if says(&["not valid for name"]) {
+            "give the name that its certificate has, in the address or with --tls-server-name"
+        } else if says(&["HandshakeFailure"]) {
+            "give --cert and --cert-key, if the server asks for a certificate"
         } else if says(&["certificate", "TLS"]) {
             "see the server's certificate, and --ca"
         } else if self.why.starts_with("sentinel ") {
@@ -162,7 +179,9 @@ mod tests {
             ("ERR The user executing the script can't run this command or subcommand", "ACL line"),
             ("its certificate is not trusted (certificate expired)", "--ca"),
             ("it does not speak TLS; write redis:// if that is meant", "--ca"),
-            ("received fatal alert: CertificateRequired", "tls-auth-clients"),
+            ("received fatal alert: CertificateRequired", "--cert-key"),
+            ("received fatal alert: UnknownCA", "the certificate of --cert"),
+            ("its certificate is not trusted (certificate not valid for name \"h\")", "--tls-server-name"),
             ("sentinel h:26379: NOAUTH Authentication required.", "--sentinel-password-file"),
         ] {
             let fault = Fault::new(FaultKind::Refused, why);

@@ -5,7 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::path::{Component, PathBuf};
+use std::path::PathBuf;
 
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use url::{Host, Url};
@@ -14,6 +14,8 @@ use crate::text::escape;
 pub use service::{Service, joined};
 
 mod service;
+mod short;
+mod socket;
 
 /// A password. Shown by nothing, not even `{:?}`.
 #[derive(Clone, PartialEq, Eq)]
@@ -81,14 +83,18 @@ pub enum Endpoint {
 const IN_NO_HOST: &str = "/?#@%,\\[]<>^|";
 
 /// The forms of an address, for error messages.
-const FORMS: &str = "redis://[user:password@]host[:port][/db], rediss://…, redis+unix:///path[?db=N], \
-                     redis-sentinel://host,…/service, local or local:/dir";
+const FORMS: &str = "redis://[user:password@]host[:port][/db], rediss://…, redis+unix://[user:password@]/path[?db=N], \
+                     redis-sentinel://host,…/service, host[:port], /path, local or local:/dir";
+
+/// The fault of an address that is no URL.
+const UNREADABLE: &str = "host or port cannot be read";
 
 /// Port of a server.
 const SERVER_PORT: u16 = 6379;
 
-/// Whether addresses of nodes begin with `scheme` and `://`.
+/// Whether addresses of nodes begin with `scheme`, in any case, and `://`.
 pub fn is_scheme(scheme: &str) -> bool {
+    let scheme = scheme.to_ascii_lowercase();
     let server = scheme.split(['+', '-']).next().unwrap_or_default();
     matches!(server, "redis" | "rediss" | "valkey" | "valkeys") || scheme == "unix"
 }
@@ -112,14 +118,14 @@ impl Address {
                 fail("local: takes an absolute directory")
             };
         }
-        let Some((scheme, _)) = raw.split_once("://") else {
-            return fail(&format!("not an address; write {FORMS}"));
+        let Some((scheme, rest)) = raw.split_once("://") else {
+            return short::parse(raw).map(Self::Server).or_else(|why| fail(&why));
         };
         if raw.contains('#') {
             return fail("a # in an address must be written %23");
         }
         let service = |raw, tls| Service::parse(raw, tls).map(Self::Service).or_else(|why| fail(&why));
-        let (tls, unix) = match scheme {
+        let (tls, unix) = match &*scheme.to_ascii_lowercase() {
             "redis" | "valkey" => (false, false),
             "rediss" | "valkeys" => (true, false),
             "redis+unix" | "valkey+unix" | "unix" => (false, true),
@@ -130,31 +136,17 @@ impl Address {
             }
             _ => return fail(&format!("unknown scheme; write {FORMS}")),
         };
-        let Ok(url) = Url::parse(raw) else {
-            return fail("host or port cannot be read");
+        let parsed = if unix {
+            socket::parse(rest)
+        } else {
+            Url::parse(raw).map_err(|_| UNREADABLE.to_owned()).and_then(|url| tcp(&url, tls, SERVER_PORT))
         };
-        let parsed = if unix { unix_socket(&url) } else { tcp(&url, tls, SERVER_PORT) };
         parsed.map(Self::Server).or_else(|why| fail(&why))
     }
 }
 
-fn unix_socket(url: &Url) -> Result<Server, String> {
-    if url.host_str().is_some_and(|host| !host.is_empty()) || url.path().len() < 2 {
-        return Err("write three slashes and an absolute path: redis+unix:///run/redis.sock".to_owned());
-    }
-    let mut db = 0;
-    for (name, value) in url.query_pairs() {
-        match &*name {
-            "db" => db = database(&value)?,
-            other => return Err(format!("unknown option {}; only db is known", escape::text(other))),
-        }
-    }
-    let path = PathBuf::from(decoded(url.path())?);
-    // Another rlock, which is given this address, would go up first and miss what a link leads to.
-    if path.components().any(|part| part == Component::ParentDir) {
-        return Err("a path in an address cannot go up with ..".to_owned());
-    }
-    Ok(Server { endpoint: Endpoint::Unix(path), user: None, password: None, db })
+fn filled(text: String) -> Option<String> {
+    if text.is_empty() { None } else { Some(text) }
 }
 
 /// Reads the address of a server; `port` is its port if none is given.
@@ -181,7 +173,6 @@ fn tcp(url: &Url, tls: bool, port: u16) -> Result<Server, String> {
         "" => 0,
         number => database(number)?,
     };
-    let filled = |text: String| if text.is_empty() { None } else { Some(text) };
     Ok(Server {
         endpoint: Endpoint::Tcp { host, port: url.port().unwrap_or(port), tls },
         user: filled(decoded(url.username())?),
@@ -306,6 +297,9 @@ mod tests {
         assert_eq!(shown("valkey://u:p%40ss@h:1/2"), "redis://h:1/2");
         assert_eq!(shown("rediss://:s@[::1]:7"), "rediss://[::1]:7");
         assert_eq!(shown("redis+unix:///run/r%20s.sock?db=3"), "redis+unix:///run/r%20s.sock?db=3");
+        assert_eq!(shown("redis+unix://u:p%2Fw@/run/r.sock?db=3"), "redis+unix:///run/r.sock?db=3");
+        assert_eq!(shown("RedisS://h"), "rediss://h:6379");
+        assert_eq!(shown("VALKEY+Unix:///run/r.sock"), "redis+unix:///run/r.sock");
         assert_eq!(shown("local"), "local");
         assert_eq!(shown("local:/var/lock"), "local:/var/lock");
     }
@@ -315,13 +309,22 @@ mod tests {
         let Ok(Address::Server(server)) = Address::parse("redis://us%3Aer:p%40%2Fss@h") else { panic!() };
         assert_eq!(server.user.as_deref(), Some("us:er"));
         assert_eq!(server.password, Some(Secret::new("p@/ss")));
+        for (raw, user, password) in [
+            ("redis+unix://us%3Aer:p%2Fw@/run/a@b", Some("us:er"), Some("p/w")),
+            ("redis+unix://:pw@/run/a@b", None, Some("pw")),
+            ("redis+unix://u@/run/a@b", Some("u"), None),
+            ("redis+unix:///run/a@b", None, None),
+        ] {
+            let Ok(Address::Server(server)) = Address::parse(raw) else { panic!("{raw}") };
+            assert_eq!(server.endpoint, Endpoint::Unix("/run/a@b".into()), "{raw}");
+            assert_eq!((server.user.as_deref(), server.password), (user, password.map(Secret::new)), "{raw}");
+        }
     }
 
     #[test]
     fn a_bad_address_says_why_and_never_shows_the_password() {
         for (raw, why) in [
             ("", "not an address"),
-            ("h:6379", "not an address"),
             ("local:dir", "absolute"),
             ("local:/dir?shared", "no option"),
             ("http://h", "unknown scheme"),
@@ -343,6 +346,9 @@ mod tests {
             ("redis://h%E2%80%8B", "no host has"),
             ("redis+unix:///run/..%2Fx", ".."),
             ("redis+unix://h/x", "three slashes"),
+            ("redis+unix://u:hunter2@", "three slashes"),
+            ("redis+unix://u:hunter2@run/x", "three slashes"),
+            ("redis+unix://u:1/hunter2@/x", "three slashes"),
             ("redis+unix:///x?pass=hunter2", "unknown option pass"),
         ] {
             refused(raw, why);
@@ -353,6 +359,8 @@ mod tests {
     fn another_rlock_is_given_the_user_but_not_the_password() {
         let address = Address::parse("redis://us%3Aer:hunter2@h/2").unwrap();
         assert_eq!(address.without_secret(), "redis://us%3Aer@h:6379/2");
+        let address = Address::parse("redis+unix://us%3Aer:hunter2@/run/r").unwrap();
+        assert_eq!(address.without_secret(), "redis+unix://us%3Aer@/run/r");
         let address = Address::parse("redis+unix:///run/a%2Cb").unwrap();
         assert_eq!(address.without_secret(), "redis+unix:///run/a%2Cb", "a comma would make it two");
     }

@@ -1,13 +1,14 @@
 //! The files and variables that passwords and certificates come from: those of the servers, and those of sentinels.
 
 use std::fmt::Display;
+use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::unistd::Uid;
 
-use super::config;
+use super::{config, usage};
 use crate::cli::{NodeArgs, Source, Sources};
 use crate::exit::Failure;
 use crate::input;
@@ -15,13 +16,13 @@ use crate::node::address::{Address, Endpoint, Secret, Server, Service};
 use crate::node::place::Way;
 use crate::node::place::way::{SentinelLogin, Watched};
 use crate::node::redis::access::Access;
-use crate::node::redis::tls::Trust;
+use crate::node::redis::tls::{Identity, Trust};
 use crate::text::escape;
 
 /// Longest first line of a file with a password that is read.
 const LONGEST_PASSWORD: u64 = 64 * 1024;
 
-/// Permissions that a password file must not have.
+/// Permissions that a file with a password or a private key must not have.
 const PRIVATE: u32 = 0o077;
 
 /// Permissions that a credential of systemd must not have. It is root's with an ACL for the service's user, and an ACL shows as
@@ -70,8 +71,7 @@ impl From<Remote> for Address {
 
 /// Adds to each address what it lacks: passwords, and the issuers to trust.
 pub(super) fn attach(remotes: Vec<Remote>, args: &NodeArgs, sources: &Sources) -> Result<Vec<Way>, Failure> {
-    let trust =
-        if remotes.iter().any(Remote::is_tls) { Some(Trust::new(args.ca.as_deref()).map_err(config)?) } else { None };
+    let trust = if remotes.iter().any(Remote::is_tls) { Some(trust(args)?) } else { None };
     let common = if remotes.iter().any(|remote| remote.password().is_none()) {
         OF_SERVERS.password(args.password_file.as_deref(), sources)?
     } else {
@@ -93,6 +93,26 @@ pub(super) fn attach(remotes: Vec<Remote>, args: &NodeArgs, sources: &Sources) -
         }
     };
     Ok(remotes.into_iter().map(way).collect())
+}
+
+/// Returns the certificate and its key. One of them without the other is refused.
+pub(super) fn certificate(args: &NodeArgs) -> Result<Option<(&Path, &Path)>, Failure> {
+    match (args.cert.as_deref(), args.cert_key.as_deref()) {
+        (None, None) => Ok(None),
+        (Some(cert), Some(key)) => Ok(Some((cert, key))),
+        (Some(_), None) => Err(usage("--cert needs its private key: give --cert-key")),
+        (None, Some(_)) => Err(usage("--cert-key needs its certificate: give --cert")),
+    }
+}
+
+/// Reads the certificates that TLS needs.
+fn trust(args: &NodeArgs) -> Result<Trust, Failure> {
+    let read = |(cert, key): (&Path, &Path)| {
+        let file = open_secret("--cert-key", key, PRIVATE)?;
+        Identity::read(cert, file, key).map_err(config)
+    };
+    let identity = certificate(args)?.map(read).transpose()?;
+    Trust::new(args.ca.as_deref(), identity, args.tls_server_name.clone()).map_err(config)
 }
 
 /// The sources of a password, beside the address.
@@ -157,8 +177,19 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
 
 /// Reads the first line of a file that belongs to the user or to root, with none of the `exposed` permissions.
 fn read_password(option: &str, path: &Path, exposed: u32) -> Result<Secret, Failure> {
-    let shown = escape::text(&path.to_string_lossy());
-    let fail = |why: &dyn Display| config(format!("{option} {shown}: {why}"));
+    let fail = |why: &dyn Display| refused(option, path, why);
+    let mut text = String::new();
+    let file = open_secret(option, path, exposed)?;
+    file.take(LONGEST_PASSWORD).read_to_string(&mut text).map_err(|e| fail(&e))?;
+    match text.lines().next() {
+        None | Some("") => Err(fail(&"its first line is empty")),
+        Some(line) => Ok(Secret::new(line)),
+    }
+}
+
+/// Opens a file that belongs to the user or to root, with none of the `exposed` permissions.
+fn open_secret(option: &str, path: &Path, exposed: u32) -> Result<File, Failure> {
+    let fail = |why: &dyn Display| refused(option, path, why);
     let (file, metadata) = input::open(path).map_err(|e| fail(&e))?;
     let (user, owner) = (Uid::effective().as_raw(), metadata.uid());
     if owner != user && owner != 0 {
@@ -167,10 +198,9 @@ fn read_password(option: &str, path: &Path, exposed: u32) -> Result<Secret, Fail
     if metadata.mode() & exposed != 0 {
         return Err(fail(&format!("others may read it (mode {:03o}); run chmod 600", metadata.mode() & 0o777)));
     }
-    let mut text = String::new();
-    file.take(LONGEST_PASSWORD).read_to_string(&mut text).map_err(|e| fail(&e))?;
-    match text.lines().next() {
-        None | Some("") => Err(fail(&"its first line is empty")),
-        Some(line) => Ok(Secret::new(line)),
-    }
+    Ok(file)
+}
+
+fn refused(option: &str, path: &Path, why: &dyn Display) -> Failure {
+    config(format!("{option} {}: {why}", escape::text(&path.to_string_lossy())))
 }

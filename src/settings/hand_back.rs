@@ -23,8 +23,15 @@ pub(super) fn of(args: &LockArgs, lock: &LockSettings) -> Option<HandBack> {
         .with("RLOCK_KEY", lock.keys.typed().as_ref())?
         .with("RLOCK_PREFIX", args.nodes.prefix.as_ref())?
         .with("RLOCK_NODE", args.nodes.node.join(",").as_ref())?;
-    if let Some(file) = &args.nodes.ca {
-        whole = whole.with("RLOCK_CA", std::path::absolute(file).ok()?.as_ref())?;
+    let files =
+        [("RLOCK_CA", &args.nodes.ca), ("RLOCK_CERT", &args.nodes.cert), ("RLOCK_CERT_KEY", &args.nodes.cert_key)];
+    for (name, file) in files {
+        if let Some(file) = file {
+            whole = whole.with(name, std::path::absolute(file).ok()?.as_ref())?;
+        }
+    }
+    if let Some(name) = &args.nodes.tls_server_name {
+        whole = whole.with("RLOCK_TLS_SERVER_NAME", name.to_str().as_ref().as_ref())?;
     }
     whole = whole.with("RLOCK_NODE_TIMEOUT", limit.as_ref())?;
     let servers = lock.place.servers();
@@ -67,6 +74,14 @@ mod tests {
         let path = file.path().display().to_string();
         let told = hand_back(&["--password-file", &path, "--node", "redis://h"]).unwrap();
         assert!(told.ends_with("RLOCK_PASSWORD=hunter2\0") && !told.contains(&path), "{told:?}");
+    }
+
+    #[test]
+    fn a_release_is_told_where_the_certificates_are() {
+        let words =
+            ["--node", "redis://h", "--cert", "c.pem", "--cert-key", "/k.pem", "--tls-server-name", "db.example"];
+        let told = hand_back(&words).unwrap();
+        assert!(told.contains("/c.pem\0RLOCK_CERT_KEY=/k.pem\0RLOCK_TLS_SERVER_NAME=db.example\0"), "{told:?}");
     }
 
     #[test]

@@ -21,8 +21,9 @@ pub enum StoreConfig {
 }
 
 impl StoreConfig {
-    /// Checks the addresses, then reads the password and the CA certificates that they need.
+    /// Checks the addresses, then reads the passwords and the certificates that they need.
     pub(super) fn new(args: &NodeArgs, sources: &Sources) -> Result<Self, Failure> {
+        credentials::certificate(args)?;
         Ok(match Addresses::parse(args)? {
             Addresses::Local(dir) => Self::Local(dir),
             Addresses::Servers(servers) => Self::Servers(credentials::attach(servers, args, sources)?),
@@ -60,6 +61,7 @@ impl StoreConfig {
 
     /// Checks the addresses, without what they need, and that they are servers if an option `needs_server`.
     pub(super) fn check(args: &NodeArgs, needs_server: Option<&str>) -> Result<(), Failure> {
+        credentials::certificate(args)?;
         match (Addresses::parse(args)?, needs_server) {
             (Addresses::Local(_), Some(what)) => Err(no_server(what)),
             _ => Ok(()),

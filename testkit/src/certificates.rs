@@ -1,11 +1,12 @@
 //! Certificates of an issuer that is made for the test.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use tempfile::TempDir;
 
-/// PEM files of a server and of its issuer.
+/// PEM files of a server, of a client and of their issuer.
 pub struct Certificates {
     dir: TempDir,
 }
@@ -39,10 +40,18 @@ impl Certificates {
         let key = KeyPair::generate().expect("a key");
         write("server.pem", params.signed_by(&key, &issuer).expect("a certificate").pem());
         write("server.key", key.serialize_pem());
+
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.distinguished_name.push(DnType::CommonName, "a client");
+        let key = KeyPair::generate().expect("a key");
+        write("client.pem", params.signed_by(&key, &issuer).expect("a certificate").pem());
+        write("client.key", key.serialize_pem());
+        let private = PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(dir.path().join("client.key"), private).expect("its mode");
         Self { dir }
     }
 
-    /// Returns the path of a file: `ca.pem`, `server.pem` or `server.key`.
+    /// Returns the path of a file: `ca.pem`, `server.pem`, `server.key`, `client.pem` or `client.key`.
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

@@ -104,7 +104,7 @@ fn a_wrong_file_is_78_with_its_line_and_no_node_is_asked() {
         Configured::new(&format!("{node}{text}\n")).refused(&run, line, said);
     }
     for (text, said) in
-        [("node = []", "empty"), ("node = 'garbage'", "--node"), ("node = ['redis://h', 'redis://h']", "twice")]
+        [("node = []", "empty"), ("node = 'gar/bage'", "--node"), ("node = ['redis://h', 'redis://h']", "twice")]
     {
         Configured::new(&format!("[defaults]\n{text}\n")).refused(&run, 2, &[said]);
     }

@@ -8,8 +8,10 @@
 mod support;
 
 mod access;
+mod addresses;
 mod breaking;
 mod busy;
+mod certificates;
 mod child;
 mod configuration;
 mod doctor;

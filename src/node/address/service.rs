@@ -113,7 +113,8 @@ pub fn joined<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Vec<String> {
 
 /// Whether the address is that of sentinels, and the service is still missing.
 fn is_open(address: &str) -> bool {
-    address.trim().split_once("://").is_some_and(|(scheme, rest)| scheme.ends_with("-sentinel") && !rest.contains('/'))
+    let is_of_sentinels = |scheme: &str| scheme.to_ascii_lowercase().ends_with("-sentinel");
+    address.trim().split_once("://").is_some_and(|(scheme, rest)| is_of_sentinels(scheme) && !rest.contains('/'))
 }
 
 #[cfg(test)]
@@ -180,5 +181,6 @@ mod tests {
         );
         assert_eq!(joined("redis://a,b,local,redis-sentinel://c,local"), "redis://a b local redis-sentinel://c local");
         assert_eq!(joined("redis-sentinel://u:p,w@a/svc"), "redis-sentinel://u:p,w@a/svc");
+        assert_eq!(joined("Redis-Sentinel://a,b/svc,c,/run/d"), "Redis-Sentinel://a,b/svc c /run/d");
     }
 }

@@ -3,6 +3,7 @@
 use redis::{ErrorKind, RedisError, Value};
 
 use super::reply;
+use crate::lock::fault::CERTIFICATE_ALERTS;
 use crate::node::address::Secret;
 use crate::node::{Fault, FaultKind};
 use crate::secret;
@@ -40,8 +41,9 @@ pub(super) fn fault(error: &RedisError, password: Option<&Secret>) -> Fault {
         ErrorKind::AuthenticationFailed => FaultKind::Refused,
         ErrorKind::InvalidClientConfig => FaultKind::Unfit,
         ErrorKind::Server(_) | ErrorKind::Extension => kind_of_server_error(&text),
-        // With TLS 1.3 a client hears only after the handshake that a certificate was required of it.
+        // With TLS 1.3 a client hears only after the handshake that its certificate is missing, or not accepted.
         _ if text.contains("CertificateRequired") => FaultKind::Refused,
+        _ if CERTIFICATE_ALERTS.iter().any(|alert| text.contains(alert)) => FaultKind::Refused,
         // Broken, closed or unintelligible after the request was written: it may have been executed.
         _ => FaultKind::Unknown,
     };

@@ -1,12 +1,13 @@
-//! TLS for `rediss://`: rustls with the system's issuers, or with the one that `--ca` names.
+//! TLS for `rediss://`: rustls with the system's issuers, or with the one that `--ca` names, and the certificate of `--cert`.
 
 use std::fmt::Display;
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
@@ -16,27 +17,58 @@ use crate::input;
 use crate::node::{Fault, FaultKind};
 use crate::text::escape;
 
-/// Largest file that `--ca` may name, in bytes.
-const LARGEST_CA: u64 = 1 << 20;
+/// Largest PEM file that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
 
-/// The issuers that may vouch for a `rediss://` node.
+/// The issuers that may vouch for a `rediss://` node, and what rlock shows to it.
 #[derive(Clone)]
-pub struct Trust(Arc<ClientConfig>);
+pub struct Trust {
+    config: Arc<ClientConfig>,
+    server_name: Option<ServerName<'static>>,
+}
+
+/// The certificate that rlock shows, with its chain and its private key.
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// Reads the certificates of the PEM file `cert`, and the first private key of `key`. `key_name` is its path.
+    pub fn read(cert: &Path, key: File, key_name: &Path) -> Result<Self, String> {
+        let fail = |why: &dyn Display| format!("--cert {}: {why}", shown(cert));
+        let pem = open_limited(cert).map_err(|error| fail(&error))?;
+        let chain =
+            CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>().map_err(|error| fail(&error))?;
+        if chain.is_empty() {
+            return Err(fail(&NO_CERTIFICATE));
+        }
+        let fail = |why: &dyn Display| format!("--cert-key {}: {why}", shown(key_name));
+        let pem = read_limited(key).map_err(|error| fail(&error))?;
+        let key = PrivateKeyDer::from_pem_slice(&pem)
+            .map_err(|_| fail(&"there is no PEM private key in it, or only one with a passphrase"))?;
+        Ok(Self { chain, key })
+    }
+}
 
 impl Trust {
-    /// Trusts the issuers in the PEM file `ca`, or the system's.
-    pub fn new(ca: Option<&Path>) -> Result<Self, String> {
+    /// Trusts the issuers in the PEM file `ca`, or the system's, and shows `identity`. The server's certificate must be valid
+    /// for `server_name`, if there is one.
+    pub fn new(
+        ca: Option<&Path>,
+        identity: Option<Identity>,
+        server_name: Option<ServerName<'static>>,
+    ) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         if let Some(file) = ca {
-            let shown = escape::text(&file.to_string_lossy());
-            let fail = |why: &dyn Display| format!("--ca {shown}: {why}");
-            let pem = read_limited(file).map_err(|error| fail(&error))?;
+            let fail = |why: &dyn Display| format!("--ca {}: {why}", shown(file));
+            let pem = open_limited(file).map_err(|error| fail(&error))?;
             for certificate in CertificateDer::pem_slice_iter(&pem) {
                 let added = certificate.map_err(|error| fail(&error)).map(|certificate| roots.add(certificate))?;
                 added.map_err(|error| fail(&error))?;
             }
             if roots.is_empty() {
-                return Err(fail(&"there is no PEM certificate in it"));
+                return Err(fail(&NO_CERTIFICATE));
             }
         } else {
             // An unreadable certificate in the system's store does not spoil the others.
@@ -50,9 +82,15 @@ impl Trust {
         let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(Self(Arc::new(config)))
+            .with_root_certificates(roots);
+        let config = match identity {
+            None => config.with_no_client_auth(),
+            Some(Identity { chain, key }) => {
+                let fail = |error| format!("--cert and --cert-key: {}", escape::text(&explained(&error)));
+                config.with_client_auth_cert(chain, key).map_err(fail)?
+            }
+        };
+        Ok(Self { config: Arc::new(config), server_name })
     }
 
     /// Shakes hands with `host` over `stream`. No request is sent before its certificate is verified.
@@ -60,21 +98,39 @@ impl Trust {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let name = ServerName::try_from(host.to_owned()).map_err(|_| {
-            Fault::new(FaultKind::Unfit, format!("{} is no name that a certificate could have", escape::text(host)))
-        })?;
-        TlsConnector::from(Arc::clone(&self.0)).connect(name, stream).await.map_err(|error| explain(&error))
+        let name =
+            self.server_name.clone().map_or_else(|| ServerName::try_from(host.to_owned()), Ok).map_err(|_| {
+                Fault::new(FaultKind::Unfit, format!("{} is no name that a certificate could have", escape::text(host)))
+            })?;
+        TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await.map_err(|error| explain(&error))
     }
 }
 
+const NO_CERTIFICATE: &str = "there is no PEM certificate in it";
+
+fn shown(file: &Path) -> String {
+    escape::text(&file.to_string_lossy())
+}
+
+fn open_limited(file: &Path) -> io::Result<Vec<u8>> {
+    read_limited(input::open(file)?.0)
+}
+
 /// Reads `file`, unless it is larger than any list of issuers.
-fn read_limited(file: &Path) -> io::Result<Vec<u8>> {
+fn read_limited(file: File) -> io::Result<Vec<u8>> {
     let mut pem = Vec::new();
-    input::open(file)?.0.take(LARGEST_CA + 1).read_to_end(&mut pem)?;
-    if pem.len() as u64 > LARGEST_CA {
-        return Err(io::Error::other(format!("it is larger than {} MiB", LARGEST_CA >> 20)));
+    file.take(LARGEST + 1).read_to_end(&mut pem)?;
+    if pem.len() as u64 > LARGEST {
+        return Err(io::Error::other(format!("it is larger than {} MiB", LARGEST >> 20)));
     }
     Ok(pem)
+}
+
+fn explained(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InconsistentKeys(_) => "the key is not the certificate's".to_owned(),
+        other => other.to_string(),
+    }
 }
 
 fn explain(error: &io::Error) -> Fault {
