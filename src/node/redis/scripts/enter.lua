@@ -35,11 +35,10 @@ local function drop_dead(waiter, round)
   if #dead == FIRST and round < ROUNDS then drop_dead(waiter, round + 1) end
 end
 
--- Whether this user may subscribe but not publish. A release by such a user wakes no waiter, so each must poll. If
--- SUBSCRIBE is denied too, its own refusal says so. Redis 6 cannot tell what a user may do.
-local function is_mute(waiter)
-  local may = redis.acl_check_cmd
-  return may and may('SUBSCRIBE', channel(waiter)) and not may('PUBLISH', channel(waiter), 'go')
+-- Whether this user may send a command. Redis 6 cannot tell. A command that was renamed away is an error, and is not allowed.
+local function may(...)
+  local _, allowed = pcall(redis.acl_check_cmd, ...)
+  return allowed == true
 end
 
 local waiter, server, young, replica = ARGV[6], {}
@@ -56,16 +55,20 @@ if ARGV[5] ~= '' then
 end
 
 local refused = ''
-if waiter ~= '' and not replica and is_mute(waiter) then
-  refused = 'NOPERM this user may not PUBLISH to rlock:wake:*'
-  drop(waiter)
-elseif waiter ~= '' and not replica then
-  local added = try('ZADD', QUEUE, 'NX', ARGV[7], waiter)
-  if type(added) == 'table' then refused = added.err end
-  -- A replica whose identity was not asked for shows here. It must not report a holder: a waiter would stay and not be woken.
-  replica = string.find(refused, 'READONLY', 1, true)
-  if replica then refused = '' end
-  try('PEXPIRE', QUEUE, ARGV[8])
+if waiter ~= '' and not replica then
+  -- A release by a user that may subscribe but not publish wakes no waiter, so each must poll. If SUBSCRIBE is denied too, its
+  -- own refusal says so.
+  if may('SUBSCRIBE', channel(waiter)) and not may('PUBLISH', channel(waiter), 'go') then
+    refused = 'NOPERM this user may not PUBLISH to rlock:wake:*'
+    drop(waiter)
+  else
+    local added = try('ZADD', QUEUE, 'NX', ARGV[7], waiter)
+    if type(added) == 'table' then refused = added.err end
+    -- A replica whose identity was not asked for shows here. It must not report a holder: a waiter would stay and not be woken.
+    replica = string.find(refused, 'READONLY', 1, true)
+    if replica then refused = '' end
+    try('PEXPIRE', QUEUE, ARGV[8])
+  end
 end
 
 local time = call('TIME')
