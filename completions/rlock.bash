@@ -110,6 +110,7 @@ _rlock() {
             ;;
         rlock__subcmd__acquire)
             opts="-k -s -x -n -w -E -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --format --quiet --verbose --log --progress --help"
+            opts="-k -s -x -n -w -E -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --wait-replicas --fsync --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --format --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -167,6 +168,10 @@ _rlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --wait-replicas)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -180,6 +185,18 @@ _rlock() {
                     return 0
                     ;;
                 --ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cert-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-server-name)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -220,6 +237,7 @@ _rlock() {
             ;;
         rlock__subcmd__break)
             opts="-k -y -q -v -h --key --token --slot --yes --now --foreign --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --quiet --verbose --log --progress --help"
+            opts="-k -y -q -v -h --key --token --slot --yes --now --foreign --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -257,6 +275,18 @@ _rlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cert-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-server-name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --password-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -290,6 +320,7 @@ _rlock() {
             ;;
         rlock__subcmd__check)
             opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --fence --for --quiet --verbose --log --progress --help"
+            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --fence --for --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -320,6 +351,18 @@ _rlock() {
                     return 0
                     ;;
                 --ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cert-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-server-name)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -416,6 +459,7 @@ _rlock() {
             ;;
         rlock__subcmd__doctor)
             opts="-k -q -v -h --key --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --ttl --restart-guard --json --quiet --verbose --log --progress --help"
+            opts="-k -q -v -h --key --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --ttl --restart-guard --json --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -442,6 +486,18 @@ _rlock() {
                     return 0
                     ;;
                 --ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cert-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-server-name)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -668,6 +724,7 @@ _rlock() {
             ;;
         rlock__subcmd__inspect)
             opts="-k -q -v -h --key --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --json --format --watch --quiet --verbose --log --progress --help"
+            opts="-k -q -v -h --key --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --json --watch --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -694,6 +751,18 @@ _rlock() {
                     return 0
                     ;;
                 --ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cert-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-server-name)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -752,6 +821,7 @@ _rlock() {
             ;;
         rlock__subcmd__release)
             opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --quiet --verbose --log --progress --help"
+            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -782,6 +852,18 @@ _rlock() {
                     return 0
                     ;;
                 --ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cert-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-server-name)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -818,6 +900,7 @@ _rlock() {
             ;;
         rlock__subcmd__renew)
             opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --fence --ttl --quiet --verbose --log --progress --help"
+            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --fence --ttl --wait-replicas --fsync --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -851,6 +934,18 @@ _rlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cert-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-server-name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --password-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -875,6 +970,10 @@ _rlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --wait-replicas)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --log)
                     COMPREPLY=($(compgen -W "auto text json journal" -- "${cur}"))
                     return 0
@@ -892,6 +991,7 @@ _rlock() {
             ;;
         rlock__subcmd__run)
             opts="-k -s -x -n -w -E -c -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --replace --name --hold-at-least --once --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --progress --metrics-dir --help"
+            opts="-k -s -x -n -w -E -c -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --wait-replicas --fsync --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --replace --hold-at-least --once --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -949,6 +1049,10 @@ _rlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --wait-replicas)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -962,6 +1066,18 @@ _rlock() {
                     return 0
                     ;;
                 --ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cert-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-server-name)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -50,10 +50,14 @@ newest\t'The waiter that came last'
 any\t'A random waiter'"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l drift -d 'Clock-rate error allowed for, as a fraction of the TTL' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l restart-guard -d 'Ignore a server that restarted more recently than this: it may have forgotten locks' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the server have it' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l prefix -d 'Text put before every key' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l cert -d 'Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l cert-key -d 'The private key of --cert (a PEM file), which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l tls-server-name -d 'Name for which the certificate of each server must be valid, instead of the host of its address' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l config -d 'Read this configuration file alone; none: read no file' -r -F
@@ -81,6 +85,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -s s -l shared -d 'Shar
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s x -l exclusive -d 'Be the only holder, whatever RLOCK_SHARED and RLOCK_SLOTS say [default]'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s n -l no-wait -d 'Do not wait: the same as --wait 0'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l supersede -d 'End the waiters with --supersede that came before: they exit with 76. The holder is left alone'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l fsync -d 'Count it only once it is on the disks of the server and of these replicas (Redis 7.2; appendonly yes)'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l replace -d 'Supersede, and end the run that holds the lock: its command is stopped, and it exits with 79'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l contain -d 'End every process that the command started, setsid or not, before the lock is released'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
@@ -98,10 +103,14 @@ newest\t'The waiter that came last'
 any\t'A random waiter'"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l drift -d 'Clock-rate error allowed for, as a fraction of the TTL' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l restart-guard -d 'Ignore a server that restarted more recently than this: it may have forgotten locks' -r
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the server have it' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l prefix -d 'Text put before every key' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l cert -d 'Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l cert-key -d 'The private key of --cert (a PEM file), which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l tls-server-name -d 'Name for which the certificate of each server must be valid, instead of the host of its address' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l config -d 'Read this configuration file alone; none: read no file' -r -F
@@ -121,6 +130,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s s -l shared -d '
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s x -l exclusive -d 'Be the only holder, whatever RLOCK_SHARED and RLOCK_SLOTS say [default]'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s n -l no-wait -d 'Do not wait: the same as --wait 0'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l supersede -d 'End the waiters with --supersede that came before: they exit with 76. The holder is left alone'
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l fsync -d 'Count it only once it is on the disks of the server and of these replicas (Redis 7.2; appendonly yes)'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -130,6 +140,9 @@ complete -c rlock -n "__fish_rlock_using_subcommand renew" -l node -d 'Where the
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l prefix -d 'Text put before every key' -r
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l cert -d 'Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l cert-key -d 'The private key of --cert (a PEM file), which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l tls-server-name -d 'Name for which the certificate of each server must be valid, instead of the host of its address' -r
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l config -d 'Read this configuration file alone; none: read no file' -r -F
@@ -144,6 +157,10 @@ complete -c rlock -n "__fish_rlock_using_subcommand renew" -l progress -d 'How t
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'
 none\t'Nothing'"
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the server have it' -r
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
+json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l fsync -d 'Count it only once it is on the disks of the server and of these replicas (Redis 7.2; appendonly yes)'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -153,6 +170,9 @@ complete -c rlock -n "__fish_rlock_using_subcommand release" -l node -d 'Where t
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l prefix -d 'Text put before every key' -r
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l cert -d 'Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l cert-key -d 'The private key of --cert (a PEM file), which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l tls-server-name -d 'Name for which the certificate of each server must be valid, instead of the host of its address' -r
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l config -d 'Read this configuration file alone; none: read no file' -r -F
@@ -174,6 +194,9 @@ complete -c rlock -n "__fish_rlock_using_subcommand check" -l node -d 'Where the
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l prefix -d 'Text put before every key' -r
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l cert -d 'Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l cert-key -d 'The private key of --cert (a PEM file), which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l tls-server-name -d 'Name for which the certificate of each server must be valid, instead of the host of its address' -r
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l config -d 'Read this configuration file alone; none: read no file' -r -F
@@ -196,6 +219,9 @@ complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l node -d 'Where t
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l prefix -d 'Text put before every key' -r
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l cert -d 'Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l cert-key -d 'The private key of --cert (a PEM file), which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l tls-server-name -d 'Name for which the certificate of each server must be valid, instead of the host of its address' -r
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l config -d 'Read this configuration file alone; none: read no file' -r -F
@@ -223,6 +249,9 @@ complete -c rlock -n "__fish_rlock_using_subcommand break" -l node -d 'Where the
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l prefix -d 'Text put before every key' -r
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l cert -d 'Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l cert-key -d 'The private key of --cert (a PEM file), which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l tls-server-name -d 'Name for which the certificate of each server must be valid, instead of the host of its address' -r
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l config -d 'Read this configuration file alone; none: read no file' -r -F
@@ -246,6 +275,9 @@ complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l node -d 'Where th
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l prefix -d 'Text put before every key' -r
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l cert -d 'Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l cert-key -d 'The private key of --cert (a PEM file), which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l tls-server-name -d 'Name for which the certificate of each server must be valid, instead of the host of its address' -r
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l config -d 'Read this configuration file alone; none: read no file' -r -F

@@ -16,7 +16,7 @@ use std::ops::Deref;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
-pub use args::{FileArgs, LockArgs, NodeArgs, OutputArgs, RunArgs};
+pub use args::{CopyArgs, FileArgs, LockArgs, NodeArgs, OutputArgs, RunArgs};
 pub use catalogue::{Row, Settings, runs};
 pub use help::VARIABLES;
 pub use parse::{Parsed, log_format, parse};

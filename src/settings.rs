@@ -1,6 +1,7 @@
 //! Settings: flags, environment and files, completed and checked, before anything is sent to a node.
 
 mod command_name;
+pub mod copies;
 mod credentials;
 mod hand_back;
 mod remains;
@@ -27,6 +28,7 @@ use crate::lock::mode::Mode;
 use crate::lock::outer::{self, OuterLocks};
 use crate::lock::queue::Order;
 use crate::lock::remains::RemainsOptions;
+use crate::lock::request::Copies;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::node::address::Address;
@@ -58,6 +60,8 @@ pub struct LockSettings {
     /// `--restart-guard`.
     pub restart_guard: RestartGuard,
     pub schedule: Schedule,
+    /// `--wait-replicas`, `--fsync`.
+    pub copies: Option<Copies>,
     /// The kind of the lock.
     pub mode: Mode,
     /// `--wait`; `None`: without end.
@@ -122,6 +126,8 @@ pub fn check(args: &RunArgs, sources: &Sources) -> Result<(), Failure> {
     let is_given = |span: Option<Duration>| span.is_some_and(|span| !span.is_zero());
     let of_servers = [
         ("--supersede", args.lock.supersede),
+        ("--wait-replicas", args.lock.copies.wait_replicas.is_some_and(|replicas| replicas > 0)),
+        ("--fsync", args.lock.copies.fsync),
         ("--replace", args.replace),
         ("--lock-delay", is_given(args.lock.lock_delay)),
         ("--hold-at-least", is_given(args.hold_at_least)),
@@ -132,7 +138,8 @@ pub fn check(args: &RunArgs, sources: &Sources) -> Result<(), Failure> {
 
 /// Returns the options of the lease's schedule.
 fn options(args: &LockArgs, kill_after: Option<Duration>) -> ScheduleOptions {
-    ScheduleOptions { ttl: args.ttl, drift: args.drift, node_timeout: args.nodes.node_timeout, kill_after }
+    let node_timeout = copies::node_timeout(args.nodes.node_timeout, args.copies);
+    ScheduleOptions { ttl: args.ttl, drift: args.drift, node_timeout, kill_after }
 }
 
 impl LockSettings {
@@ -151,6 +158,7 @@ impl LockSettings {
         let wait = wait(args, sources)?;
         let mode = mode(args, sources)?;
         let place = StoreConfig::new(&args.nodes, sources)?;
+        let copies = copies::of(args.copies, &place)?;
         if args.supersede {
             supersedes("--supersede", &keys, args.order, &place)?;
         }
@@ -161,6 +169,7 @@ impl LockSettings {
             place,
             restart_guard: args.restart_guard,
             schedule,
+            copies,
             mode,
             wait,
             order: args.order,

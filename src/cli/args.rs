@@ -181,7 +181,28 @@ pub struct LockArgs {
     pub restart_guard: RestartGuard,
 
     #[command(flatten)]
+    pub copies: CopyArgs,
+
+    #[command(flatten)]
     pub nodes: NodeArgs,
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Lock")]
+pub struct CopyArgs {
+    /// Count a grant or a renewal only once N replicas of the server have it
+    ///
+    /// A server answers before its replicas have the write, so a failover can lose a lock. Give the number of all replicas
+    /// that may become the primary. The command is stopped if they stay away, as it is if the server does.
+    #[arg(long, value_name = "N", env = "RLOCK_WAIT_REPLICAS", allow_negative_numbers = true, hide_short_help = true)]
+    pub wait_replicas: Option<u16>,
+
+    /// Count it only once it is on the disks of the server and of these replicas (Redis 7.2; appendonly yes)
+    ///
+    /// Without --wait-replicas, on the server's disk. With appendfsync everysec it takes a second each time, and the node
+    /// timeout is 2.5s unless given.
+    #[arg(long, env = "RLOCK_FSYNC", value_parser = yes_or_no, action = ArgAction::SetTrue, hide_short_help = true)]
+    pub fsync: bool,
 }
 
 #[allow(clippy::doc_markdown)]

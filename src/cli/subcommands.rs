@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::values::{List, lock_name, restart_guard, slot, yes_or_no};
-use super::{FileArgs, LockArgs, NodeArgs, OutputArgs};
+use super::{CopyArgs, FileArgs, LockArgs, NodeArgs, OutputArgs};
 use crate::lock::keys::SEPARATOR;
 use crate::lock::restart::RestartGuard;
 use crate::lock::token::Token;
@@ -98,6 +98,9 @@ pub struct RenewArgs {
     #[arg(long, value_name = "DUR", env = "RLOCK_TTL", value_parser = duration::parse, allow_negative_numbers = true)]
     #[arg(help_heading = "Lock")]
     pub ttl: Option<Duration>,
+
+    #[command(flatten)]
+    pub copies: CopyArgs,
 
     #[command(flatten)]
     pub output: OutputArgs,

@@ -51,7 +51,7 @@ fn has_valid_user(way: &Way) -> bool {
 async fn probed(reach: &NodeSettings, keys: &[Key], how: &Use) -> anyhow::Result<Report> {
     // A slow node must show as slow, not as dead.
     let limit = reach.limit.max(NODE_TIMEOUT);
-    let stores = stores(&reach.place, limit, 1)?;
+    let stores = stores(&reach.place, limit, 1, None)?;
     let Some(probes) = stores.iter().map(|store| store.probe(keys)).collect::<Option<Vec<_>>>() else {
         return Ok(Report::of_local(stores[0].name()));
     };

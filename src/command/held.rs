@@ -12,7 +12,8 @@ pub(super) async fn on_each(
     settings: &HeldSettings,
     work: impl AsyncFn(&HeldLock, &Nodes) -> Result<(), Failure>,
 ) -> Result<Outcome, Failure> {
-    let stores = stores(&settings.reach.place, settings.reach.limit, settings.locks.len())?;
+    let reach = &settings.reach;
+    let stores = stores(&reach.place, reach.limit, settings.locks.len(), reach.copies)?;
     let done = settings.locks.iter().map(async |lock| work(lock, &nodes_of(&stores)).await.err());
     let failures = join_all(done).await.into_iter().flatten().collect();
     Failure::merged(failures).map_or(Ok(Outcome::Done), Err)

@@ -7,6 +7,7 @@ use crate::exit::Failure;
 use crate::lock::details::{LONGEST_NOTE, fits};
 use crate::lock::fault::Faults;
 use crate::lock::keys::Keys;
+use crate::lock::request::Copies;
 use crate::node::Store;
 use crate::node::local::LocalStore;
 use crate::node::place::Way;
@@ -38,13 +39,14 @@ pub(super) fn warn_of_settings(settings: &LockSettings, output: &OutputArgs) {
 
 /// Opens the nodes of each lock. The locks on one server share its connections.
 pub(super) fn open_each(settings: &LockSettings) -> Result<Vec<Nodes>, Failure> {
-    let stores = stores(&settings.place, settings.schedule.node_timeout(), settings.keys.len())?;
+    let limit = settings.schedule.node_timeout();
+    let stores = stores(&settings.place, limit, settings.keys.len(), settings.copies)?;
     Ok(settings.keys.iter().map(|_| nodes_of(&stores)).collect())
 }
 
 /// Opens the nodes; each exchange takes `limit` at most.
 pub(super) fn open(place: &StoreConfig, limit: Duration) -> Result<Nodes, Failure> {
-    Ok(nodes_of(&stores(place, limit, 1)?))
+    Ok(nodes_of(&stores(place, limit, 1, None)?))
 }
 
 /// Returns nodes for one lock, or for observations of many.
@@ -52,14 +54,17 @@ pub(super) fn nodes_of(stores: &[Box<dyn Store>]) -> Nodes {
     stores.iter().map(|store| store.lock()).collect()
 }
 
-/// Opens the stores; each exchange takes `limit` at most. `observations`: number of locks that are asked about at once.
+/// Opens the stores; each exchange takes `limit` at most. `observations`: number of locks that are asked about at once. Of the
+/// writes only those with `copies` count.
 pub(super) fn stores(
     place: &StoreConfig,
     limit: Duration,
     observations: usize,
+    copies: Option<Copies>,
 ) -> Result<Vec<Box<dyn Store>>, Failure> {
     let Some(dir) = place.local() else {
-        let server = |way: &Way| -> Box<dyn Store> { Box::new(RedisServer::new(way, limit, observations)) };
+        let server =
+            |way: &Way| -> Box<dyn Store> { Box::new(RedisServer::new(way, limit, observations).with_copies(copies)) };
         return Ok(place.servers().iter().map(server).collect());
     };
     let store = LocalStore::open(dir).map_err(|why| Problem::Store { why }.failure())?;

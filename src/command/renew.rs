@@ -22,8 +22,8 @@ use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, observe_token};
 use crate::redlock::outside;
 use crate::report::{Event, Problem};
-use crate::settings::schedule;
 use crate::settings::token::{HeldLock, HeldSettings, NodeSettings};
+use crate::settings::{copies, schedule};
 
 /// The options of `renew`.
 struct RenewOptions {
@@ -32,9 +32,12 @@ struct RenewOptions {
 }
 
 pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
-    let settings = HeldSettings::new(&args.held, args.fence.as_ref(), &args.output, sources)?;
+    let mut settings = HeldSettings::new(&args.held, args.fence.as_ref(), &args.output, sources)?;
     settings.reach.place.needs_server("renew")?;
-    let options = RenewOptions { ttl: args.ttl, node_timeout: args.held.nodes.node_timeout };
+    settings.reach.copies = copies::of(args.copies, &settings.reach.place)?;
+    let node_timeout = copies::node_timeout(args.held.nodes.node_timeout, args.copies);
+    settings.reach.limit = node_timeout.unwrap_or(settings.reach.limit);
+    let options = RenewOptions { ttl: args.ttl, node_timeout };
     // An invalid TTL is refused before any node is asked.
     options.ttl.map(|ttl| options.schedule(&settings.keys, ttl)).transpose()?;
     warn_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.keys));

@@ -65,6 +65,8 @@ impl Fault {
             "see the server's certificate, and --ca"
         } else if self.why.starts_with("sentinel ") {
             "give RLOCK_SENTINEL_PASSWORD or --sentinel-password-file, and RLOCK_SENTINEL_USER for another user than default"
+        } else if says(&["run the 'wait", "run the 'WAIT"]) {
+            "grant +wait, and for --fsync +waitaof"
         } else if says(&["NOPERM", "permission", "can't run this command", "can't access"]) {
             "grant the ACL line that rlock doctor prints"
         } else {
@@ -176,6 +178,7 @@ mod tests {
             ("the user or the password is wrong", "password"),
             ("NOAUTH Authentication required.", "password"),
             ("NOPERM this user has no permissions to run the 'eval' command", "ACL line"),
+            ("NOPERM this user has no permissions to run the 'wait' command", "+wait"),
             ("ERR The user executing the script can't run this command or subcommand", "ACL line"),
             ("its certificate is not trusted (certificate expired)", "--ca"),
             ("it does not speak TLS; write redis:// if that is meant", "--ca"),

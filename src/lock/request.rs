@@ -71,6 +71,15 @@ impl Claim {
     }
 }
 
+/// Copies of a write without which it does not count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Copies {
+    /// Number of replicas that must have it.
+    pub replicas: u16,
+    /// Whether the server and these replicas must have it in their append-only files.
+    pub fsync: bool,
+}
+
 /// A request to extend a key that is the token's.
 #[derive(Clone, Debug)]
 pub struct Renew {

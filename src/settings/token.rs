@@ -10,6 +10,7 @@ use crate::exit::Failure;
 use crate::lock::fence::Fence;
 use crate::lock::key::Key;
 use crate::lock::keys::{Keys, SEPARATOR};
+use crate::lock::request::Copies;
 use crate::lock::token::Token;
 use crate::report::{Problem, Reporter};
 
@@ -21,6 +22,8 @@ pub struct NodeSettings {
     pub place: StoreConfig,
     /// Limit for each exchange with one of them.
     pub limit: Duration,
+    /// `--wait-replicas` and `--fsync` of `renew`.
+    pub copies: Option<Copies>,
     /// Whether no flag, variable or file named a node. An unreachable one is perhaps not meant then.
     pub node_is_default: bool,
 }
@@ -31,6 +34,7 @@ impl NodeSettings {
         Ok(Self {
             place: StoreConfig::new(args, sources)?,
             limit: args.node_timeout.unwrap_or(NODE_TIMEOUT),
+            copies: None,
             node_is_default: !sources.given("node"),
         })
     }

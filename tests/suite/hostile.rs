@@ -86,7 +86,7 @@ const FLOODS: [(&str, Says, i32); 9] = [
     ("a drip", Says::Drip, 69),
 ];
 
-const MALFORMED: [(&str, Says, i32); 17] = [
+const MALFORMED: [(&str, Says, i32); 18] = [
     ("a negative length", Says::Once("$-7\r\n"), 69),
     ("a negative array", Says::Once("*-7\r\n"), 69),
     ("a negative map", Says::Once("%-7\r\n"), 69),
@@ -98,7 +98,8 @@ const MALFORMED: [(&str, Says, i32); 17] = [
     ("a huge array", Says::Once("*9223372036854775807\r\n"), 69),
     ("a huge attribute", Says::Once("|9223372036854775807\r\n"), 69),
     ("an attribute of an error", Says::Once("|1\r\n+a\r\n+b\r\n-ERR \x1b[2J\r\n"), 69),
-    ("no such type", Says::Once("HTTP/1.1 400 Bad Request\r\n\r\n"), 69),
+    ("no such type", Says::Once("?TTP/1.1 400 Bad Request\r\n\r\n"), 69),
+    ("a web page", Says::Once("HTTP/1.1 400 Bad Request\r\n\r\n"), 78),
     ("a push that says nothing", Says::Once(">0\r\n>1\r\n:1\r\n"), 69),
     ("a word that no script says", Says::Once("*1\r\n$5\r\nmaybe\r\n"), 69),
     ("a fence that is none", Says::Once("*2\r\n$7\r\ngranted\r\n$2\r\n-1\r\n"), 69),

@@ -46,6 +46,7 @@ mod queue;
 mod reclaimed;
 mod redlock;
 mod remains;
+mod replicas;
 mod restarts;
 mod sentinel;
 mod servers;

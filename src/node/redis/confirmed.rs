@@ -32,6 +32,14 @@ fn grant(vote: Vote, confirmation: Confirmation) -> Vote {
     }
 }
 
+/// Returns `renewal` as it counts, where replicas lack it for the reason in `lacking`.
+pub(super) fn without_copies(renewal: Renewal, lacking: Option<Fault>) -> Renewal {
+    match lacking {
+        Some(fault) => word(renewal, Confirmation::Unknown(fault)),
+        None => renewal,
+    }
+}
+
 /// Returns `renewal` as it counts.
 pub(super) async fn renewal(place: &Place, site: Option<&Arc<Site>>, renewal: Renewal) -> Renewal {
     let (Some(site), false) = (site, matches!(renewal, Renewal::Failed(_))) else { return renewal };
@@ -102,6 +110,10 @@ mod tests {
         assert!(matches!(word(lost(), Confirmation::Replaced(fault())), Renewal::Failed(_)));
         let broken = || Renewal::Broken(Some(until), String::new());
         assert!(matches!(word(broken(), Confirmation::Present), Renewal::Broken(Some(_), _)));
+        assert!(matches!(without_copies(broken(), Some(fault())), Renewal::Broken(None, _)));
+        assert!(matches!(without_copies(lost(), Some(fault())), Renewal::Lost(..)));
+        assert!(matches!(without_copies(Renewal::Renewed(until, None), Some(fault())), Renewal::Failed(_)));
+        assert!(matches!(without_copies(Renewal::Renewed(until, None), None), Renewal::Renewed(..)));
         assert!(matches!(word(broken(), Confirmation::Unknown(fault())), Renewal::Broken(None, _)));
     }
 }

@@ -16,8 +16,9 @@ use super::dial::{Dial, dial};
 use super::error::{fault, fault_before_requests, is_from_a_replica, shuts_out};
 use super::metered::Metered;
 use super::state::{ConnectionState, Effect, LockId, Push, Subscription, Unanswered};
+use super::stranger;
 use crate::clock;
-use crate::node::address::Secret;
+use crate::node::address::{Endpoint, Secret};
 use crate::node::{Fault, FaultKind};
 
 /// The most that may be read between two requests, for all that a lock needs.
@@ -31,17 +32,19 @@ pub type Hearing = Arc<dyn Fn(&PushInfo) + Send + Sync>;
 pub struct Connector {
     access: Access,
     dial: Dial,
+    /// Whether a server that says nothing is looked at more closely.
+    is_real: bool,
 }
 
 impl Connector {
     /// Connects to the server that `access` names.
     pub fn new(access: Access) -> Self {
-        Self::over(access, Arc::new(dial))
+        Self { is_real: true, ..Self::over(access, Arc::new(dial)) }
     }
 
     /// The same, over streams that `dial` opens.
     pub fn over(access: Access, dial: Dial) -> Self {
-        Self { access, dial }
+        Self { access, dial, is_real: false }
     }
 
     /// The server's address, without user and password.
@@ -57,7 +60,18 @@ impl Connector {
         hearing: Option<Hearing>,
     ) -> Result<Connection, Fault> {
         let stream = (self.dial)(self.access.clone(), time).await?;
-        Connection::over(&self.access, stream, limit, hearing).await
+        let state = Arc::default();
+        let opened = Connection::set_up(&self.access, stream, limit, hearing, &state).await;
+        if opened.is_err() && state.borrow().is_dumb() && self.leads_to_tls(time).await {
+            return Err(stranger::tls());
+        }
+        opened
+    }
+
+    /// Whether the server speaks TLS where none was asked for. The answer takes a part of `time` at most.
+    pub(super) async fn leads_to_tls(&self, time: Duration) -> bool {
+        let is_plain = matches!(self.access.server.endpoint, Endpoint::Tcp { tls: false, .. });
+        is_plain && self.is_real && stranger::speaks_tls((self.dial)(self.access.clone(), time), time).await
     }
 }
 
@@ -77,9 +91,23 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let push = if hearing.is_some() { Push::Works } else { Push::Untried };
-        let state = Arc::new(watch::Sender::new(ConnectionState { push, ..ConnectionState::default() }));
-        let metered = Metered::new(stream, Arc::clone(&state), limit);
+        Self::set_up(access, stream, limit, hearing, &Arc::default()).await
+    }
+
+    /// The same. What happens on the stream is noted in `state`.
+    async fn set_up<S>(
+        access: &Access,
+        stream: S,
+        limit: usize,
+        hearing: Option<Hearing>,
+        state: &Arc<watch::Sender<ConnectionState>>,
+    ) -> Result<Self, Fault>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let hears = hearing.is_some();
+        state.send_modify(|state| state.push = if hears { Push::Works } else { Push::Untried });
+        let metered = Metered::new(stream, Arc::clone(state), limit);
         let mut info = RedisConnectionInfo::default().set_db(i64::from(access.server.db)).set_skip_set_lib_name();
         if let Some(password) = &access.password {
             info = info.set_password(password.reveal());
@@ -98,16 +126,22 @@ impl Connection {
             });
         }
         let opened = MultiplexedConnection::new_with_config(&info, metered, config).await;
-        let (multiplexed, driver) = opened.map_err(|error| fault_before_requests(&error, access.password.as_ref()))?;
+        let (multiplexed, driver) = opened.map_err(|error| {
+            let fault = fault_before_requests(&error, access.password.as_ref());
+            let state = state.borrow();
+            // A proxy may close the connection at a HELLO. The caller then does without.
+            let kind = if hears && state.broken { FaultKind::Unfit } else { fault.kind };
+            stranger::of_first_byte(state.first).unwrap_or(Fault { kind, ..fault })
+        })?;
         tokio::spawn({
-            let state = Arc::clone(&state);
+            let state = Arc::clone(state);
             async move {
                 driver.await;
                 state.send_modify(ConnectionState::mark_broken);
             }
         });
         state.send_modify(|state| state.queued = state.written);
-        Ok(Self { multiplexed, state, password: access.password.clone() })
+        Ok(Self { multiplexed, state: Arc::clone(state), password: access.password.clone() })
     }
 
     /// Sends one command. The request is on its way even if the future is dropped, if it was polled once.
@@ -136,10 +170,16 @@ impl Connection {
             Ok(value) => Ok(value),
             Err(error) => {
                 let fault = fault(&error, self.password.as_ref());
-                let shut_out = self.state.borrow().shut_out.clone();
-                Err(shut_out.filter(|_| fault.kind == FaultKind::Unknown).unwrap_or(fault))
+                let state = self.state.borrow();
+                let shut_out = state.shut_out.clone().filter(|_| fault.kind == FaultKind::Unknown);
+                Err(stranger::of_first_byte(state.first).or(shut_out).unwrap_or(fault))
             }
         }
+    }
+
+    /// Whether the server has closed it and never said anything.
+    pub(super) fn is_dumb(&self) -> bool {
+        self.state.borrow().is_dumb()
     }
 
     /// Sends a SUBSCRIBE, unless it was sent before, and notes whether it succeeds. It is on its way when this returns,
@@ -198,7 +238,8 @@ impl Connection {
 
     /// Whether new requests may take it; if the caller `waits`, whether it was opened for a waiter.
     pub(super) fn serves(&self, waits: bool) -> bool {
-        self.works() && (!waits || self.state.borrow().push != Push::Untried)
+        let is_for = |state: &ConnectionState| !state.is_blocked() && (!waits || state.push != Push::Untried);
+        self.works() && is_for(&self.state.borrow())
     }
 
     /// Whether it is neither broken nor leads to a replica. A failover closes no connection, and a new one, with a new name

@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 use super::access::Access;
+use super::tls::NO_TLS;
 use crate::clock;
 use crate::node::address::Endpoint;
 use crate::node::{Fault, FaultKind};
@@ -48,13 +49,34 @@ pub fn dial(access: Access, limit: Duration) -> Dialing {
                 let stream = connect(host, *port, limit).await.map_err(|error| cannot_connect(&error))?;
                 stream.set_nodelay(true).map_err(|error| cannot_connect(&error))?;
                 match (&access.trust, tls) {
-                    (Some(trust), true) => boxed(Ok(trust.handshake(host, stream).await?)),
+                    (Some(trust), true) => {
+                        let mut handshake = Box::pin(trust.handshake(host, stream));
+                        let shaken = clock::until(clock::now() + limit / 2, &mut handshake).await;
+                        if shaken.is_none() && speaks_plainly(host, *port, limit / 4).await {
+                            return Err(Fault::new(FaultKind::Refused, NO_TLS));
+                        }
+                        boxed(Ok(match shaken {
+                            Some(shaken) => shaken?,
+                            None => handshake.await?,
+                        }))
+                    }
                     (None, true) => Err(Fault::new(FaultKind::Unfit, "no issuer is trusted for rediss://")),
                     (_, false) => boxed(Ok(stream)),
                 }
             }
         }
     })
+}
+
+/// Whether a Redis server without TLS listens there. It waits for the end of the line that a TLS handshake is to it.
+async fn speaks_plainly(host: &str, port: u16, limit: Duration) -> bool {
+    let first = async {
+        let mut stream = connect(host, port, limit).await?;
+        stream.write_all(b"PING\r\n").await?;
+        stream.read_u8().await
+    };
+    // An answer, or an error: a password is missing, or the server is in protected mode.
+    matches!(clock::until(clock::now() + limit, Box::pin(first)).await, Some(Ok(b'+' | b'-')))
 }
 
 fn boxed(stream: io::Result<impl Stream + 'static>) -> Result<Box<dyn Stream>, Fault> {

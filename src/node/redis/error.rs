@@ -23,11 +23,24 @@ const REFUSED: [&str; 7] = [
 
 /// Codes of conditions that pass. A request that was refused with one of them changed nothing: each script's first write is
 /// the one that is refused.
-const PASSING: [&str; 9] =
-    ["LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN"];
+const PASSING: [&str; 10] = [
+    "LOADING",
+    "READONLY",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "BUSY",
+    "OOM",
+    "MISCONF",
+    "NOREPLICAS",
+    "TRYAGAIN",
+    "UNBLOCKED",
+];
 
-/// Codes by which a replica refuses.
-const REPLICA: [&str; 2] = ["READONLY", "MASTERDOWN"];
+/// Codes by which a replica refuses, or a server that has become one.
+const REPLICA: [&str; 3] = ["READONLY", "MASTERDOWN", "UNBLOCKED"];
+
+/// A replica's answer to WAIT and WAITAOF.
+const NOT_ON_REPLICAS: &str = "cannot be used with replica";
 
 /// Returns the fault that `error` is, in words that do not show the password that the server was sent.
 pub(super) fn fault(error: &RedisError, password: Option<&Secret>) -> Fault {
@@ -62,6 +75,8 @@ pub(super) fn fault_before_requests(error: &RedisError, password: Option<&Secret
     match error.kind() {
         // The crate does not pass the server's message on.
         ErrorKind::AuthenticationFailed => Fault::new(FaultKind::Refused, "the user or the password is wrong"),
+        // Redis 6 without HELLO, in the crate's words.
+        ErrorKind::RESP3NotSupported => Fault::new(FaultKind::Unfit, "unknown command 'HELLO'"),
         _ => match fault(error, password) {
             Fault { kind: FaultKind::Unknown, why } => Fault::new(FaultKind::Unavailable, why),
             other => other,
@@ -73,7 +88,7 @@ pub(super) fn fault_before_requests(error: &RedisError, password: Option<&Secret
 pub(super) fn is_from_a_replica(reply: &Result<Value, Fault>) -> bool {
     match reply {
         Ok(value) => reply::is_replica(value),
-        Err(fault) => REPLICA.iter().any(|code| is_code(&fault.why, code)),
+        Err(fault) => REPLICA.iter().any(|code| is_code(&fault.why, code)) || fault.why.contains(NOT_ON_REPLICAS),
     }
 }
 
@@ -87,7 +102,7 @@ fn kind_of_server_error(text: &str) -> FaultKind {
     let names = |known: &&str| is_code(text, known);
     if REFUSED.iter().any(|known| names(known) || (known.contains(' ') && text.contains(known))) {
         FaultKind::Refused
-    } else if PASSING.iter().any(names) || text.contains("max number of clients") {
+    } else if PASSING.iter().any(names) || text.contains("max number of clients") || text.contains(NOT_ON_REPLICAS) {
         FaultKind::Unavailable
     } else {
         FaultKind::Unfit
@@ -128,6 +143,8 @@ mod tests {
             ),
             ("OOM command not allowed when used memory > 'maxmemory'.", FaultKind::Unavailable),
             ("BUSY Redis is busy running a script.", FaultKind::Unavailable),
+            ("UNBLOCKED force unblock from blocking operation, instance state changed", FaultKind::Unavailable),
+            ("ERR WAIT cannot be used with replica instances.", FaultKind::Unavailable),
             ("WRONGTYPE Operation against a key holding the wrong kind of value", FaultKind::Unfit),
             ("ERR unknown command 'EVAL'", FaultKind::Unfit),
         ] {

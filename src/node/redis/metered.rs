@@ -27,12 +27,14 @@ pub(super) struct Metered<S> {
     limit: usize,
     /// Bytes that may still be read before the next request is written.
     allowance: usize,
+    /// Whether any byte has come.
+    is_heard: bool,
 }
 
 impl<S> Metered<S> {
     /// `stream`, of which at most `limit` bytes are read between two requests. What happens on it is noted in `state`.
     pub(super) fn new(stream: S, state: Arc<watch::Sender<ConnectionState>>, limit: usize) -> Self {
-        Self { stream, state, limit, allowance: limit }
+        Self { stream, state, limit, allowance: limit, is_heard: false }
     }
 
     fn mark_broken(&self) {
@@ -45,7 +47,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         let before = buffer.filled().len();
         let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
         let new = &buffer.filled()[before..];
-        let count = new.len();
+        let (count, first) = (new.len(), new.first().copied().filter(|_| !self.is_heard));
         let lines = new.split(|byte| *byte == b'\n').count() - 1;
         let Some(left) = self.allowance.checked_sub(count + lines * LINE) else {
             self.mark_broken();
@@ -55,6 +57,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
             )));
         };
         self.allowance = left;
+        if first.is_some() {
+            self.is_heard = true;
+            self.state.send_if_modified(|state| {
+                state.first = first;
+                false
+            });
+        }
         if result.is_err() || count == 0 {
             self.mark_broken();
         }

@@ -22,6 +22,7 @@ mod metered;
 mod pool;
 pub mod probe;
 mod release;
+mod replicas;
 pub mod reply;
 mod requests;
 pub mod scan;
@@ -37,13 +38,14 @@ use futures_util::future::join_all;
 
 use super::place::{Place, Primary, Way};
 use super::{
-    Answer, Claim, Fault, ForceUnlock, Heal, Look, Node, Pages, Pending, Probe, QueueAction, Release, ReleaseReply,
-    Renew, Renewal, Store, Vote, Wake,
+    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Look, Node, Pages, Pending, Probe, QueueAction, Release,
+    ReleaseReply, Renew, Renewal, Store, Vote, Wake,
 };
 use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
 use crate::lock::observation::Observation;
 use crate::lock::queue::{Ticket, Waiter};
+use crate::lock::request::Copies;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
 use call::{FENCE_LIFE, fence_life, flag, in_queue, millis, on_lock};
@@ -73,6 +75,7 @@ const OBSERVATION_ROOM: usize = 72 * 1024;
 pub struct RedisServer {
     name: String,
     pool: Arc<Pool>,
+    copies: Option<Copies>,
 }
 
 impl RedisServer {
@@ -89,14 +92,20 @@ impl RedisServer {
 
     /// The same for a node whose server is at `place`.
     pub(in crate::node) fn at(name: String, place: Place, limit: Duration, room: usize) -> Self {
-        Self { name, pool: Arc::new(Pool::new(place, limit, room)) }
+        Self { name, pool: Arc::new(Pool::new(place, limit, room)), copies: None }
+    }
+
+    /// This server, of whose writes only those count that have these copies.
+    #[must_use]
+    pub fn with_copies(self, copies: Option<Copies>) -> Self {
+        Self { copies, ..self }
     }
 
     fn node(&self) -> RedisNode {
         RedisNode {
             name: self.name.clone(),
             pool: Arc::clone(&self.pool),
-            requests: Requests::new(Arc::clone(&self.pool)),
+            requests: Requests::new(Arc::clone(&self.pool), self.copies),
             channel: Mutex::default(),
             wakes: Arc::default(),
         }
@@ -152,9 +161,10 @@ impl RedisNode {
     fn renewal(&self, term: Term, reply: PendingReply, keeps: bool) -> Pending<Renewal> {
         let pool = Arc::clone(&self.pool);
         Box::pin(async move {
-            let Reply { sent, site, result } = reply.received().await;
+            let Reply { sent, site, result, lacking } = reply.received().await;
             let until = term.end(sent);
             let renewal = result.map_or_else(Renewal::Failed, |value| reply::renewal(&value, until, keeps));
+            let renewal = confirmed::without_copies(renewal, lacking);
             confirmed::renewal(pool.place(), site.as_ref(), renewal).await
         })
     }
@@ -174,13 +184,22 @@ impl Node for RedisNode {
         let for_young = if self.pool.place().has_failovers() { claim::for_young(claim) } else { None };
         let reply = self.requests.set(claim::usual(claim), for_young, self.waiters_channel(claim));
         let (pool, requests, term) = (Arc::clone(&self.pool), self.requests.clone(), claim.term);
+        let undo = self.requests.counts_copies().then(|| claim.clone());
         Box::pin(async move {
-            let Reply { sent, site, result } = reply.received().await;
-            let answer = result.and_then(|value| reply::answer(&value, term.end(sent)));
-            match answer {
-                Ok(answer) => confirmed::answer(pool.place(), site.as_ref(), answer).await,
-                Err(fault) => Vote::Failed(stranger::explained(&requests, fault).await).into(),
+            let Reply { sent, site, result, lacking } = reply.received().await;
+            let answer = match result.and_then(|value| reply::answer(&value, term.end(sent))) {
+                Ok(answer) => answer,
+                Err(fault) => return Vote::Failed(stranger::explained(&requests, fault).await).into(),
+            };
+            let Some(fault) = lacking else { return confirmed::answer(pool.place(), site.as_ref(), answer).await };
+            // Of a fault of another kind the caller thinks that no key was set.
+            if fault.kind != FaultKind::Unknown
+                && let Some(claim) = undo
+            {
+                let release = release::command(&claim.release(QueueAction::None));
+                requests.release(release, None, false).received().await;
             }
+            Answer { vote: Vote::Failed(fault), ..answer }
         })
     }
 
@@ -189,7 +208,7 @@ impl Node for RedisNode {
         command.arg(renew.token.to_string()).arg(millis(renew.term.ttl()));
         command.arg(renew.fence.get()).arg(fence_life(renew.term));
         command.arg(renew.index.map_or_else(String::new, |index| index.to_string()));
-        self.renewal(renew.term, self.requests.ask(command), false)
+        self.renewal(renew.term, self.requests.extend(command), false)
     }
 
     fn heal(&self, heal: &Heal) -> Pending<Renewal> {

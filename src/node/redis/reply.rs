@@ -125,6 +125,13 @@ pub fn is_replica(value: &Value) -> bool {
     items.first().and_then(parts).is_some_and(|words| words == [Some("replica"), None])
 }
 
+/// Whether a script answered that it has set or extended the key.
+pub fn has_written(value: &Value) -> bool {
+    let Value::Array(items) = value else { return false };
+    let granted = items.first().and_then(parts).is_some_and(|words| words[0] == Some("granted"));
+    granted || parts(value).is_some_and(|words| matches!(words[0], Some("renewed" | "healed" | "broken")))
+}
+
 /// Reads the reply to a renewal. A key that was extended lasts until `until`. `keeps`: the script extends a tombstone too.
 pub fn renewal(value: &Value, until: Instant, keeps: bool) -> Renewal {
     match parts(value) {
@@ -318,6 +325,15 @@ mod tests {
         let member = told(1);
         assert_eq!(member.holder().map(|(token, _)| token), Some(token));
         assert_eq!((member.seat.index, member.seat.fence), (2, Fence::new(41)));
+    }
+
+    #[test]
+    fn only_an_answer_that_the_key_was_set_or_extended_is_one_of_a_write() {
+        let renewal = |word| has_written(&Value::Array(words(&[word, "7"])));
+        assert!(renewal("renewed") && renewal("healed") && renewal("broken"));
+        assert!(!renewal("absent") && !renewal("held") && !renewal("released") && !has_written(&Value::Nil));
+        let acquired = |word| has_written(&Value::Array(vec![Value::Array(words(&[word, "7", "0"])), Value::Nil]));
+        assert!(acquired("granted") && !acquired("held") && !acquired("turn"));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use redis::{Cmd, Value};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -11,8 +12,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::claim::ForYoung;
 use super::pool::{Link, Pool, ReleaseRoute, Route};
 use super::state::{Effect, LockId};
+use super::{replicas, reply};
 use crate::clock;
 use crate::lock::instant::Instant;
+use crate::lock::request::Copies;
 use crate::node::place::Site;
 use crate::node::{Fault, FaultKind};
 
@@ -23,6 +26,8 @@ pub(super) struct Requests {
     progress: Arc<watch::Sender<Progress>>,
     pool: Arc<Pool>,
     lock: LockId,
+    /// Copies of each write without which it does not count.
+    copies: Option<Copies>,
 }
 
 /// How far the requests of one lock have come.
@@ -47,6 +52,8 @@ struct Request {
     for_young: Option<ForYoung>,
     route: Route,
     effect: Effect,
+    /// Copies of what it writes without which that does not count.
+    copies: Option<Copies>,
     /// The channel on which the caller waits.
     channel: Option<String>,
     answer: oneshot::Sender<Reply>,
@@ -57,6 +64,8 @@ pub(super) struct Reply {
     pub(super) sent: Instant,
     pub(super) site: Option<Arc<Site>>,
     pub(super) result: Result<Value, Fault>,
+    /// Why what the request has written does not count, if it does not.
+    pub(super) lacking: Option<Fault>,
 }
 
 /// A reply that may come.
@@ -66,7 +75,7 @@ impl PendingReply {
     pub(super) async fn received(self) -> Reply {
         let lost = |_| {
             let why = Fault::new(FaultKind::Unknown, "the connection was given up");
-            Reply { sent: clock::now(), site: None, result: Err(why) }
+            Reply { sent: clock::now(), site: None, result: Err(why), lacking: None }
         };
         self.0.await.unwrap_or_else(lost)
     }
@@ -74,22 +83,42 @@ impl PendingReply {
 
 impl Requests {
     /// Starts the task that sends them. It ends when no caller is left.
-    pub(super) fn new(pool: Arc<Pool>) -> Self {
+    pub(super) fn new(pool: Arc<Pool>, copies: Option<Copies>) -> Self {
         let (inbox, requests) = mpsc::unbounded_channel();
         let progress = Arc::new(watch::Sender::new(Progress::default()));
         let lock = pool.new_lock();
         tokio::spawn(Worker { pool: Arc::clone(&pool), lock, progress: Arc::clone(&progress) }.work(requests));
-        Self { inbox, progress, pool, lock }
+        Self { inbox, progress, pool, lock, copies }
     }
 
-    /// Sends a request that changes no key.
+    /// The newest connection.
+    pub(super) fn newest(&self) -> Option<Link> {
+        self.pool.newest()
+    }
+
+    /// The limit for each exchange.
+    pub(super) fn limit(&self) -> Duration {
+        self.pool.limit()
+    }
+
+    /// Whether a write counts only if replicas have it.
+    pub(super) fn counts_copies(&self) -> bool {
+        self.copies.is_some()
+    }
+
+    /// Sends a request that sets no key.
     pub(super) fn ask(&self, command: Cmd) -> PendingReply {
-        self.accept(command, None, Route::Newest, Effect::None, None)
+        self.accept(command, None, Route::Newest, Effect::None, None, None)
+    }
+
+    /// Sends a request that extends the key, which must have reached as many replicas as is wanted.
+    pub(super) fn extend(&self, command: Cmd) -> PendingReply {
+        self.accept(command, None, Route::Newest, Effect::None, self.copies, None)
     }
 
     /// Sends a request that may set the lock's key. `channel`: the caller waits, and listens there.
     pub(super) fn set(&self, command: Cmd, for_young: Option<ForYoung>, channel: Option<String>) -> PendingReply {
-        self.accept(command, for_young, Route::Newest, Effect::Sets(self.lock), channel)
+        self.accept(command, for_young, Route::Newest, Effect::Sets(self.lock), self.copies, channel)
     }
 
     /// Sends a release, and cancels each unsent request that would set the key. `channel`: the caller goes on waiting.
@@ -102,12 +131,12 @@ impl Requests {
     /// The same, but cancels nothing.
     pub(super) fn release_again(&self, command: Cmd, channel: Option<String>, is_final: bool) -> PendingReply {
         let route = if is_final { Route::Final } else { Route::AfterPending };
-        self.accept(command, None, route, Effect::Frees(self.lock), channel)
+        self.accept(command, None, route, Effect::Frees(self.lock), None, channel)
     }
 
     /// Sends a request by which a waiter leaves the queue and which frees no key, behind all that may still enter it.
     pub(super) fn leave(&self, command: Cmd) -> PendingReply {
-        self.accept(command, None, Route::Final, Effect::None, None)
+        self.accept(command, None, Route::Final, Effect::None, None, None)
     }
 
     fn accept(
@@ -116,6 +145,7 @@ impl Requests {
         for_young: Option<ForYoung>,
         route: Route,
         effect: Effect,
+        copies: Option<Copies>,
         channel: Option<String>,
     ) -> PendingReply {
         let (answer, reply) = oneshot::channel();
@@ -125,7 +155,7 @@ impl Requests {
             progress.accepted += 1;
         });
         // The task ends with the runtime only; an answer that never comes is an unknown one.
-        let _ = self.inbox.send(Request { number, command, for_young, route, effect, channel, answer });
+        let _ = self.inbox.send(Request { number, command, for_young, route, effect, copies, channel, answer });
         PendingReply(reply)
     }
 
@@ -169,7 +199,9 @@ impl Worker {
     }
 
     async fn serve(&self, request: Request) {
-        let Request { number, command, for_young, route, effect, channel, answer } = request;
+        let Request { number, command, for_young, route, effect, copies, channel, answer } = request;
+        // The time of the exchange begins before a connection is opened for it.
+        let copies = copies.map(|copies| (copies, clock::now() + self.pool.limit()));
         let command = Arc::new(command);
         let sets = matches!(effect, Effect::Sets(_));
         let mut is_for_the_queue = false;
@@ -178,7 +210,7 @@ impl Worker {
             let others;
             ReleaseRoute { others, is_for_the_queue } = release;
             for connection in others {
-                send(connection, Arc::clone(&command), effect, None).await;
+                send(connection, Arc::clone(&command), effect, None, None).await;
             }
         }
         let connection = async {
@@ -206,11 +238,11 @@ impl Worker {
                 });
                 let for_young = for_young.filter(|young| young.is_for(&connection.site));
                 let command = for_young.map_or(command, |young| Arc::new(young.command));
-                return send(connection, command, effect, Some(answer)).await;
+                return send(connection, command, effect, copies, Some(answer)).await;
             }
             Err(fault) => fault,
         };
-        let _ = answer.send(Reply { sent: clock::now(), site: None, result: Err(fault) });
+        let _ = answer.send(Reply { sent: clock::now(), site: None, result: Err(fault), lacking: None });
     }
 
     /// Waits until request `number` is cancelled.
@@ -220,13 +252,26 @@ impl Worker {
 }
 
 /// Sends `command` in a task of its own: it is written, and its reply awaited, whether or not the caller still waits.
-async fn send(link: Link, command: Arc<Cmd>, effect: Effect, answer: Option<oneshot::Sender<Reply>>) {
+/// `copies`: those without which what it writes does not count, and the end of the exchange.
+async fn send(
+    link: Link,
+    command: Arc<Cmd>,
+    effect: Effect,
+    copies: Option<(Copies, Instant)>,
+    answer: Option<oneshot::Sender<Reply>>,
+) {
     let sent = clock::now();
     let (abandoned, site) = (link.abandoned(), Arc::clone(&link.site));
-    let mut exchange = Box::pin(async move { link.send(&command, effect).await });
-    let deliver = move |result| {
+    let mut exchange = Box::pin(async move {
+        let result = link.send(&command, effect).await;
+        match copies.filter(|_| result.as_ref().is_ok_and(reply::has_written)) {
+            Some((copies, ends)) => (result, replicas::lacking(copies, &link, ends).await),
+            None => (result, None),
+        }
+    });
+    let deliver = move |(result, lacking)| {
         if let Some(answer) = answer {
-            let _ = answer.send(Reply { sent, site: Some(site), result });
+            let _ = answer.send(Reply { sent, site: Some(site), result, lacking });
         }
     };
     // Polled once here, so that requests reach the connection in the order in which they were made.

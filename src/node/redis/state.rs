@@ -20,6 +20,8 @@ pub enum Effect {
     Sets(LockId),
     /// It may delete the key.
     Frees(LockId),
+    /// Nothing; the server reads no further request until it has answered this one.
+    Waits,
 }
 
 /// Whether the server wakes a waiter through its channel.
@@ -43,6 +45,8 @@ const FIRST_REPLY: Duration = Duration::from_millis(20);
 #[derive(Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct ConnectionState {
+    /// The first byte that came.
+    pub(super) first: Option<u8>,
     /// Bytes handed to the redis crate.
     pub(super) queued: u64,
     /// Bytes that the stream has taken.
@@ -89,6 +93,11 @@ impl ConnectionState {
         self.broken = true;
     }
 
+    /// Whether the server has closed the connection and never said anything.
+    pub(super) fn is_dumb(&self) -> bool {
+        self.broken && self.first.is_none()
+    }
+
     pub(super) fn begin(&mut self, effect: Effect) -> u64 {
         self.sent += 1;
         self.unanswered.push(Unanswered { number: self.sent, effect, since: clock::now() });
@@ -102,6 +111,11 @@ impl ConnectionState {
 
     pub(super) fn may_set(&self, lock: LockId) -> bool {
         !self.broken && self.unanswered.iter().any(|request| request.effect == Effect::Sets(lock))
+    }
+
+    /// Whether the server reads nothing at present.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.unanswered.iter().any(|request| request.effect == Effect::Waits)
     }
 
     /// The last unanswered request that may set or delete the key of `lock`.

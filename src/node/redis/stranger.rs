@@ -1,12 +1,30 @@
-//! Servers that speak the protocol and are no place for a lock.
+//! Servers that are no place for a lock as they are addressed: what they are, and what to write.
+
+use std::time::Duration;
 
 use redis::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::dial::Dialing;
 use super::requests::Requests;
+use crate::clock;
 use crate::node::{Fault, FaultKind};
 
-/// Returns `fault` in the words of what the server is, if it knows no scripts because it is a sentinel.
+/// The first byte of a TLS alert (RFC 8446 §5.1). No reply of Redis' protocol begins with it.
+const ALERT: u8 = 21;
+
+/// A ClientHello without contents, which a TLS server answers with an alert.
+const EMPTY_HELLO: [u8; 10] = [22, 3, 1, 0, 5, 1, 0, 0, 1, 0];
+
+/// Longest time for an answer to [`EMPTY_HELLO`], and the part of an exchange that it is at most.
+const LOOK: Duration = Duration::from_millis(250);
+const SHARE: u32 = 4;
+
+/// Returns `fault` in the words of what the server is, if it is none of Redis' kind, or one that knows no scripts.
 pub(super) async fn explained(requests: &Requests, fault: Fault) -> Fault {
+    if let Some(link) = requests.newest().filter(|link| link.is_dumb()) {
+        return if link.site.connector.leads_to_tls(requests.limit()).await { tls() } else { fault };
+    }
     if fault.kind != FaultKind::Unfit || !is_of_scripts(&fault.why) {
         return fault;
     }
@@ -20,6 +38,30 @@ pub(super) async fn explained(requests: &Requests, fault: Fault) -> Fault {
 /// Whether the server knows no scripts. Redis 6 quotes the name of an unknown command in another way than Redis 7.
 fn is_of_scripts(why: &str) -> bool {
     why.to_ascii_lowercase().replace('`', "'").contains("unknown command 'eval'")
+}
+
+/// Returns the fault of a server whose first byte is that of another protocol.
+pub(super) fn of_first_byte(first: Option<u8>) -> Option<Fault> {
+    match first? {
+        ALERT => Some(tls()),
+        b'H' => Some(Fault::new(FaultKind::Unfit, "it speaks HTTP; write the port of a Redis server")),
+        _ => None,
+    }
+}
+
+/// Whether the server that is being connected to speaks TLS.
+pub(super) async fn speaks_tls(dialing: Dialing, time: Duration) -> bool {
+    let first = async {
+        let mut stream = dialing.await.ok()?;
+        stream.write_all(&EMPTY_HELLO).await.ok()?;
+        stream.read_u8().await.ok()
+    };
+    clock::until(clock::now() + LOOK.min(time / SHARE), Box::pin(first)).await.flatten() == Some(ALERT)
+}
+
+/// The fault of a server that speaks TLS where none was asked for.
+pub(super) fn tls() -> Fault {
+    Fault::new(FaultKind::Unfit, "it speaks TLS; write rediss in place of redis")
 }
 
 /// The fault of a sentinel that is named as a server.
@@ -51,5 +93,15 @@ mod tests {
             assert!(is_of_scripts(why), "{why}");
         }
         assert!(!is_of_scripts("ERR unknown command 'GET'") && !is_of_scripts("NOPERM no permission to run 'eval'"));
+    }
+
+    #[test]
+    fn no_first_byte_of_a_reply_is_another_protocols() {
+        for first in b"+-:$*_#,(!=%~>|." {
+            assert_eq!(of_first_byte(Some(*first)), None);
+        }
+        assert_eq!(of_first_byte(None), None);
+        let why = |first| of_first_byte(Some(first)).map(|fault| fault.why).unwrap_or_default();
+        assert!(why(b'H').contains("HTTP") && why(0x15).contains("rediss"));
     }
 }

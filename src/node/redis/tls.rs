@@ -106,6 +106,9 @@ impl Trust {
     }
 }
 
+/// The fault of a server without TLS.
+pub(super) const NO_TLS: &str = "it does not speak TLS; write redis:// if that is meant";
+
 const NO_CERTIFICATE: &str = "there is no PEM certificate in it";
 
 fn shown(file: &Path) -> String {
@@ -139,9 +142,7 @@ fn explain(error: &io::Error) -> Fault {
             FaultKind::Refused,
             format!("its certificate is not trusted ({}); see --ca", escape::text(&why.to_string())),
         ),
-        Some(rustls::Error::InvalidMessage(_)) => {
-            Fault::new(FaultKind::Refused, "it does not speak TLS; write redis:// if that is meant")
-        }
+        Some(rustls::Error::InvalidMessage(_)) => Fault::new(FaultKind::Refused, NO_TLS),
         Some(other) => Fault::new(FaultKind::Refused, format!("TLS: {}", escape::text(&other.to_string()))),
         None => Fault::new(FaultKind::Unavailable, format!("TLS handshake: {}", escape::text(&error.to_string()))),
     }
