@@ -2,6 +2,7 @@
 
 mod diagnosis;
 mod render;
+mod rights;
 mod watched;
 mod writes;
 

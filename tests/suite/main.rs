@@ -55,6 +55,7 @@ mod simulated_server;
 mod simulation;
 mod singleton;
 mod steps;
+mod strangers;
 mod supersede;
 mod terminal;
 mod unread;

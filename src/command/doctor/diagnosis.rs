@@ -6,12 +6,12 @@ use crate::exit::Outcome;
 use crate::lock::quorum::Quorum;
 use crate::lock::restart::{self, RestartGuard, Restarted};
 use crate::lock::schedule::{Schedule, ScheduleOptions};
-use crate::node::redis::acl::{CHANNELS, Impact};
+use crate::node::redis::acl::Impact;
 use crate::node::redis::probe::Probe;
 use crate::node::{Fault, FaultKind};
 use crate::text::duration;
 
-use super::{watched, writes};
+use super::{rights, watched, writes};
 
 /// Largest clock offset that counts as right: time servers keep clocks within some milliseconds.
 const SKEW: Duration = Duration::from_secs(1);
@@ -61,7 +61,7 @@ pub(super) struct Use {
 /// Returns all findings, in the order of the nodes.
 pub(super) fn of(probes: &[Result<Probe, Fault>], how: &Use) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let votes = Votes::of(probes);
+    let votes = Votes::of(probes, how);
     let reference = median(probes);
     for (node, probe) in probes.iter().enumerate() {
         let mut say = |level, what: String, cure: &str| {
@@ -70,14 +70,14 @@ pub(super) fn of(probes: &[Result<Probe, Fault>], how: &Use) -> Vec<Finding> {
         match probe {
             Err(fault) => away(fault, votes, &mut say),
             Ok(probe) => {
-                rights(probe, probes.len(), votes, &mut say);
+                rights::judge(probe, probes.len(), votes, &mut say);
                 server(probe, votes, &mut say);
                 memory(probe, &mut say);
                 replicas(probe, probes.len(), &mut say);
-                restarted(probe, probes.len(), how, &mut say);
+                restarted(probe, probes.len(), how, votes, &mut say);
                 clock(probe, reference, probes.len(), &mut say);
                 speed(probe, how, &mut say);
-                watched::judge(probe, how, &mut say);
+                watched::judge(probe, how, votes.missing(), &mut say);
             }
         }
     }
@@ -87,7 +87,7 @@ pub(super) fn of(probes: &[Result<Probe, Fault>], how: &Use) -> Vec<Finding> {
 
 /// Consequence of the votes that are missing.
 #[derive(Clone, Copy)]
-struct Votes {
+pub(super) struct Votes {
     /// Whether the remaining nodes are a majority.
     majority: bool,
     /// Whether the nodes that refuse rlock leave no majority.
@@ -95,11 +95,14 @@ struct Votes {
 }
 
 impl Votes {
-    fn of(probes: &[Result<Probe, Fault>]) -> Self {
+    fn of(probes: &[Result<Probe, Fault>], how: &Use) -> Self {
         let quorum = Quorum::of(probes.len());
         let refused = probes.iter().filter(|probe| refuses(probe)).count();
         let votes = |probe: &&Result<Probe, Fault>| {
-            let takes = |probe: &Probe| !is_replica(probe) && writes::obstacle(probe).is_none_or(|it| !it.certain);
+            let takes = |probe: &Probe| {
+                let is_young = is_restarted(probe, probes.len(), how) || watched::is_promoted(probe, how);
+                !is_replica(probe) && !is_young && writes::obstacle(probe).is_none_or(|it| !it.certain)
+            };
             !refuses(probe) && probe.as_ref().is_ok_and(takes)
         };
         Self { majority: probes.iter().filter(votes).count() >= quorum.needed(), refused: refused > quorum.tolerated() }
@@ -111,7 +114,7 @@ impl Votes {
     }
 
     /// Level of a refusal.
-    fn refusal(self) -> Level {
+    pub(super) fn refusal(self) -> Level {
         if self.refused { Level::Unfit(Outcome::Refused) } else { self.missing() }
     }
 }
@@ -137,34 +140,6 @@ fn away(fault: &Fault, votes: Votes, say: &mut impl FnMut(Level, String, &str)) 
         FaultKind::Unavailable | FaultKind::Unknown => {
             say(votes.missing(), what, "start it, or check the network between it and this machine");
         }
-    }
-}
-
-fn rights(probe: &Probe, nodes: usize, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
-    let refused: Vec<&str> =
-        probe.missing.iter().filter(|right| right.lacks == Impact::Required).map(|right| right.name).collect();
-    let cure = "grant the rights of the ACL line below";
-    if !refused.is_empty() {
-        say(votes.refusal(), format!("the user may not use {}", refused.join(", ")), cure);
-    }
-    for (key, why) in &probe.denied {
-        say(votes.refusal(), format!("the user may not use the keys of {key}: {why}"), cure);
-    }
-    // Missing rights with the same consequence are named together.
-    for group in probe.missing.chunk_by(|a, b| a.lacks == b.lacks) {
-        let names = group.iter().map(|right| right.name).collect::<Vec<_>>().join(", ");
-        let what = |lacks: &str| format!("the user may not use {names}: {lacks}");
-        match group[0].lacks {
-            Impact::Required => {}
-            // A single node needs neither a restart guard nor a check of independence.
-            Impact::Degraded(lacks) if names == "info" && nodes == 1 => say(Level::Note, what(lacks), cure),
-            Impact::Degraded(lacks) => say(Level::Warn, what(lacks), cure),
-            Impact::Cosmetic(lacks) => say(Level::Note, what(lacks), cure),
-        }
-    }
-    if probe.wakeups_denied {
-        let what = format!("the user may not use the channels {CHANNELS}: waiters hear late that the lock is free");
-        say(Level::Warn, what, cure);
     }
 }
 
@@ -220,12 +195,17 @@ fn replicas(probe: &Probe, nodes: usize, say: &mut impl FnMut(Level, String, &st
     }
 }
 
-fn restarted(probe: &Probe, nodes: usize, how: &Use, say: &mut impl FnMut(Level, String, &str)) {
+fn restarted(probe: &Probe, nodes: usize, how: &Use, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
     let span = how.guard.span(nodes, how.schedule.ttl());
-    let Some(uptime) = probe.number("uptime_in_seconds") else { return };
-    if uptime < restart::least_uptime(span) {
-        say(Level::Warn, Restarted::new(uptime, span).to_string(), "wait");
+    if let Some(uptime) = probe.number("uptime_in_seconds").filter(|_| is_restarted(probe, nodes, how)) {
+        say(votes.missing(), Restarted::new(uptime, span).to_string(), "wait");
     }
+}
+
+/// Whether the restart guard keeps it from granting anything.
+fn is_restarted(probe: &Probe, nodes: usize, how: &Use) -> bool {
+    let least = restart::least_uptime(how.guard.span(nodes, how.schedule.ttl()));
+    probe.number("uptime_in_seconds").is_some_and(|uptime| uptime < least)
 }
 
 fn clock(probe: &Probe, reference: i64, nodes: usize, say: &mut impl FnMut(Level, String, &str)) {
@@ -315,6 +295,8 @@ mod tests {
             info: info.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             fsync: None,
             missing: Vec::new(),
+            unknown: Vec::new(),
+            scripts: None,
             denied: Vec::new(),
             wakeups_denied: false,
             write: Write::Taken,

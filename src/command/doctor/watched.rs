@@ -11,7 +11,14 @@ use crate::text::duration;
 /// that hangs.
 const SWITCHING: Duration = Duration::from_millis(1900);
 
-pub(super) fn judge(probe: &Probe, how: &Use, say: &mut impl FnMut(Level, String, &str)) {
+/// Whether the restart guard keeps it from granting anything, since it has just become the primary.
+pub(super) fn is_promoted(probe: &Probe, how: &Use) -> bool {
+    let age = probe.watched.as_ref().map(|(primary, _)| primary.age());
+    how.guard.requires_uptime() && age.is_some_and(|age| age < how.guard.span(1, how.schedule.ttl()))
+}
+
+/// `missing`: the level of a finding that costs the node its vote.
+pub(super) fn judge(probe: &Probe, how: &Use, missing: Level, say: &mut impl FnMut(Level, String, &str)) {
     let Some((primary, survey)) = &probe.watched else { return };
     let (listed, named) = (survey.listed, survey.namings.len());
     let known = survey.namings.iter().filter_map(|naming| naming.others).max().map_or(0, |others| others + 1);
@@ -23,15 +30,12 @@ pub(super) fn judge(probe: &Probe, how: &Use, say: &mut impl FnMut(Level, String
         let what = format!("{listed} of its {known} sentinels are listed");
         say(Level::Warn, what, "list all of them: a majority of those that are listed decides");
     }
-    if how.guard.requires_uptime()
-        && let age = primary.age()
-        && age < how.guard.span(1, how.schedule.ttl())
-    {
+    if is_promoted(probe, how) {
         let what = format!(
             "it became the primary {} ago, and grants nothing yet (restart guard)",
-            duration::show_rounded(age)
+            duration::show_rounded(primary.age())
         );
-        say(Level::Warn, what, "wait");
+        say(missing, what, "wait");
     }
     let down_after = survey.namings.iter().filter_map(|naming| naming.down_after).max().unwrap_or_default();
     let outage = down_after + SWITCHING;

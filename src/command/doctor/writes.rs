@@ -126,6 +126,8 @@ mod tests {
             info: info.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             fsync: None,
             missing: Vec::new(),
+            unknown: Vec::new(),
+            scripts: None,
             denied: Vec::new(),
             wakeups_denied: false,
             write,

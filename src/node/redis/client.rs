@@ -28,6 +28,11 @@ impl Client {
         clock::until(clock::now() + self.limit, reply).await.unwrap_or_else(|| Err(Fault::timeout(self.limit)))
     }
 
+    /// Whether the server has closed the connection and never said anything.
+    pub(super) fn is_dumb(&self) -> bool {
+        self.connection.is_dumb()
+    }
+
     /// The same for a command of plain words.
     pub async fn command(&self, words: &[&str]) -> Result<Value, Fault> {
         let mut command = Cmd::new();

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use redis::Value;
+use redis::{Cmd, Value};
 use uuid::Uuid;
 
+use super::OBSERVE;
 use super::acl::{RIGHTS, Right};
+use super::call::on_lock;
 use super::client::Client;
 use super::connection::{Connector, REPLY_LIMIT};
 use super::stranger;
@@ -32,6 +34,10 @@ pub struct Probe {
     pub fsync: Option<String>,
     /// Rights that are refused.
     pub missing: Vec<&'static Right>,
+    /// Rights to commands that the server does not know.
+    pub unknown: Vec<&'static Right>,
+    /// Why the server cannot run rlock's scripts, if it cannot.
+    pub scripts: Option<Fault>,
     /// Locks whose keys are refused, with the refusal.
     pub denied: Vec<(Key, Fault)>,
     /// Whether the channels of waiters are refused.
@@ -66,11 +72,13 @@ impl Probe {
         let client = Client::open(connector, limit, REPLY_LIMIT).await?;
         match client.command(&["INFO", "server"]).await {
             Ok(info) if stranger::is_sentinel(&info) => return Err(stranger::sentinel()),
+            Err(_) if client.is_dumb() && connector.leads_to_tls(limit).await => return Err(stranger::tls()),
             Err(fault) if fault.kind == FaultKind::Unknown => return Err(fault),
+            Err(fault) if fault.kind == FaultKind::Unfit && !is_unknown(&fault) => return Err(fault),
             // The right is tried again below.
             Ok(_) | Err(_) => {}
         }
-        let mut missing = Vec::new();
+        let (mut missing, mut unknown, mut scripts) = (Vec::new(), Vec::new(), None);
         // A key that no lock has: the trials on it touch nothing.
         let unused = format!("doctor-{}", Token::fresh());
         let unused = Key::new("", &unused).map_err(|why| Fault::new(FaultKind::Unfit, why.to_string()))?;
@@ -96,12 +104,17 @@ impl Probe {
             }
             match said {
                 Err(fault) if is_about_commands(&fault) => missing.push(right),
+                Err(fault) if fault.kind == FaultKind::Unfit && right.name == "eval" => scripts = Some(fault),
+                Err(fault) if is_unknown(&fault) => unknown.push(right),
                 Err(fault) if is_about_keys(&fault) && fault.why.contains("channel") => wakeups_denied = true,
                 Err(fault) if fault.kind == FaultKind::Refused && !is_about_keys(&fault) => return Err(fault),
                 // A server may not know a command, or be read-only: that shows elsewhere.
                 Err(Fault { kind: FaultKind::Unavailable | FaultKind::Unfit | FaultKind::Refused, .. }) | Ok(_) => {}
                 Err(fault) => return Err(fault),
             }
+        }
+        if scripts.is_none() {
+            scripts = client.ask(&look(lock)).await.err().filter(|fault| fault.kind == FaultKind::Unfit);
         }
         let mut denied = Vec::new();
         for key in keys {
@@ -123,7 +136,19 @@ impl Probe {
             }
             _ => None,
         };
-        Ok(Self { round_trip, clock_offset_ms, info, fsync, missing, denied, wakeups_denied, write, watched: None })
+        Ok(Self {
+            round_trip,
+            clock_offset_ms,
+            info,
+            fsync,
+            missing,
+            unknown,
+            scripts,
+            denied,
+            wakeups_denied,
+            write,
+            watched: None,
+        })
     }
 
     /// Returns a field of INFO.
@@ -142,6 +167,18 @@ impl Probe {
         let uptime = self.number("uptime_in_seconds").unwrap_or_default();
         Identity { uptime, is_promoted: false, run_id: owned("run_id"), replication_id: owned("master_replid") }
     }
+}
+
+/// Returns a script that changes nothing, for the lock `key`.
+fn look(key: &Key) -> Cmd {
+    let mut command = on_lock(OBSERVE, key);
+    command.arg(&["1", "128", "1", "1024", ""]);
+    command
+}
+
+/// Whether the server does not know a command.
+fn is_unknown(fault: &Fault) -> bool {
+    fault.kind == FaultKind::Unfit && fault.why.to_ascii_lowercase().contains("unknown command")
 }
 
 fn written(said: &Result<Value, Fault>) -> Write {

@@ -1,0 +1,61 @@
+//! Judges the commands that a node refuses to rlock's user, or does not know.
+
+use super::diagnosis::{Level, Votes};
+use crate::exit::Outcome;
+use crate::node::redis::acl::{CHANNELS, Impact};
+use crate::node::redis::probe::Probe;
+
+pub(super) fn judge(probe: &Probe, nodes: usize, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
+    granted(probe, nodes, votes, say);
+    known(probe, nodes, say);
+}
+
+/// Returns the level of what a node lacks. A single node needs neither a restart guard nor a check of independence.
+fn level(names: &str, nodes: usize) -> Level {
+    if names == "info" && nodes == 1 { Level::Note } else { Level::Warn }
+}
+
+fn granted(probe: &Probe, nodes: usize, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
+    let refused: Vec<&str> =
+        probe.missing.iter().filter(|right| right.lacks == Impact::Required).map(|right| right.name).collect();
+    let cure = "grant the rights of the ACL line below";
+    if !refused.is_empty() {
+        say(votes.refusal(), format!("the user may not use {}", refused.join(", ")), cure);
+    }
+    for (key, why) in &probe.denied {
+        say(votes.refusal(), format!("the user may not use the keys of {key}: {why}"), cure);
+    }
+    // Missing rights with the same consequence are named together.
+    for group in probe.missing.chunk_by(|a, b| a.lacks == b.lacks) {
+        let names = group.iter().map(|right| right.name).collect::<Vec<_>>().join(", ");
+        let what = |lacks: &str| format!("the user may not use {names}: {lacks}");
+        match group[0].lacks {
+            Impact::Required => {}
+            Impact::Degraded(lacks) => say(level(&names, nodes), what(lacks), cure),
+            Impact::Cosmetic(lacks) => say(Level::Note, what(lacks), cure),
+        }
+    }
+    if probe.wakeups_denied {
+        let what = format!("the user may not use the channels {CHANNELS}: waiters hear late that the lock is free");
+        say(Level::Warn, what, cure);
+    }
+}
+
+/// Judges what the server itself cannot do, for any user.
+fn known(probe: &Probe, nodes: usize, say: &mut impl FnMut(Level, String, &str)) {
+    let unfit = Level::Unfit(Outcome::Config);
+    if let Some(fault) = &probe.scripts {
+        let what = format!("it cannot run rlock's scripts: {}", fault.why.trim_end_matches('.'));
+        say(unfit, what, "allow EVAL and the commands of the ACL line there, or name another server");
+    }
+    for group in probe.unknown.chunk_by(|a, b| a.lacks == b.lacks) {
+        let names = group.iter().map(|right| right.name).collect::<Vec<_>>().join(", ");
+        let what = |lacks: &str| format!("it does not know {names}: {lacks}");
+        let cure = "see rename-command in its configuration, or whether a proxy is in front of it";
+        match group[0].lacks {
+            Impact::Required => say(unfit, what("no lock can be held"), cure),
+            Impact::Degraded(lacks) => say(level(&names, nodes), what(lacks), cure),
+            Impact::Cosmetic(lacks) => say(Level::Note, what(lacks), cure),
+        }
+    }
+}

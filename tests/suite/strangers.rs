@@ -1,0 +1,118 @@
+//! Servers that are not what their address says, and servers and proxies that lack commands: each is named for what it is.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::Duration;
+
+use crate::support::{Certificates, Rlock, Server, eventually, rlock, rlock_words};
+
+/// Starts a peer on a port of its own, and returns its address. It serves each connection by `serve`.
+fn peer(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address").to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let serve = serve.clone();
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+    address
+}
+
+/// Runs `-n`, and as a waiter, and with a password. Nothing runs.
+fn refused(url: &str, code: i32, words: &[&str]) {
+    let run = || rlock("job").node(url);
+    let ways: [Rlock; 3] = [run().args(["-n"]), run(), run().args(["-n"]).env("RLOCK_PASSWORD", "hunter2")];
+    for way in ways {
+        way.command(["echo", "ran"]).code(code).printed(&[]).said(words);
+    }
+}
+
+#[test]
+fn a_port_with_tls_is_named_where_none_was_asked_for() {
+    let Some(server) = Server::tls(&Certificates::for_name("127.0.0.1")) else { return };
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    refused(&url, 78, &["it speaks TLS; write rediss"]);
+    rlock_words(["inspect", "job"]).node(&url).finish().code(78).said(&["it speaks TLS"]);
+    let told = rlock_words(["doctor"]).node(&url).finish().code(78).stdout.join("\n");
+    assert!(told.contains("it speaks TLS"), "{told}");
+}
+
+#[test]
+fn a_server_without_tls_is_named_where_tls_was_asked_for() {
+    let server = Server::tcp(&[]);
+    let url = server.tcp_url().replace("redis://", "rediss://");
+    let run = rlock("job").node(&url).args(["-n"]).command(["echo", "ran"]).code(77).printed(&[]);
+    run.said(&["it does not speak TLS; write redis://"]);
+}
+
+#[test]
+fn a_web_server_is_named() {
+    let address = peer(|mut stream| {
+        let mut seen = [0; 1024];
+        let _ = stream.read(&mut seen);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+    });
+    refused(&format!("redis://{address}"), 78, &["it speaks HTTP; write the port of a Redis server"]);
+}
+
+#[test]
+fn a_waiter_behind_a_proxy_that_closes_at_hello_gets_the_lock() {
+    let server = Server::tcp(&[]);
+    let port = server.port();
+    let address = peer(move |mut client| {
+        let mut server = TcpStream::connect(("127.0.0.1", port)).expect("the server");
+        let (mut replies, mut to_client) =
+            (server.try_clone().expect("a stream"), client.try_clone().expect("a stream"));
+        std::thread::spawn(move || std::io::copy(&mut replies, &mut to_client));
+        let mut request = [0; 64 * 1024];
+        while let Ok(count) = client.read(&mut request) {
+            if count == 0 || request[..count].windows(5).any(|word| word == b"HELLO") {
+                break;
+            }
+            server.write_all(&request[..count]).expect("a request");
+        }
+        let _ = client.shutdown(Shutdown::Both);
+        let _ = server.shutdown(Shutdown::Both);
+    });
+    let url = format!("redis://{address}");
+    let holder = rlock("job").on(&server).hold("echo ready; read line; true");
+    let waiter = rlock("job").node(&url).args(["--", "echo", "ran"]).spawn();
+    server.wait_until_asked(2);
+    holder.finish().code(0);
+    let told = waiter.finish().code(0).printed(&["ran"]);
+    told.within(Duration::from_secs(20));
+}
+
+#[test]
+fn a_server_without_eval_is_unfit_and_doctor_says_so() {
+    let server = Server::with(&["--appendonly", "yes", "--rename-command", "EVAL", ""]);
+    rlock("job").on(&server).command(["echo", "ran"]).code(78).printed(&[]).said(&["EVAL"]);
+    let told = rlock_words(["doctor"]).on(&server).finish().code(78).stdout.join("\n");
+    assert!(told.contains("it cannot run rlock's scripts") && told.contains("not fit"), "{told}");
+}
+
+#[test]
+fn a_server_that_lacks_commands_of_the_scripts_is_unfit() {
+    let server = Server::with(&["--appendonly", "yes", "--rename-command", "TYPE", ""]);
+    rlock("job").on(&server).command(["echo", "ran"]).code(78).printed(&[]);
+    let told = rlock_words(["doctor"]).on(&server).finish().code(78).stdout.join("\n");
+    assert!(told.contains("it does not know type: no lock can be held"), "{told}");
+}
+
+#[test]
+fn a_server_that_tells_nothing_of_itself_holds_locks_and_doctor_names_what_is_missing() {
+    let gone = ["INFO", "HELLO", "SUBSCRIBE", "PUBLISH", "PUBSUB"];
+    let words: Vec<&str> = gone.iter().flat_map(|name| ["--rename-command", name, ""]).collect();
+    let server = Server::with(&words);
+    let holder = rlock("job").on(&server).hold("echo ready; read line; true");
+    let waiter = rlock("job").on(&server).args(["-q", "--", "echo", "ran"]).spawn();
+    // It has no INFO to ask for the number of scripts: the waiter's own connection shows that it has come.
+    eventually("the waiter has come", || server.cli(&["CLIENT", "LIST"]).matches("cmd=eval").count() >= 2);
+    holder.finish().code(0);
+    waiter.finish().code(0).printed(&["ran"]);
+    let told = rlock_words(["doctor"]).on(&server).finish().code(1).stdout.join("\n");
+    for words in ["it does not know info", "hello, subscribe, publish, pubsub|numsub", "locks can be held"] {
+        assert!(told.contains(words), "{words} is missing in {told}");
+    }
+}
