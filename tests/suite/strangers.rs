@@ -65,7 +65,7 @@ fn a_waiter_behind_a_proxy_that_closes_at_hello_gets_the_lock() {
         let (mut replies, mut to_client) =
             (server.try_clone().expect("a stream"), client.try_clone().expect("a stream"));
         std::thread::spawn(move || std::io::copy(&mut replies, &mut to_client));
-        let mut request = [0; 64 * 1024];
+        let mut request = vec![0; 64 * 1024];
         while let Ok(count) = client.read(&mut request) {
             if count == 0 || request[..count].windows(5).any(|word| word == b"HELLO") {
                 break;

@@ -16,13 +16,11 @@ use crate::lock::instant::Instant;
 use crate::lock::request::Copies;
 use crate::node::{Fault, FaultKind};
 
-/// Part of the rest of an exchange that the server may take. Its answer then comes in time to say what is lacking.
-const SHARE: u32 = 4;
-
 /// Returns what is lacking of `copies` of the last write on `link`; `None` if it is nothing. The exchange ends at `ends`.
 pub(super) async fn lacking(copies: Copies, link: &Connection, ends: Instant) -> Option<Fault> {
     let rest = ends.since(clock::now());
-    let said = link.send(&command(copies, rest - rest / SHARE), Effect::Waits).await;
+    // The answer then comes in time to say what is lacking.
+    let said = link.send(&command(copies, rest / 4 * 3), Effect::Waits).await;
     judged(copies, said)
 }
 

@@ -13,7 +13,7 @@ use crate::node::{Fault, FaultKind};
 /// The first byte of a TLS alert (RFC 8446 §5.1). No reply of Redis' protocol begins with it.
 const ALERT: u8 = 21;
 
-/// A ClientHello without contents, which a TLS server answers with an alert.
+/// A `ClientHello` without contents, which a TLS server answers with an alert.
 const EMPTY_HELLO: [u8; 10] = [22, 3, 1, 0, 5, 1, 0, 0, 1, 0];
 
 /// Longest time for an answer to [`EMPTY_HELLO`], and the part of an exchange that it is at most.
