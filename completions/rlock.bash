@@ -109,8 +109,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__acquire)
-            opts="-k -s -x -n -w -E -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --format --quiet --verbose --log --progress --help"
-            opts="-k -s -x -n -w -E -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --wait-replicas --fsync --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --format --quiet --verbose --log --help"
+            opts="-k -s -x -n -w -E -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --wait-replicas --fsync --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --format --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -236,8 +235,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__break)
-            opts="-k -y -q -v -h --key --token --slot --yes --now --foreign --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --quiet --verbose --log --progress --help"
-            opts="-k -y -q -v -h --key --token --slot --yes --now --foreign --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --quiet --verbose --log --help"
+            opts="-k -y -q -v -h --key --token --slot --yes --now --foreign --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -319,8 +317,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__check)
-            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --fence --for --quiet --verbose --log --progress --help"
-            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --fence --for --quiet --verbose --log --help"
+            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --fence --for --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -458,8 +455,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__doctor)
-            opts="-k -q -v -h --key --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --ttl --restart-guard --json --quiet --verbose --log --progress --help"
-            opts="-k -q -v -h --key --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --ttl --restart-guard --json --quiet --verbose --log --help"
+            opts="-k -q -v -h --key --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --ttl --restart-guard --json --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -723,8 +719,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__inspect)
-            opts="-k -q -v -h --key --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --json --format --watch --quiet --verbose --log --progress --help"
-            opts="-k -q -v -h --key --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --json --watch --quiet --verbose --log --help"
+            opts="-k -q -v -h --key --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --json --format --watch --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -820,8 +815,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__release)
-            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --quiet --verbose --log --progress --help"
-            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --quiet --verbose --log --help"
+            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -899,8 +893,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__renew)
-            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --fence --ttl --quiet --verbose --log --progress --help"
-            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --fence --ttl --wait-replicas --fsync --quiet --verbose --log --help"
+            opts="-k -q -v -h --key --token --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --fence --ttl --wait-replicas --fsync --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -990,8 +983,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__run)
-            opts="-k -s -x -n -w -E -c -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --node --prefix --node-timeout --ca --password-file --sentinel-password-file --config --profile --replace --name --hold-at-least --once --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --progress --metrics-dir --help"
-            opts="-k -s -x -n -w -E -c -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --wait-replicas --fsync --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --replace --hold-at-least --once --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --help"
+            opts="-k -s -x -n -w -E -c -q -v -h --key --shared --exclusive --slots --no-wait --wait --busy-code --note --ttl --lock-delay --order --supersede --drift --restart-guard --wait-replicas --fsync --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile --replace --name --hold-at-least --once --kill-after --max-run --on-lost --signal --contain --quiet --verbose --log --progress --metrics-dir --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -149,6 +149,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand renew" -l config -d 'Read th
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l profile -d 'Apply the settings of this profile of the configuration files' -r
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l fence -d 'The lock\'s fence, for a server that has forgotten it; of several locks, a list as for --token' -r
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l ttl -d 'How long the lock is to last from now on [default: as long as it was taken for]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the server have it' -r
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'
@@ -157,9 +158,6 @@ complete -c rlock -n "__fish_rlock_using_subcommand renew" -l progress -d 'How t
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'
 none\t'Nothing'"
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the server have it' -r
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l log -d 'Form of the lines on stderr: text, or json, which prints each step too' -r -f -a "text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'"
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l fsync -d 'Count it only once it is on the disks of the server and of these replicas (Redis 7.2; appendonly yes)'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s v -l verbose -d 'Print each step on stderr'
