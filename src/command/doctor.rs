@@ -17,7 +17,7 @@ use crate::exit::Outcome;
 use crate::lock::key::Key;
 use crate::lock::schedule::ScheduleOptions;
 use crate::node::place::Way;
-use crate::node::redis::acl::{acl_line, is_user};
+use crate::node::redis::acl::{OF_CLUSTER, OF_DATABASE, acl_line, is_user};
 use crate::report::Problem;
 use crate::settings;
 use crate::settings::token::{NODE_TIMEOUT, NodeSettings};
@@ -60,8 +60,9 @@ async fn probed(reach: &NodeSettings, keys: &[Key], how: &Use) -> anyhow::Result
     let findings = diagnosis::of(&probes, how);
     let servers = reach.place.servers();
     let user = servers.iter().find_map(Way::user);
-    let select = servers.iter().any(|way| way.db() > 0);
-    let acl = acl_line(user.unwrap_or("rlock"), keys, select);
+    let of_database = if servers.iter().any(|way| way.db() > 0) { OF_DATABASE } else { &[] };
+    let of_cluster = if servers.iter().any(|way| matches!(way, Way::Cluster(_))) { OF_CLUSTER } else { &[] };
+    let acl = acl_line(user.unwrap_or("rlock"), keys, &[of_database, of_cluster].concat());
     let names = stores.iter().map(|store| store.name().to_owned()).collect();
     Ok(Report { names, probes, findings, acl: Some(acl) })
 }

@@ -111,6 +111,11 @@ impl Key {
         Self::new(prefix, stored.strip_prefix(prefix).filter(|_| fits)?).ok()
     }
 
+    /// Returns the key's slot in a cluster.
+    pub fn slot(&self) -> u16 {
+        slot(&self.stored)
+    }
+
     /// The name as the user typed it: in messages and `RLOCK_KEY`.
     pub fn typed(&self) -> &str {
         &self.typed

@@ -11,8 +11,10 @@ use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str,
 use url::{Host, Url};
 
 use crate::text::escape;
+pub use seeds::Seeds;
 pub use service::{Service, joined};
 
+mod seeds;
 mod service;
 mod short;
 mod socket;
@@ -46,6 +48,8 @@ pub enum Address {
     Server(Server),
     /// The server that sentinels name.
     Service(Service),
+    /// The primary that serves the lock's slot in a cluster.
+    Cluster(Seeds),
     /// flock(2) in a directory of this machine; `None` is the user's own default directory.
     Local(Option<PathBuf>),
 }
@@ -84,7 +88,7 @@ const IN_NO_HOST: &str = "/?#@%,\\[]<>^|";
 
 /// The forms of an address, for error messages.
 const FORMS: &str = "redis://[user:password@]host[:port][/db], rediss://…, redis+unix://[user:password@]/path[?db=N], \
-                     redis-sentinel://host,…/service, host[:port], /path, local or local:/dir";
+                     redis-sentinel://host,…/service, redis-cluster://host,…, host[:port], /path, local or local:/dir";
 
 /// The fault of an address that is no URL.
 const UNREADABLE: &str = "host or port cannot be read";
@@ -125,15 +129,15 @@ impl Address {
             return fail("a # in an address must be written %23");
         }
         let service = |raw, tls| Service::parse(raw, tls).map(Self::Service).or_else(|why| fail(&why));
+        let cluster = |raw, tls| Seeds::parse(raw, tls).map(Self::Cluster).or_else(|why| fail(&why));
         let (tls, unix) = match &*scheme.to_ascii_lowercase() {
             "redis" | "valkey" => (false, false),
             "rediss" | "valkeys" => (true, false),
             "redis+unix" | "valkey+unix" | "unix" => (false, true),
             "redis-sentinel" | "valkey-sentinel" => return service(raw, false),
             "rediss-sentinel" | "valkeys-sentinel" => return service(raw, true),
-            "redis-cluster" | "valkey-cluster" => {
-                return fail("this version of rlock does not speak to a cluster yet");
-            }
+            "redis-cluster" | "valkey-cluster" => return cluster(raw, false),
+            "rediss-cluster" | "valkeys-cluster" => return cluster(raw, true),
             _ => return fail(&format!("unknown scheme; write {FORMS}")),
         };
         let parsed = if unix {
@@ -225,6 +229,7 @@ impl fmt::Display for Address {
             Self::Local(Some(dir)) => write!(f, "local:{}", escape::text(&dir.to_string_lossy())),
             Self::Server(server) => server.fmt(f),
             Self::Service(service) => service.fmt(f),
+            Self::Cluster(seeds) => seeds.fmt(f),
         }
     }
 }
@@ -234,7 +239,9 @@ impl Address {
     pub fn without_secret(&self) -> OsString {
         match self {
             Self::Local(Some(dir)) => [OsStr::new("local:"), dir.as_os_str()].into_iter().collect(),
-            Self::Server(Server { user: Some(user), .. }) | Self::Service(Service { user: Some(user), .. }) => {
+            Self::Server(Server { user: Some(user), .. })
+            | Self::Service(Service { user: Some(user), .. })
+            | Self::Cluster(Seeds { user: Some(user), .. }) => {
                 let user = utf8_percent_encode(user, NON_ALPHANUMERIC).to_string();
                 self.to_string().replacen("://", &format!("://{user}@"), 1).into()
             }

@@ -125,8 +125,8 @@ pub trait Node {
         Box::pin(std::future::pending())
     }
 
-    /// Returns the primary that the node's requests went to last, if failovers decide which one that is.
-    fn primary(&self) -> Option<Primary> {
+    /// Returns the primary that requests for this lock went to last, if failovers or slots decide which one that is.
+    fn primary(&self, _key: &Key) -> Option<Primary> {
         None
     }
 

@@ -12,9 +12,9 @@ use super::{config, usage};
 use crate::cli::{NodeArgs, Source, Sources};
 use crate::exit::Failure;
 use crate::input;
-use crate::node::address::{Address, Endpoint, Secret, Server, Service};
+use crate::node::address::{Address, Endpoint, Secret, Seeds, Server, Service};
 use crate::node::place::Way;
-use crate::node::place::way::{SentinelLogin, Watched};
+use crate::node::place::way::{Members, SentinelLogin, Watched};
 use crate::node::redis::access::Access;
 use crate::node::redis::tls::{Identity, Trust};
 use crate::text::escape;
@@ -29,10 +29,11 @@ const PRIVATE: u32 = 0o077;
 /// permissions of the group (systemd.exec(5), credentials).
 const CREDENTIAL: u32 = 0o007;
 
-/// A server's address, or that of a service with sentinels.
+/// A server's address, or that of a service with sentinels, or of a cluster.
 pub(super) enum Remote {
     Server(Server),
     Service(Service),
+    Cluster(Seeds),
 }
 
 impl Remote {
@@ -40,6 +41,7 @@ impl Remote {
         match self {
             Self::Server(server) => matches!(server.endpoint, Endpoint::Tcp { tls: true, .. }),
             Self::Service(service) => service.tls,
+            Self::Cluster(seeds) => seeds.tls,
         }
     }
 
@@ -47,6 +49,7 @@ impl Remote {
         match self {
             Self::Server(server) => server.password.as_ref(),
             Self::Service(service) => service.password.as_ref(),
+            Self::Cluster(seeds) => seeds.password.as_ref(),
         }
     }
 
@@ -55,6 +58,7 @@ impl Remote {
         match (self, other) {
             (Self::Server(one), Self::Server(other)) => one.endpoint == other.endpoint,
             (Self::Service(one), Self::Service(other)) => one.overlaps(other),
+            (Self::Cluster(one), Self::Cluster(other)) => one.overlaps(other),
             _ => false,
         }
     }
@@ -65,6 +69,7 @@ impl From<Remote> for Address {
         match remote {
             Remote::Server(server) => Self::Server(server),
             Remote::Service(service) => Self::Service(service),
+            Remote::Cluster(seeds) => Self::Cluster(seeds),
         }
     }
 }
@@ -90,6 +95,7 @@ pub(super) fn attach(remotes: Vec<Remote>, args: &NodeArgs, sources: &Sources) -
             Remote::Service(service) => {
                 Way::Sentinel(Box::new(Watched { service, password, sentinel: sentinel.clone(), trust }))
             }
+            Remote::Cluster(seeds) => Way::Cluster(Box::new(Members { seeds, password, trust })),
         }
     };
     Ok(remotes.into_iter().map(way).collect())

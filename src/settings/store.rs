@@ -92,6 +92,7 @@ impl Addresses {
                 }
                 Address::Server(server) => Remote::Server(server),
                 Address::Service(service) => Remote::Service(service),
+                Address::Cluster(seeds) => Remote::Cluster(seeds),
             };
             if servers.iter().any(|other| other.overlaps(&remote)) {
                 let name = Address::from(remote);

@@ -1,7 +1,7 @@
 //! The test kit: what the suite, the soak, the faults, the benches and the fuzzers share. It is no part of rlock and is not
 //! published.
 //!
-//! * Real parts that a test starts and that end with it: [`Server`], [`Nodes`], [`Watched`], [`Proxy`], [`Alias`], [`Session`],
+//! * Real parts that a test starts and that end with it: [`Server`], [`Nodes`], [`Watched`], [`Cluster`], [`Proxy`], [`Alias`], [`Session`],
 //!   [`Rlock`], [`Client`].
 //! * Views from outside: [`processes`], [`witness`], [`measure`].
 //! * Simulated parts: [`stream::Scripted`] is a server in memory and in virtual time, [`Server::set_clock`] a wrong clock.
@@ -19,6 +19,7 @@
 
 mod certificates;
 mod client;
+mod cluster;
 pub mod measure;
 pub mod namespaces;
 mod nodes;
@@ -38,6 +39,7 @@ pub mod witness;
 
 pub use certificates::Certificates;
 pub use client::Client;
+pub use cluster::{Cluster, Move};
 pub use nodes::Nodes;
 pub use port::Port;
 pub use proxy::{Alias, Delay, Proxy, far, far_at_first, slow};

@@ -153,7 +153,7 @@ fn node(name: &str, probe: &Result<Probe, Fault>) -> Value {
             "maxmemory_policy": probe.field("maxmemory_policy"),
             "replicas": probe.number("connected_slaves"),
             "primary": probe.watched.as_ref().map(|(primary, _)| primary.address()),
-            "epoch": probe.watched.as_ref().map(|(primary, _)| primary.epoch),
+            "epoch": probe.watched.as_ref().and_then(|(primary, _)| primary.epoch),
             "lacking": probe.missing.iter().map(|right| right.name).collect::<Vec<_>>(),
         }),
     }

@@ -53,7 +53,7 @@ fn object(key: &Key, observations: &Observations, nodes: &Nodes) -> Value {
             "needed": census.quorum().needed(),
             "total": census.quorum().total(),
         },
-        "nodes": (0..nodes.len()).map(|node| at_node(node, observations, &census, nodes)).collect::<Vec<_>>(),
+        "nodes": (0..nodes.len()).map(|node| at_node(node, key, observations, &census, nodes)).collect::<Vec<_>>(),
         "once": census.mark().map(mark),
         "waiters": census.queue().into_iter().map(|ticket| waiter(&ticket.waiter)).collect::<Vec<_>>(),
         "more_waiters": census.has_more_waiters(),
@@ -103,7 +103,7 @@ fn mark(run: &Occupant) -> Value {
     })
 }
 
-fn at_node(node: usize, observations: &Observations, census: &Census, nodes: &Nodes) -> Value {
+fn at_node(node: usize, key: &Key, observations: &Observations, census: &Census, nodes: &Nodes) -> Value {
     let observation = observations.of_nodes[node].as_ref();
     let state = match (observation, census.agrees_with_leading(node)) {
         (None, _) => "unknown",
@@ -113,11 +113,11 @@ fn at_node(node: usize, observations: &Observations, census: &Census, nodes: &No
     };
     let ttl = observation.and_then(|observation| observation.occupant()).and_then(|occupant| occupant.ttl);
     let error = observations.faults.of(node).map(|fault| fault.why.as_str());
-    let primary = nodes[node].primary();
+    let primary = nodes[node].primary(key);
     json!({
         "node": nodes[node].name(),
         "primary": primary.as_ref().map(Primary::address),
-        "epoch": primary.map(|primary| primary.epoch),
+        "epoch": primary.and_then(|primary| primary.epoch),
         "state": state,
         "ttl_ms": ttl.map(millis),
         "error": error,

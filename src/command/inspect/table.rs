@@ -142,7 +142,11 @@ fn remarks(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults) -> Vec
         let mut faults = locks.iter().map(|(_, observations)| &observations.faults).chain([unread]);
         let fault = faults.find_map(|faults| faults.of(node));
         remarks.extend(fault.map(|fault| format!("{}: {fault}", there.name())));
-        remarks.extend(there.primary().map(|primary| format!("{}: {primary}", there.name())));
+        let mut primaries: Vec<String> =
+            locks.iter().filter_map(|(key, _)| Some(there.primary(key)?.to_string())).collect();
+        primaries.sort_unstable();
+        primaries.dedup();
+        remarks.extend(primaries.iter().map(|primary| format!("{}: {primary}", there.name())));
     }
     for (key, observations) in locks {
         let census = observations.census();

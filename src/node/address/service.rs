@@ -39,28 +39,13 @@ pub struct Service {
 impl Service {
     /// Reads the address, whose scheme is known.
     pub(super) fn parse(raw: &str, tls: bool) -> Result<Self, String> {
-        let (_, rest) = raw.split_once("://").unwrap_or_default();
-        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, hosts) = hosts.rsplit_once('@').map_or(("", hosts), |(login, hosts)| (login, hosts));
-        if path.contains('@') || login.contains('?') {
-            return Err("a / or ? in a password must be written %2F or %3F".to_owned());
-        }
-        if rest.contains('?') {
-            return Err("it takes no option behind a ?".to_owned());
-        }
-        let server = |host: &str| {
-            let at = if login.is_empty() { String::new() } else { format!("{login}@") };
-            let url =
-                Url::parse(&format!("redis://{at}{host}")).map_err(|_| "host or port cannot be read".to_owned())?;
-            tcp(&url, tls, SENTINEL_PORT)
-        };
-        let mut all = hosts.split(',').map(|host| server(host.trim())).collect::<Result<Vec<Server>, String>>()?;
+        let (mut all, path) = hosts(raw, tls, SENTINEL_PORT)?;
         if all.len() > MOST_SENTINELS {
             return Err(format!("it names {} sentinels; {MOST_SENTINELS} are enough", all.len()));
         }
         let sentinels: Vec<Endpoint> = all.iter().map(|server| server.endpoint.clone()).collect();
-        if let Some(twice) = (1..sentinels.len()).find(|&place| sentinels[..place].contains(&sentinels[place])) {
-            return Err(format!("it names the sentinel {} twice", sentinels[twice]));
+        if let Some(twice) = twice(&sentinels) {
+            return Err(format!("it names the sentinel {twice} twice"));
         }
         let (name, db) = path.split_once('/').unwrap_or((path, ""));
         let name = decoded(name)?;
@@ -97,8 +82,33 @@ impl fmt::Display for Service {
     }
 }
 
+/// Reads the hosts of an address, each with its user and password, and returns what follows them.
+pub(super) fn hosts(raw: &str, tls: bool, port: u16) -> Result<(Vec<Server>, &str), String> {
+    let (_, rest) = raw.split_once("://").unwrap_or_default();
+    let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (login, hosts) = hosts.rsplit_once('@').map_or(("", hosts), |(login, hosts)| (login, hosts));
+    if path.contains('@') || login.contains('?') {
+        return Err("a / or ? in a password must be written %2F or %3F".to_owned());
+    }
+    if rest.contains('?') {
+        return Err("it takes no option behind a ?".to_owned());
+    }
+    let server = |host: &str| {
+        let at = if login.is_empty() { String::new() } else { format!("{login}@") };
+        let url = Url::parse(&format!("redis://{at}{host}")).map_err(|_| "host or port cannot be read".to_owned())?;
+        tcp(&url, tls, port)
+    };
+    let all = hosts.split(',').map(|host| server(host.trim())).collect::<Result<Vec<Server>, String>>()?;
+    Ok((all, path))
+}
+
+/// Returns an endpoint that is named twice.
+pub(super) fn twice(endpoints: &[Endpoint]) -> Option<&Endpoint> {
+    (1..endpoints.len()).find(|&place| endpoints[..place].contains(&endpoints[place])).map(|place| &endpoints[place])
+}
+
 /// Puts the pieces of a list of addresses together that commas have taken apart. A piece without a scheme belongs to the
-/// sentinels before it, if their address has no service yet.
+/// sentinels or to the cluster before it, if that address has no path yet.
 pub fn joined<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut addresses: Vec<String> = Vec::new();
     for piece in pieces {
@@ -111,10 +121,13 @@ pub fn joined<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     addresses
 }
 
-/// Whether the address is that of sentinels, and the service is still missing.
+/// Whether the address is that of sentinels or a cluster, and more hosts may follow.
 fn is_open(address: &str) -> bool {
-    let is_of_sentinels = |scheme: &str| scheme.to_ascii_lowercase().ends_with("-sentinel");
-    address.trim().split_once("://").is_some_and(|(scheme, rest)| is_of_sentinels(scheme) && !rest.contains('/'))
+    let names_several = |scheme: &str| {
+        let scheme = scheme.to_ascii_lowercase();
+        scheme.ends_with("-sentinel") || scheme.ends_with("-cluster")
+    };
+    address.trim().split_once("://").is_some_and(|(scheme, rest)| names_several(scheme) && !rest.contains('/'))
 }
 
 #[cfg(test)]
@@ -182,5 +195,7 @@ mod tests {
         assert_eq!(joined("redis://a,b,local,redis-sentinel://c,local"), "redis://a b local redis-sentinel://c local");
         assert_eq!(joined("redis-sentinel://u:p,w@a/svc"), "redis-sentinel://u:p,w@a/svc");
         assert_eq!(joined("Redis-Sentinel://a,b/svc,c,/run/d"), "Redis-Sentinel://a,b/svc c /run/d");
+        assert_eq!(joined("redis-cluster://a,b:1,redis://c"), "redis-cluster://a,b:1 redis://c");
+        assert_eq!(joined("redis-cluster://a,b/,c"), "redis-cluster://a,b/ c");
     }
 }

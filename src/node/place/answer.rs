@@ -16,8 +16,8 @@ const NO_SUCH_SERVICE: &str = "No such master";
 const LONGEST_HOST: usize = 255;
 
 /// The address of a primary.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Location {
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Location {
     pub(super) host: String,
     pub(super) port: u16,
 }
@@ -49,7 +49,7 @@ pub struct Naming {
 
 impl Location {
     /// Returns the address; `None` if it is none that a server could have.
-    fn new(host: &[u8], port: &[u8]) -> Option<Self> {
+    pub(super) fn new(host: &[u8], port: &[u8]) -> Option<Self> {
         let host = std::str::from_utf8(host).ok().filter(|host| {
             let is_odd = |c: char| c.is_whitespace() || "/?#@%,\\[]<>^|".contains(c);
             !host.is_empty() && host.len() <= LONGEST_HOST && !host.contains(is_odd) && escape::text(host) == *host

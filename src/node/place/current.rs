@@ -123,8 +123,8 @@ mod tests {
         let endpoint = Endpoint::Tcp { host: "h".to_owned(), port, tls: false };
         let server = Server { endpoint, user: None, password: None, db: 0 };
         let location = Location { host: "h".to_owned(), port };
-        let primary = Some(Primary { location, epoch, since: Instant::from_nanos(0) });
-        Arc::new(Site { connector: Connector::new(Access { server, password: None, trust: None }), primary })
+        let primary = Some(Primary { location, epoch: Some(epoch), since: Some(Instant::from_nanos(0)) });
+        Arc::new(Site::new(Connector::new(Access { server, password: None, trust: None }), primary))
     }
 
     fn says(current: &Arc<Current>, message: &str) {

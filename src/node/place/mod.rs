@@ -3,27 +3,35 @@
 //! 1. [`Place::find`] returns the server that takes the requests from now on.
 //! 2. [`Place::confirm`] says whether a server that has answered was still the node's. A grant or a renewal counts only then.
 //! 3. [`Place::moved`] returns when another server has taken over.
+//! 4. In a cluster the server depends on the key, by its [`Slot`]. Every other place has no slots.
 //!
 //! Where a server is known only here and in `redis`: a layer above sees one node. No request is repeated here.
 
 mod answer;
 mod answers;
+mod cluster;
 mod current;
+pub mod redirect;
 mod sentinel;
+mod site;
+mod slots;
 pub mod way;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::redis::connection::Connector;
 use super::{Fault, Pending};
-use crate::clock;
-use crate::lock::instant::Instant;
-use answer::Location;
-pub use answer::Naming;
+use crate::lock::key::Key;
+pub use answer::{Location, Naming};
+pub use cluster::Cluster;
 pub use sentinel::Sentinels;
+pub use site::{Primary, Site, Source};
+pub use slots::Slot;
 pub use way::Way;
+
+/// Returns what opens connections to a server whose address is found out.
+type ServerAt = Box<dyn Fn(&Location) -> Connector + Send + Sync>;
 
 /// Where the server of a node is.
 #[derive(Clone)]
@@ -32,32 +40,24 @@ pub enum Place {
     Fixed(Arc<Site>),
     /// Where sentinels say.
     Sentinel(Arc<Sentinels>),
+    /// Where the members of a cluster say.
+    Cluster(Arc<Cluster>),
 }
 
-/// A server that takes the requests of a node, for a time or always.
-pub struct Site {
-    /// Opens connections to it.
-    pub connector: Connector,
-    /// Its address and its failover; `None` if it is named by the node's own address.
-    pub primary: Option<Primary>,
-}
-
-/// A server that became a primary by a failover.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Primary {
-    location: Location,
-    /// The number of the failover.
-    pub epoch: u64,
-    /// When it became the primary, as far back as any sentinel has seen it.
-    since: Instant,
-}
-
-/// The answers of the sentinels of a service.
-pub struct Survey {
-    /// Number of sentinels that are listed.
-    pub listed: usize,
-    /// The answers of those that name a primary.
-    pub namings: Vec<Naming>,
+/// Facts about a server that may be replaced, beside its address.
+pub enum Survey {
+    /// The answers of the sentinels of its service.
+    Sentinels {
+        /// Number of sentinels that are listed.
+        listed: usize,
+        /// The answers of those that name a primary.
+        namings: Vec<Naming>,
+    },
+    /// It is a member of a cluster.
+    Cluster {
+        /// Time after which the other members take it for dead, if it may be asked for.
+        node_timeout: Option<Duration>,
+    },
 }
 
 /// Whether a server that has answered was still the node's when it did.
@@ -74,102 +74,89 @@ pub enum Confirmation {
 impl Place {
     /// The server that `connector` leads to.
     pub fn fixed(connector: Connector) -> Self {
-        Self::Fixed(Arc::new(Site { connector, primary: None }))
+        Self::Fixed(Arc::new(Site::new(connector, None)))
+    }
+
+    /// Returns the slot of a lock; `None` where there are no slots.
+    pub fn slot(&self, key: &Key) -> Option<Slot> {
+        match self {
+            Self::Fixed(_) | Self::Sentinel(_) => None,
+            Self::Cluster(_) => Some(Slot::of(key)),
+        }
     }
 
     /// Returns the server that takes the requests from now on. The caller limits the time.
-    pub async fn find(&self) -> Result<Arc<Site>, Fault> {
+    pub async fn find(&self, slot: Option<Slot>) -> Result<Arc<Site>, Fault> {
         match self {
             Self::Fixed(site) => Ok(Arc::clone(site)),
             Self::Sentinel(sentinels) => Box::pin(sentinels.find()).await,
+            Self::Cluster(cluster) => Box::pin(cluster.find(slot.unwrap_or_default())).await,
+        }
+    }
+
+    /// Returns the servers that have the locks of this node between them. The caller limits the time.
+    pub async fn all(&self) -> Result<Vec<Arc<Site>>, Fault> {
+        match self {
+            Self::Cluster(cluster) => Box::pin(cluster.primaries()).await,
+            Self::Fixed(_) | Self::Sentinel(_) => Ok(vec![self.find(None).await?]),
         }
     }
 
     /// Whether `site` takes the requests, as far as is known without a question.
-    pub fn is_current(&self, site: &Arc<Site>) -> bool {
+    pub fn is_current(&self, site: &Arc<Site>, slot: Option<Slot>) -> bool {
         match self {
             Self::Fixed(fixed) => Arc::ptr_eq(fixed, site),
             Self::Sentinel(sentinels) => sentinels.is_current(site),
+            Self::Cluster(cluster) => cluster.is_current(site, slot.unwrap_or_default()),
         }
     }
 
-    /// Says whether the server of `site`, which has answered by now, was still the node's.
-    pub async fn confirm(&self, site: &Arc<Site>) -> Confirmation {
-        match (self, &site.primary) {
-            (Self::Sentinel(sentinels), Some(primary)) => Box::pin(sentinels.confirm(site, primary)).await,
+    /// Says whether the server of `source`, which has answered by now, was still the node's.
+    pub async fn confirm(&self, source: &Source) -> Confirmation {
+        match (self, &source.site.primary) {
+            (Self::Sentinel(sentinels), Some(primary)) => Box::pin(sentinels.confirm(&source.site, primary)).await,
+            (Self::Cluster(cluster), Some(primary)) => Box::pin(cluster.confirm(source, primary)).await,
             _ => Confirmation::Present,
         }
     }
 
     /// Returns when another server is found, or announced, after this call.
-    pub fn moved(&self) -> Pending<()> {
-        match self {
-            Self::Fixed(_) => Box::pin(std::future::pending()),
-            Self::Sentinel(sentinels) => sentinels.moved(),
+    pub fn moved(&self, slot: Option<Slot>) -> Pending<()> {
+        match (self, slot) {
+            (Self::Sentinel(sentinels), _) => sentinels.moved(),
+            (Self::Cluster(cluster), Some(slot)) => cluster.moved(slot),
+            (Self::Fixed(_), _) | (Self::Cluster(_), None) => Box::pin(std::future::pending()),
         }
     }
 
     /// Whether a server may take over whose data lack the last writes of another.
     pub fn has_failovers(&self) -> bool {
-        matches!(self, Self::Sentinel(_))
+        matches!(self, Self::Sentinel(_) | Self::Cluster(_))
     }
 
-    /// Returns the primary that was found last; `None` where there is no failover.
-    pub fn primary(&self) -> Option<Primary> {
+    /// Returns the cluster, if the server is one of a cluster.
+    pub fn cluster(&self) -> Option<&Arc<Cluster>> {
+        match self {
+            Self::Fixed(_) | Self::Sentinel(_) => None,
+            Self::Cluster(cluster) => Some(cluster),
+        }
+    }
+
+    /// Returns the primary that was found last for this lock; `None` where there is no failover.
+    pub fn primary(&self, key: &Key) -> Option<Primary> {
         match self {
             Self::Fixed(_) => None,
             Self::Sentinel(sentinels) => sentinels.current()?.primary.clone(),
+            Self::Cluster(cluster) => cluster.site_of(Slot::of(key))?.primary.clone(),
         }
     }
 
     /// Returns what the sentinels say; `None` where there are none.
     pub async fn survey(&self) -> Option<Survey> {
         match self {
-            Self::Fixed(_) => None,
+            Self::Fixed(_) | Self::Cluster(_) => None,
             Self::Sentinel(sentinels) => Some(sentinels.survey().await),
         }
-    }
-}
-
-impl Site {
-    /// Whether this is the same server, and no failover was between the two.
-    fn is_same(&self, other: &Self) -> bool {
-        fn of(site: &Site) -> Option<(&Location, u64)> {
-            site.primary.as_ref().map(|primary| (&primary.location, primary.epoch))
-        }
-        of(self) == of(other)
-    }
-
-    /// Returns the time since this server became the primary; `None` if it did by no failover.
-    pub fn age(&self) -> Option<Duration> {
-        self.primary.as_ref().map(Primary::age)
-    }
-
-    /// Returns `fault` with the server's address, if the node's name does not tell it.
-    pub fn named(&self, fault: Fault) -> Fault {
-        match &self.primary {
-            Some(primary) => Fault { why: format!("primary {}: {}", primary.location, fault.why), ..fault },
-            None => fault,
-        }
-    }
-}
-
-impl Primary {
-    /// Returns its address.
-    pub fn address(&self) -> String {
-        self.location.to_string()
-    }
-
-    /// Returns the time since it became the primary.
-    pub fn age(&self) -> Duration {
-        clock::now().since(self.since)
-    }
-}
-
-/// `primary 10.0.0.5:6379, epoch 7`.
-impl fmt::Display for Primary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "primary {}, epoch {}", self.location, self.epoch)
     }
 }
 

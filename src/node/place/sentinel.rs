@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::answer::{self, Answer, Location, Naming};
+use super::answer::{self, Answer, Naming};
 use super::answers::{Answers, Named, Standing};
 use super::current::{self, Current};
-use super::{Confirmation, Primary, Site, Survey};
+use super::{Confirmation, Primary, ServerAt, Site, Survey};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::quorum::Quorum;
@@ -39,9 +39,6 @@ pub struct Sentinels {
     /// The answers to the last question. An answer serves each caller that came before the question was sent.
     last: tokio::sync::Mutex<Option<Round>>,
 }
-
-/// Returns what opens connections to a server of the service.
-pub(super) type ServerAt = Box<dyn Fn(&Location) -> Connector + Send + Sync>;
 
 /// The answers to one question, in the order of the sentinels.
 #[derive(Clone)]
@@ -89,7 +86,7 @@ impl Sentinels {
     /// Says whether the server of `primary`, which has answered by now, is the one that a majority of the sentinels names.
     pub(super) async fn confirm(&self, site: &Arc<Site>, primary: &Primary) -> Confirmation {
         let round = self.asked_from_now().await;
-        match self.answers(&round).standing(&primary.location, primary.epoch) {
+        match self.answers(&round).standing(&primary.location, primary.epoch.unwrap_or_default()) {
             Standing::Primary => Confirmation::Present,
             Standing::Unclear(fault) => Confirmation::Unknown(fault),
             Standing::Replaced(by) => {
@@ -119,13 +116,14 @@ impl Sentinels {
     pub(super) async fn survey(&self) -> Survey {
         let round = self.asked_from_now().await;
         let namings: Vec<Naming> = self.answers(&round).namings().map(|(_, naming)| naming.clone()).collect();
-        Survey { listed: self.all.len(), namings }
+        Survey::Sentinels { listed: self.all.len(), namings }
     }
 
     fn site(&self, named: Named, asked: Instant) -> Site {
         let connector = (self.server_at)(&named.primary);
-        let primary = Primary { location: named.primary, epoch: named.epoch, since: asked.before(named.age) };
-        Site { connector, primary: Some(primary) }
+        let primary =
+            Primary { location: named.primary, epoch: Some(named.epoch), since: Some(asked.before(named.age)) };
+        Site::new(connector, Some(primary))
     }
 
     fn answers(&self, round: &Round) -> Answers<'_> {

@@ -1,6 +1,9 @@
 //! Failovers at simulated servers, which a simulated sentinel names: where requests and releases go, and what counts.
 
+mod members;
+
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,6 +36,10 @@ struct Simulated {
     asked: Arc<Mutex<Vec<String>>>,
     /// The port and the epoch of the primary that it names.
     names: Arc<Mutex<(u16, u64)>>,
+    /// The ports of the primaries of all slots in the maps that it tells, the last of which is told again and again.
+    maps: Arc<Mutex<VecDeque<u16>>>,
+    /// Number of connections to it so far.
+    opened: Arc<AtomicUsize>,
 }
 
 impl Simulated {
@@ -43,6 +50,7 @@ impl Simulated {
     fn connector(&self, port: u16) -> Connector {
         let simulated = self.clone();
         let dial: Dial = Arc::new(move |_, _| {
+            simulated.opened.fetch_add(1, Ordering::Relaxed);
             let (ours, theirs) = duplex(1 << 20);
             tokio::spawn(serve(simulated.clone(), theirs));
             Box::pin(async move { Ok(Box::new(ours) as Box<dyn Stream>) })
@@ -56,10 +64,13 @@ impl Simulated {
         match (words[0].as_str(), words.get(1).map_or("", String::as_str)) {
             ("EVAL", _) => {
                 self.asked.lock().unwrap().push(words[3..].join(" "));
-                let mut replies = self.replies.lock().unwrap();
-                let reply = if replies.len() > 1 { replies.pop_front() } else { replies.front().copied() };
-                reply.unwrap_or_default().to_owned()
+                next(&self.replies).unwrap_or_default().to_owned()
             }
+            ("ASKING", _) => {
+                self.asked.lock().unwrap().push("ASKING".to_owned());
+                "+OK\r\n".to_owned()
+            }
+            ("CLUSTER", "SLOTS") => next(&self.maps).map_or_else(String::new, members::map),
             ("SENTINEL", question) => {
                 let (port, epoch) = *self.names.lock().unwrap();
                 if question == "MASTER" {
@@ -78,6 +89,12 @@ impl Simulated {
     fn was_asked(&self) -> usize {
         self.asked.lock().unwrap().len()
     }
+}
+
+/// Takes the next of these; the last one stays.
+fn next<T: Copy>(of: &Mutex<VecDeque<T>>) -> Option<T> {
+    let mut of = of.lock().unwrap();
+    if of.len() > 1 { of.pop_front() } else { of.front().copied() }
 }
 
 fn array(words: &[&str]) -> String {
@@ -130,7 +147,10 @@ fn a_grant_and_a_renewal_count_while_the_sentinel_names_the_server() {
         let (node, claim) = (node([&old, &new], &sentinel), claim());
         let Vote::Granted { fence, .. } = node.acquire(&claim).await.vote else { panic!() };
         assert!(matches!(node.renew(&claim.renewal(fence)).await, Renewal::Renewed(..)));
-        assert_eq!(node.primary().map(|primary| primary.to_string()).as_deref(), Some("primary h:1, epoch 7"));
+        assert_eq!(
+            node.primary(&claim.key).map(|primary| primary.to_string()).as_deref(),
+            Some("primary h:1, epoch 7")
+        );
         let late = node.renew(&claim.renewal(fence));
         *sentinel.names.lock().unwrap() = (2, 8);
         assert!(matches!(late.await, Renewal::Failed(_)), "it was replaced by the time of its answer");

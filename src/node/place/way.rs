@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::Location;
-use super::{Place, Sentinels};
-use crate::node::address::{Endpoint, Secret, Server, Service};
+use super::{Cluster, Place, Sentinels};
+use crate::node::address::{Endpoint, Secret, Seeds, Server, Service};
 use crate::node::redis::access::Access;
 use crate::node::redis::connection::Connector;
 use crate::node::redis::tls::Trust;
@@ -18,6 +18,8 @@ pub enum Way {
     Direct(Access),
     /// Through the sentinels of its service.
     Sentinel(Box<Watched>),
+    /// Through the members of its cluster.
+    Cluster(Box<Members>),
 }
 
 /// A service with sentinels, and the secrets for both.
@@ -30,6 +32,17 @@ pub struct Watched {
     /// User and password at the sentinels.
     pub sentinel: SentinelLogin,
     /// Needed for `rediss-sentinel://` only.
+    pub trust: Option<Trust>,
+}
+
+/// Members of a cluster, and the secrets for all of them.
+#[derive(Clone)]
+pub struct Members {
+    /// The members that are asked first, and the user at all of them.
+    pub seeds: Seeds,
+    /// The password, from whichever source.
+    pub password: Option<Secret>,
+    /// Needed for `rediss-cluster://` only.
     pub trust: Option<Trust>,
 }
 
@@ -48,6 +61,7 @@ impl Way {
         match self {
             Self::Direct(access) => Place::fixed(Connector::new(access.clone())),
             Self::Sentinel(watched) => Place::Sentinel(Arc::new(watched.sentinels(limit))),
+            Self::Cluster(members) => Place::Cluster(Arc::new(members.cluster(limit))),
         }
     }
 
@@ -56,6 +70,7 @@ impl Way {
         match self {
             Self::Direct(access) => access.server.user.as_deref(),
             Self::Sentinel(watched) => watched.service.user.as_deref(),
+            Self::Cluster(members) => members.seeds.user.as_deref(),
         }
     }
 
@@ -64,6 +79,7 @@ impl Way {
         match self {
             Self::Direct(access) => access.server.db,
             Self::Sentinel(watched) => watched.service.db,
+            Self::Cluster(_) => 0,
         }
     }
 
@@ -72,6 +88,7 @@ impl Way {
         let (in_address, password) = match self {
             Self::Direct(access) => (&access.server.password, &access.password),
             Self::Sentinel(watched) => (&watched.service.password, &watched.password),
+            Self::Cluster(members) => (&members.seeds.password, &members.password),
         };
         password.as_ref().filter(|_| in_address.is_none())
     }
@@ -79,7 +96,7 @@ impl Way {
     /// Returns user and password at the sentinels, where there are any.
     pub fn sentinel_login(&self) -> Option<&SentinelLogin> {
         match self {
-            Self::Direct(_) => None,
+            Self::Direct(_) | Self::Cluster(_) => None,
             Self::Sentinel(watched) => Some(&watched.sentinel),
         }
     }
@@ -103,12 +120,30 @@ impl Watched {
     }
 }
 
+impl Members {
+    fn cluster(&self, limit: Duration) -> Cluster {
+        let location = |endpoint: &Endpoint| match endpoint {
+            Endpoint::Tcp { host, port, .. } => Some(Location { host: host.clone(), port: *port }),
+            Endpoint::Unix(_) => None,
+        };
+        let seeds = self.seeds.members.iter().filter_map(location).collect();
+        let members = self.clone();
+        let server_at = move |location: &Location| {
+            let server = members.seeds.server_at(location.host.clone(), location.port);
+            let (password, trust) = (members.password.clone(), members.trust.clone());
+            Connector::new(Access { server, password, trust })
+        };
+        Cluster::new(seeds, Box::new(server_at), limit)
+    }
+}
+
 /// The node's name in messages: its address without user and password.
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Direct(access) => access.server.fmt(f),
             Self::Sentinel(watched) => watched.service.fmt(f),
+            Self::Cluster(members) => members.seeds.fmt(f),
         }
     }
 }

@@ -83,16 +83,21 @@ pub fn is_user(name: &str) -> bool {
     !name.is_empty() && !name.contains(char::is_whitespace) && crate::text::escape::text(name) == name
 }
 
-/// Returns the line that grants `user` these rights for the locks `keys`, or for all locks if there are none. `select`: the
-/// database is not the first one.
-pub fn acl_line(user: &str, keys: &[Key], select: bool) -> String {
+/// Rights that a database other than the first one needs beside them.
+pub const OF_DATABASE: &[&str] = &["select"];
+
+/// Rights that a cluster needs beside them.
+pub const OF_CLUSTER: &[&str] = &["cluster|slots", "cluster|nodes", "asking"];
+
+/// Returns the line that grants `user` these rights and `more` for the locks `keys`, or for all locks if there are none.
+pub fn acl_line(user: &str, keys: &[Key], more: &[&str]) -> String {
     let patterns = keys.iter().flat_map(|key| {
         // Each kind is named: `*` in its place would match keys of other locks as well.
         let derived = Derived::OF_LOCK.into_iter().chain([Derived::Doctor]).map(|kind| key.derived(kind));
         [key.stored().to_owned()].into_iter().chain(derived).map(|name| word(&format!("~{}", literal(&name))))
     });
     let all = keys.is_empty().then(|| "~*".to_owned());
-    let rights = RIGHTS.iter().map(|right| right.name).chain(select.then_some("select"));
+    let rights = RIGHTS.iter().map(|right| right.name).chain(more.iter().copied());
     // A new user of Redis 6.2 has all channels, to which none can be added.
     let words = patterns
         .chain(all)
@@ -123,7 +128,7 @@ mod tests {
     #[test]
     fn the_line_names_the_locks_and_what_belongs_to_them() {
         let key = |name: &str| Key::new("", name).unwrap();
-        let line = acl_line("ci", &[key("job")], false);
+        let line = acl_line("ci", &[key("job")], &[]);
         assert!(
             line.starts_with(
                 "ACL SETUSER ci on >PASSWORD ~job ~rlock:fence:{job}:job ~rlock:leases:{job}:job \
@@ -132,9 +137,10 @@ mod tests {
             "{line}"
         );
         assert!(
-            !line.contains("+select") && acl_line("ci", &[], true).contains(" ~* resetchannels &rlock:wake:* +eval")
+            !line.contains("+select")
+                && acl_line("ci", &[], OF_DATABASE).contains(" ~* resetchannels &rlock:wake:* +eval")
         );
-        let odd = acl_line("ci", &[key("a*b")], false);
+        let odd = acl_line("ci", &[key("a*b")], &[]);
         assert!(odd.contains(r#" "~a\\*b" "~rlock:fence:{a\\*b}:a\\*b" "#), "{odd}");
         assert!(!line.contains("config"), "{line}");
     }
@@ -147,6 +153,6 @@ mod tests {
         for name in ["", "x nopass ~* +@all", "x\ty", "x\ny", "x\u{a0}y", "x\0", "x\u{202e}y", "x\x1b[2J"] {
             assert!(!is_user(name), "{name:?}");
         }
-        assert!(acl_line("a\"b", &[], false).starts_with(r#"ACL SETUSER "a\"b" on >PASSWORD "#));
+        assert!(acl_line("a\"b", &[], &[]).starts_with(r#"ACL SETUSER "a\"b" on >PASSWORD "#));
     }
 }

@@ -7,6 +7,7 @@ use redis::Cmd;
 use crate::lock::key::{Derived, Key};
 use crate::lock::queue::Waiter;
 use crate::lock::schedule::Term;
+use crate::node::place::Slot;
 
 /// Shortest time for which a fence counter is kept after its last use.
 pub(super) const FENCE_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -14,12 +15,27 @@ pub(super) const FENCE_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Time for which a queue is kept after the last poll by a waiter. Waiters poll every minute.
 pub(super) const QUEUE_LIFE: Duration = Duration::from_secs(600);
 
+/// A request about one lock.
+#[derive(Clone)]
+pub(super) struct Call {
+    pub(super) command: Cmd,
+    /// The lock's slot, in a cluster.
+    pub(super) slot: Option<Slot>,
+    /// Forms of the request with fewer keys each, for a slot that is being moved.
+    pub(super) fewer: Vec<Cmd>,
+}
+
 /// Returns a script's call with the lock's key and all that are derived from it.
 pub(super) fn on_lock(script: &'static str, key: &Key) -> Cmd {
+    on_keys(script, key, &Derived::OF_LOCK)
+}
+
+/// Returns a script's call with the lock's key and these that are derived from it.
+pub(super) fn on_keys(script: &'static str, key: &Key, derived: &[Derived]) -> Cmd {
     let mut command = redis::cmd("EVAL");
-    command.arg(script).arg(1 + Derived::OF_LOCK.len()).arg(key.stored());
-    for kind in Derived::OF_LOCK {
-        command.arg(key.derived(kind));
+    command.arg(script).arg(1 + derived.len()).arg(key.stored());
+    for kind in derived {
+        command.arg(key.derived(*kind));
     }
     command
 }

@@ -22,6 +22,11 @@ impl Client {
         Ok(Self { connection: opened.unwrap_or_else(|| Err(Fault::timeout(limit)))?, limit })
     }
 
+    /// Whether it is of use for another command.
+    pub fn works(&self) -> bool {
+        self.connection.works()
+    }
+
     /// Sends a command and waits for its reply.
     pub async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
         let reply = self.connection.send(command, Effect::None);

@@ -3,22 +3,20 @@
 //! A server that was replaced stays a writable primary for some seconds. One that was stopped runs what it was sent when it
 //! resumes, though another has taken over. So each reply is followed by the question whether its server still is the one.
 
-use std::sync::Arc;
-
-use crate::node::place::{Confirmation, Place, Site};
+use crate::node::place::{Confirmation, Place, Source};
 use crate::node::{Answer, Fault, FaultKind, Renewal, ServerInfo, Vote};
 
 /// Returns `answer` as it counts. A grant that is not confirmed may exist, so the caller releases it.
-pub(super) async fn answer(place: &Place, site: Option<&Arc<Site>>, mut answer: Answer) -> Answer {
-    let Some(site) = site else { return answer };
-    if let (ServerInfo::Told(identity), Some(age)) = (&mut answer.server, site.age())
+pub(super) async fn answer(place: &Place, source: Option<&Source>, mut answer: Answer) -> Answer {
+    let Some(source) = source else { return answer };
+    if let (ServerInfo::Told(identity), Some(age)) = (&mut answer.server, source.site.age())
         && age.as_secs() < identity.uptime
     {
         // A server that has just become the primary may lack the last writes, as one that has just started.
         (identity.uptime, identity.is_promoted) = (age.as_secs(), true);
     }
     if matches!(answer.vote, Vote::Granted { .. }) {
-        answer.vote = grant(answer.vote, place.confirm(site).await);
+        answer.vote = grant(answer.vote, place.confirm(source).await);
     }
     answer
 }
@@ -41,9 +39,9 @@ pub(super) fn without_copies(renewal: Renewal, lacking: Option<Fault>) -> Renewa
 }
 
 /// Returns `renewal` as it counts.
-pub(super) async fn renewal(place: &Place, site: Option<&Arc<Site>>, renewal: Renewal) -> Renewal {
-    let (Some(site), false) = (site, matches!(renewal, Renewal::Failed(_))) else { return renewal };
-    word(renewal, place.confirm(site).await)
+pub(super) async fn renewal(place: &Place, source: Option<&Source>, renewal: Renewal) -> Renewal {
+    let (Some(source), false) = (source, matches!(renewal, Renewal::Failed(_))) else { return renewal };
+    word(renewal, place.confirm(source).await)
 }
 
 fn word(renewal: Renewal, confirmation: Confirmation) -> Renewal {
@@ -58,8 +56,8 @@ fn word(renewal: Renewal, confirmation: Confirmation) -> Renewal {
 }
 
 /// Returns the fault of a server that has answered and was replaced by then.
-pub(super) async fn replaced(place: &Place, site: Option<&Arc<Site>>) -> Option<Fault> {
-    match place.confirm(site?).await {
+pub(super) async fn replaced(place: &Place, source: Option<&Source>) -> Option<Fault> {
+    match place.confirm(source?).await {
         Confirmation::Replaced(fault) => Some(fault),
         Confirmation::Present | Confirmation::Unknown(_) => None,
     }

@@ -146,9 +146,23 @@ impl Connection {
 
     /// Sends one command. The request is on its way even if the future is dropped, if it was polled once.
     pub async fn send(&self, command: &Cmd, effect: Effect) -> Result<Value, Fault> {
+        self.tracked(effect, self.exchange(command)).await
+    }
+
+    /// The same to the member of a cluster to which the command's slot is being moved. It serves only what comes directly behind
+    /// ASKING, so both are one write.
+    pub(super) async fn send_asking(&self, command: &Cmd, effect: Effect) -> Result<Value, Fault> {
+        self.tracked(effect, self.exchange_asking(command)).await
+    }
+
+    async fn tracked(
+        &self,
+        effect: Effect,
+        exchange: impl Future<Output = Result<Value, Fault>>,
+    ) -> Result<Value, Fault> {
         let mut number = 0;
         self.state.send_modify(|state| number = state.begin(effect));
-        let reply = self.exchange(command).await;
+        let reply = exchange.await;
         let demoted = is_from_a_replica(&reply);
         self.state.send_modify(|state| state.end(number, demoted));
         reply
@@ -158,7 +172,21 @@ impl Connection {
         let mut multiplexed = self.multiplexed.clone();
         let bytes = command.get_packed_command().len() as u64;
         self.state.send_modify(|state| state.queued += bytes);
-        match multiplexed.send_packed_command(command).await {
+        self.read(multiplexed.send_packed_command(command).await)
+    }
+
+    async fn exchange_asking(&self, command: &Cmd) -> Result<Value, Fault> {
+        let mut multiplexed = self.multiplexed.clone();
+        let mut both = redis::Pipeline::new();
+        both.cmd("ASKING").add_command(command.clone());
+        let bytes = both.get_packed_pipeline().len() as u64;
+        self.state.send_modify(|state| state.queued += bytes);
+        let replies = multiplexed.send_packed_commands(&both, 0, 2).await;
+        self.read(replies.map(|mut replies| replies.pop().unwrap_or(Value::Nil)))
+    }
+
+    fn read(&self, reply: Result<Value, RedisError>) -> Result<Value, Fault> {
+        match reply {
             Ok(Value::ServerError(error)) => {
                 let error = RedisError::from(error);
                 let fault = fault(&error, self.password.as_ref());

@@ -3,7 +3,8 @@
 //! 1. This file turns each request into a call of a script of `scripts/`, and `reply` reads what the script returns.
 //! 2. `requests` sends the requests of one lock in order, even if their caller is gone.
 //! 3. `pool` decides which connection a request takes, and opens another where one broke.
-//! 4. `confirmed` drops what a server says that was replaced meanwhile.
+//! 4. `follow` sends on what a member of a cluster sends away.
+//! 5. `confirmed` drops what a server says that was replaced meanwhile.
 //!
 //! No request that may set a key is retried here: a retried `SET NX` would be refused by the key that the first try had set.
 //! A release that a replica refused, or that a server took which was replaced, is repeated once.
@@ -17,6 +18,7 @@ mod confirmed;
 pub mod connection;
 pub mod dial;
 mod error;
+mod follow;
 pub mod listeners;
 mod metered;
 mod pool;
@@ -36,19 +38,19 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::place::{Place, Primary, Way};
+use super::place::{Place, Primary, Slot, Way};
 use super::{
     Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Look, Node, Pages, Pending, Probe, QueueAction, Release,
     ReleaseReply, Renew, Renewal, Store, Vote, Wake,
 };
-use crate::lock::key::Key;
+use crate::lock::key::{Derived, Key};
 use crate::lock::lease::Revoked;
 use crate::lock::observation::Observation;
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::request::Copies;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
-use call::{FENCE_LIFE, fence_life, flag, in_queue, millis, on_lock};
+use call::{Call, FENCE_LIFE, fence_life, flag, in_queue, millis, on_keys, on_lock};
 use connection::{Connector, REPLY_LIMIT};
 use error::is_from_a_replica;
 use listeners::Wakes;
@@ -57,7 +59,7 @@ use requests::{PendingReply, Reply, Requests};
 // Public for the suite, which runs them on the simulated server and on real ones.
 pub use scripts::{
     ACQUIRE, ACQUIRE_NEWEST, ANNOUNCE, DELETE_FOREIGN, FORCE_DELETE, HEAL, JOIN, JOIN_NEWEST, KEEP, KEEP_MEMBER, LEAVE,
-    OBSERVE, RELEASE, RELEASE_ANY, RENEW, TOMBSTONE, UNMARK,
+    OBSERVE, RELEASE, RELEASE_ALONE, RELEASE_ANY, RENEW, RENEW_ALONE, TOMBSTONE, UNMARK,
 };
 use state::Subscription;
 
@@ -67,6 +69,9 @@ const WAITER_ROOM: usize = 128;
 /// Number of members that an observation may return, and their bytes.
 const MAX_MEMBERS: usize = 1000;
 const MEMBER_ROOM: usize = 32 * 1024;
+
+/// The keys with which a lock that has members can be extended.
+const OF_MEMBERS: [Derived; 3] = [Derived::Fence, Derived::Leases, Derived::Holders];
 
 /// Bytes of an observation: a value of a KiB, however it is encoded, members and some waiters.
 const OBSERVATION_ROOM: usize = 72 * 1024;
@@ -107,6 +112,7 @@ impl RedisServer {
             pool: Arc::clone(&self.pool),
             requests: Requests::new(Arc::clone(&self.pool), self.copies),
             channel: Mutex::default(),
+            slot: Mutex::default(),
             wakes: Arc::default(),
         }
     }
@@ -138,10 +144,34 @@ pub struct RedisNode {
     requests: Requests,
     /// The channel of the waiter or the holder that the last request was for.
     channel: Mutex<Option<String>>,
+    /// The slot of the lock that was asked for last, in a cluster.
+    slot: Mutex<Option<Slot>>,
     wakes: Arc<Wakes>,
 }
 
 impl RedisNode {
+    /// A request about `key`, which `command` is.
+    fn call(&self, key: &Key, command: redis::Cmd) -> Call {
+        let slot = self.pool.place().slot(key);
+        if slot.is_some() {
+            *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = slot;
+        }
+        Call { command, slot, fewer: Vec::new() }
+    }
+
+    /// The request for `release`.
+    fn giving_back(&self, release: &Release) -> Call {
+        let mut call = self.call(&release.key, release::command(release));
+        if call.slot.is_some() {
+            call.fewer.extend(release::alone(release));
+        }
+        call
+    }
+
+    fn slot(&self) -> Option<Slot> {
+        *self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the channel of the waiter that `claim` is for. Its words are heard from now on.
     fn waiters_channel(&self, claim: &Claim) -> Option<String> {
         self.hear(claim.ticket.as_ref().map(|ticket| claim.key.wake_channel(ticket.waiter.id)))
@@ -161,17 +191,17 @@ impl RedisNode {
     fn renewal(&self, term: Term, reply: PendingReply, keeps: bool) -> Pending<Renewal> {
         let pool = Arc::clone(&self.pool);
         Box::pin(async move {
-            let Reply { sent, site, result, lacking } = reply.received().await;
+            let Reply { sent, source, result, lacking } = reply.received().await;
             let until = term.end(sent);
             let renewal = result.map_or_else(Renewal::Failed, |value| reply::renewal(&value, until, keeps));
             let renewal = confirmed::without_copies(renewal, lacking);
-            confirmed::renewal(pool.place(), site.as_ref(), renewal).await
+            confirmed::renewal(pool.place(), source.as_ref(), renewal).await
         })
     }
 
     fn subscription(&self) -> Subscription {
         let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
-        channel.as_ref().map_or(Subscription::None, |channel| self.pool.subscription(channel))
+        channel.as_ref().map_or(Subscription::None, |channel| self.pool.subscription(channel, self.slot()))
     }
 }
 
@@ -182,21 +212,22 @@ impl Node for RedisNode {
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
         let for_young = if self.pool.place().has_failovers() { claim::for_young(claim) } else { None };
-        let reply = self.requests.set(claim::usual(claim), for_young, self.waiters_channel(claim));
+        let call = self.call(&claim.key, claim::usual(claim));
+        let slot = call.slot;
+        let reply = self.requests.set(call, for_young, self.waiters_channel(claim));
         let (pool, requests, term) = (Arc::clone(&self.pool), self.requests.clone(), claim.term);
-        let undo = self.requests.counts_copies().then(|| claim.clone());
+        let undo = self.requests.counts_copies().then(|| self.giving_back(&claim.release(QueueAction::None)));
         Box::pin(async move {
-            let Reply { sent, site, result, lacking } = reply.received().await;
+            let Reply { sent, source, result, lacking } = reply.received().await;
             let answer = match result.and_then(|value| reply::answer(&value, term.end(sent))) {
                 Ok(answer) => answer,
-                Err(fault) => return Vote::Failed(stranger::explained(&requests, fault).await).into(),
+                Err(fault) => return Vote::Failed(stranger::explained(&requests, slot, fault).await).into(),
             };
-            let Some(fault) = lacking else { return confirmed::answer(pool.place(), site.as_ref(), answer).await };
+            let Some(fault) = lacking else { return confirmed::answer(pool.place(), source.as_ref(), answer).await };
             // Of a fault of another kind the caller thinks that no key was set.
             if fault.kind != FaultKind::Unknown
-                && let Some(claim) = undo
+                && let Some(release) = undo
             {
-                let release = release::command(&claim.release(QueueAction::None));
                 requests.release(release, None, false).received().await;
             }
             Answer { vote: Vote::Failed(fault), ..answer }
@@ -204,11 +235,19 @@ impl Node for RedisNode {
     }
 
     fn renew(&self, renew: &Renew) -> Pending<Renewal> {
-        let mut command = on_lock(RENEW, &renew.key);
-        command.arg(renew.token.to_string()).arg(millis(renew.term.ttl()));
-        command.arg(renew.fence.get()).arg(fence_life(renew.term));
-        command.arg(renew.index.map_or_else(String::new, |index| index.to_string()));
-        self.renewal(renew.term, self.requests.extend(command), false)
+        let (token, ttl) = (renew.token.to_string(), millis(renew.term.ttl()));
+        let completed = |mut command: redis::Cmd| {
+            command.arg(&token).arg(ttl).arg(renew.fence.get()).arg(fence_life(renew.term));
+            command.arg(renew.index.map_or_else(String::new, |index| index.to_string()));
+            command
+        };
+        let mut call = self.call(&renew.key, completed(on_lock(RENEW, &renew.key)));
+        if call.slot.is_some() {
+            let mut alone = on_keys(RENEW_ALONE, &renew.key, &[]);
+            alone.arg(&token).arg(ttl);
+            call.fewer = vec![completed(on_keys(RENEW, &renew.key, &OF_MEMBERS)), alone];
+        }
+        self.renewal(renew.term, self.requests.extend(call), false)
     }
 
     fn heal(&self, heal: &Heal) -> Pending<Renewal> {
@@ -218,26 +257,28 @@ impl Node for RedisNode {
         command.arg(fence.get()).arg(fence_life(*term)).arg(in_queue(heal.waiter.as_ref()));
         command.arg(heal.told.map_or_else(String::new, |counter| counter.to_string()));
         command.arg(heal.details.mode.to_string()).arg(heal.details.n).arg(index.unwrap_or_default());
-        self.renewal(*term, self.requests.set(command, None, None), true)
+        self.renewal(*term, self.requests.set(self.call(key, command), None, None), true)
     }
 
     fn observe(&self, key: &Key, look: Look) -> Pending<Result<Observation, Fault>> {
         let mut command = on_lock(OBSERVE, key);
         command.arg(look.max_waiters).arg(look.max_waiters * WAITER_ROOM).arg(MAX_MEMBERS).arg(MEMBER_ROOM);
         command.arg(look.token.map_or_else(String::new, |token| token.to_string()));
-        let again = self.pool.place().has_failovers().then(|| command.clone());
-        let reply = self.requests.ask(command);
+        let again = self.pool.place().has_failovers().then(|| self.call(key, command.clone()));
+        let call = self.call(key, command);
+        let slot = call.slot;
+        let reply = self.requests.ask(call);
         let (pool, requests) = (Arc::clone(&self.pool), self.requests.clone());
         Box::pin(async move {
             let mut reply = reply.received().await;
-            if let Some(command) = again
-                && confirmed::replaced(pool.place(), reply.site.as_ref()).await.is_some()
+            if let Some(again) = again
+                && confirmed::replaced(pool.place(), reply.source.as_ref()).await.is_some()
             {
                 // Nothing is changed by looking again, at the new primary.
-                reply = requests.ask(command).received().await;
+                reply = requests.ask(again).received().await;
             }
             match reply.result.and_then(|value| reply::observation(&value, reply.sent)) {
-                Err(fault) => Err(stranger::explained(&requests, fault).await),
+                Err(fault) => Err(stranger::explained(&requests, slot, fault).await),
                 observation => observation,
             }
         })
@@ -267,10 +308,10 @@ impl Node for RedisNode {
                 command
             }
         };
-        let (reply, pool) = (self.requests.ask(command), Arc::clone(&self.pool));
+        let (reply, pool) = (self.requests.ask(self.call(key, command)), Arc::clone(&self.pool));
         Box::pin(async move {
-            let Reply { site, result, .. } = reply.received().await;
-            match confirmed::replaced(pool.place(), site.as_ref()).await {
+            let Reply { source, result, .. } = reply.received().await;
+            match confirmed::replaced(pool.place(), source.as_ref()).await {
                 Some(fault) => Err(fault),
                 None => result.and_then(|value| reply::standing(&value, "forced")),
             }
@@ -278,19 +319,19 @@ impl Node for RedisNode {
     }
 
     fn release(&self, release: &Release) -> Pending<ReleaseReply> {
-        let command = release::command(release);
+        let call = self.giving_back(release);
         let (channel, is_final) = match &release.queue {
             QueueAction::None => (None, false),
             QueueAction::Leave(_) => (None, true),
             QueueAction::Keep(ticket) => (Some(release.key.wake_channel(ticket.waiter.id)), false),
         };
         let (pool, requests) = (Arc::clone(&self.pool), self.requests.clone());
-        let reply = requests.release(command.clone(), channel.clone(), is_final);
+        let reply = requests.release(call.clone(), channel.clone(), is_final);
         Box::pin(async move {
-            let Reply { site, mut result, .. } = reply.received().await;
-            if is_from_a_replica(&result) || confirmed::replaced(pool.place(), site.as_ref()).await.is_some() {
+            let Reply { source, mut result, .. } = reply.received().await;
+            if is_from_a_replica(&result) || confirmed::replaced(pool.place(), source.as_ref()).await.is_some() {
                 // The key is on the new primary. No caller repeats a release, and a second one does no harm.
-                result = requests.release_again(command, channel, is_final).received().await.result;
+                result = requests.release_again(call, channel, is_final).received().await.result;
             }
             match result.and_then(|value| reply::standing(&value, "released")) {
                 Ok(None) => ReleaseReply::Released,
@@ -301,7 +342,7 @@ impl Node for RedisNode {
     }
 
     fn leave(&self, key: &Key, waiter: &Waiter) -> Pending<()> {
-        let reply = self.requests.leave(release::leave(key, waiter));
+        let reply = self.requests.leave(self.call(key, release::leave(key, waiter)));
         Box::pin(async move { drop(reply.received().await) })
     }
 
@@ -309,7 +350,7 @@ impl Node for RedisNode {
         let mut command = on_lock(ANNOUNCE, &claim.key);
         command.arg(claim.ticket.as_ref().map_or_else(String::new, Ticket::newest));
         command.arg(fence_life(claim.term)).arg(flag(claim.details.n == 1));
-        let reply = self.requests.ask(command);
+        let reply = self.requests.ask(self.call(&claim.key, command));
         Box::pin(async move { drop(reply.received().await) })
     }
 
@@ -321,8 +362,9 @@ impl Node for RedisNode {
     fn called(&self, key: &Key, token: Token) -> Pending<()> {
         let channel = self.hear(Some(key.wake_channel(token.as_uuid())));
         let (pool, wakes) = (Arc::clone(&self.pool), Arc::clone(&self.wakes));
+        let slot = pool.place().slot(key);
         Box::pin(async move {
-            let Ok(link) = pool.connection(Route::Newest, channel.as_deref()).await else {
+            let Ok(link) = pool.connection(Route::Newest, channel.as_deref(), slot).await else {
                 return std::future::pending().await;
             };
             let broken = link.broken();
@@ -332,7 +374,7 @@ impl Node for RedisNode {
     }
 
     fn listens(&self) -> bool {
-        self.subscription() == Subscription::Active && self.pool.is_reached()
+        self.subscription() == Subscription::Active && self.pool.is_reached(self.slot())
     }
 
     fn is_deaf(&self) -> bool {
@@ -340,7 +382,7 @@ impl Node for RedisNode {
     }
 
     fn broken(&self) -> Pending<()> {
-        let newest = self.pool.newest();
+        let newest = self.pool.newest(self.slot());
         if !self.pool.place().has_failovers() {
             return newest.map_or_else(|| self.moved(), |newest| Box::pin(newest.broken()));
         }
@@ -357,11 +399,11 @@ impl Node for RedisNode {
     }
 
     fn moved(&self) -> Pending<()> {
-        self.pool.place().moved()
+        self.pool.place().moved(self.slot())
     }
 
-    fn primary(&self) -> Option<Primary> {
-        self.pool.place().primary()
+    fn primary(&self, key: &Key) -> Option<Primary> {
+        self.pool.place().primary(key)
     }
 
     fn written(&self) -> Pending<()> {

@@ -12,6 +12,9 @@
 //! 4. [`Route::Final`]: a release by which a waiter leaves the queue. It goes to every connection on which a SET or a release
 //!    of its lock is pending, since a release may put the waiter back into the queue. The newest is sent it in any case.
 //!
+//! In a cluster these rules are about the connections to the primary of the lock's slot. Those to other members are kept beside
+//! them.
+//!
 //! A release cancels each request of its lock that would set a key and is still unsent (`requests`). Connections without a
 //! reply are kept for it, up to [`KEPT_CONNECTIONS`].
 
@@ -25,7 +28,7 @@ use super::listeners::{Listeners, Wakes};
 use super::state::{LockId, Subscription};
 use crate::clock;
 use crate::lock::instant::Instant;
-use crate::node::place::{Place, Site};
+use crate::node::place::{Place, Site, Slot};
 use crate::node::{Fault, FaultKind};
 
 /// Connections without a reply that are kept for late replies. The oldest beyond that is closed: a node that accepts
@@ -60,6 +63,20 @@ impl Deref for Link {
 
     fn deref(&self) -> &Connection {
         &self.connection
+    }
+}
+
+/// A connection that is being opened. A server to which that fails, or takes too long, may have been replaced.
+struct Opening<'a> {
+    site: &'a Site,
+    is_open: bool,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        if !self.is_open {
+            self.site.suspect();
+        }
     }
 }
 
@@ -121,13 +138,14 @@ impl Pool {
     }
 
     /// The newest connection.
-    pub(super) fn newest(&self) -> Option<Link> {
-        self.open().last().cloned()
+    pub(super) fn newest(&self, slot: Option<Slot>) -> Option<Link> {
+        let open = self.open();
+        self.newest_of(&open, slot).map(|place| open[place].clone())
     }
 
     /// Whether the newest connection leads to the server that takes the requests.
-    pub(super) fn is_reached(&self) -> bool {
-        self.newest().is_some_and(|newest| self.serves(&newest, false))
+    pub(super) fn is_reached(&self, slot: Option<Slot>) -> bool {
+        self.newest(slot).is_some_and(|newest| self.serves(&newest, false, slot))
     }
 
     /// All open connections.
@@ -136,40 +154,60 @@ impl Pool {
     }
 
     /// Whether the server will tell the waiter that listens on `channel`.
-    pub(super) fn subscription(&self, channel: &str) -> Subscription {
-        self.newest().map_or(Subscription::None, |newest| newest.subscription(channel))
+    pub(super) fn subscription(&self, channel: &str, slot: Option<Slot>) -> Subscription {
+        self.newest(slot).map_or(Subscription::None, |newest| newest.subscription(channel))
     }
 
     /// The connections on which a release of `lock` must be written. `waits`: the caller goes on waiting.
-    pub(super) fn for_release(&self, lock: LockId, route: Route, waits: bool) -> ReleaseRoute {
+    pub(super) fn for_release(&self, lock: LockId, route: Route, waits: bool, slot: Option<Slot>) -> ReleaseRoute {
         let open = self.open();
-        let takes_newest = open.last().is_some_and(|newest| self.serves(newest, waits));
-        let is_for_the_queue = !takes_newest && waits && open.last().is_some_and(|newest| newest.works());
-        let needs_it = |connection: &&Link| {
+        let newest = self.newest_of(&open, slot);
+        let taken = newest.filter(|place| self.serves(&open[*place], waits, slot));
+        let is_for_the_queue = taken.is_none() && waits && newest.is_some_and(|place| open[place].works());
+        let needs_it = |connection: &Link| {
             connection.owes_a_release(lock)
                 || connection.may_set(lock) && connection.serves(waits)
                 || route == Route::Final && !connection.is_settled(lock)
         };
-        let others = open.iter().rev().skip(usize::from(takes_newest)).filter(needs_it).cloned().collect();
-        ReleaseRoute { others, is_for_the_queue }
+        let others = open.iter().enumerate().rev().filter(|(place, link)| Some(*place) != taken && needs_it(link));
+        ReleaseRoute { others: others.map(|(_, link)| link.clone()).collect(), is_for_the_queue }
     }
 
     /// Returns the connection that a request takes, which is opened if need be. `channel`: the caller waits, and listens there.
-    pub(super) async fn connection(&self, route: Route, channel: Option<&str>) -> Result<Link, Fault> {
+    pub(super) async fn connection(
+        &self,
+        route: Route,
+        channel: Option<&str>,
+        slot: Option<Slot>,
+    ) -> Result<Link, Fault> {
         let (ends, waits) = (clock::now() + self.limit, channel.is_some());
-        let connection = if let Some(connection) = self.usable(route, waits) {
+        let connection = if let Some(connection) = self.usable(route, waits, slot) {
             connection
         } else {
             let Some(_turn) = clock::until(ends, self.opening.lock()).await else { return Err(self.too_slow()) };
-            match self.usable(route, waits) {
+            match self.usable(route, waits, slot) {
                 Some(connection) => connection,
-                None => self.open_another(waits, ends).await?,
+                None => self.open_another(waits, ends, slot).await?,
             }
         };
         if let Some(channel) = channel {
             connection.subscribe(channel).await;
         }
         Ok(connection)
+    }
+
+    /// Returns a connection to `site`, a member of a cluster, which is opened if need be.
+    pub(super) async fn detour(&self, site: Arc<Site>) -> Result<Link, Fault> {
+        let ends = clock::now() + self.limit;
+        let Some(_turn) = clock::until(ends, self.opening.lock()).await else { return Err(self.too_slow()) };
+        let fits = |link: &&Link| Arc::ptr_eq(&link.site, &site) && link.works() && !link.is_stalled(self.limit);
+        let known = self.open().iter().rev().find(fits).cloned();
+        if let Some(link) = known {
+            return Ok(link);
+        }
+        let link = clock::until(ends, Box::pin(self.link(site, None))).await.unwrap_or_else(|| Err(self.too_slow()))?;
+        self.open().push(link.clone());
+        Ok(link)
     }
 
     /// Waits until `connection` takes another SET of `lock` (rule 2).
@@ -179,38 +217,60 @@ impl Pool {
 
     /// Returns the newest connection, if a request of this route takes it or no other may be opened. No other may be opened in
     /// a full pool whose connections all owe a release, which must go behind its SET.
-    fn usable(&self, route: Route, waits: bool) -> Option<Link> {
+    fn usable(&self, route: Route, waits: bool, slot: Option<Slot>) -> Option<Link> {
         let open = self.open();
-        let newest = open.last()?;
-        let fits = self.serves(newest, waits) && !(route == Route::Newest && newest.is_stalled(self.limit));
-        let is_full = open.len() >= KEPT_CONNECTIONS && open.iter().all(|link| link.owes_any_release());
+        let newest = &open[self.newest_of(&open, slot)?];
+        let is_silent = newest.is_stalled(self.limit);
+        if is_silent || !newest.works() {
+            newest.site.suspect();
+        }
+        let fits = self.serves(newest, waits, slot) && !(route == Route::Newest && is_silent);
+        let of_server = || open.iter().filter(|link| self.is_beside(link, newest));
+        let is_full = of_server().count() >= KEPT_CONNECTIONS && of_server().all(|link| link.owes_any_release());
         (fits || is_full).then(|| newest.clone())
     }
 
-    /// Whether `link` takes new requests, and if the caller `waits`, whether it was opened for a waiter.
-    fn serves(&self, link: &Link, waits: bool) -> bool {
-        link.serves(waits) && self.place.is_current(&link.site)
+    /// Returns the place of the newest connection; in a cluster, of that to the primary of `slot`.
+    fn newest_of(&self, open: &[Link], slot: Option<Slot>) -> Option<usize> {
+        match slot {
+            None => open.len().checked_sub(1),
+            Some(_) => open.iter().rposition(|link| self.place.is_current(&link.site, slot)),
+        }
     }
 
-    async fn open_another(&self, waits: bool, ends: Instant) -> Result<Link, Fault> {
+    /// Whether both connections count towards the same limit.
+    fn is_beside(&self, one: &Link, other: &Link) -> bool {
+        self.place.cluster().is_none() || Arc::ptr_eq(&one.site, &other.site)
+    }
+
+    /// Whether `link` takes new requests, and if the caller `waits`, whether it was opened for a waiter.
+    fn serves(&self, link: &Link, waits: bool, slot: Option<Slot>) -> bool {
+        link.serves(waits) && self.place.is_current(&link.site, slot)
+    }
+
+    async fn open_another(&self, waits: bool, ends: Instant, slot: Option<Slot>) -> Result<Link, Fault> {
         let hearing = waits.then(|| self.listeners.hearing());
-        let link = match self.connect(hearing, ends).await {
+        let link = match self.connect(hearing, ends, slot).await {
             // An ACL without HELLO, or a server that does not know it: the waiter polls.
             Err(Fault { kind: FaultKind::Refused | FaultKind::Unfit, .. }) if waits => {
-                self.connect(None, ends).await?.without_push()
+                self.connect(None, ends, slot).await?.without_push()
             }
             link => link?,
         };
         let mut open = self.open();
+        let is_member = |site: &Site| self.place.cluster().is_some_and(|cluster| cluster.is_member(site));
+        let leads_elsewhere = |other: &Link| other.works() && !self.is_beside(other, &link) && is_member(&other.site);
         open.retain(|other| {
-            let stays = !other.is_settled_for_all() || !waits && self.serves(other, waits);
+            let stays =
+                !other.is_settled_for_all() || leads_elsewhere(other) || !waits && self.serves(other, waits, slot);
             if !stays && !other.serves(waits) && other.works() {
                 other.retire();
             }
             stays
         });
-        if open.len() >= KEPT_CONNECTIONS
-            && let Some(oldest) = open.iter().position(|other| !other.owes_any_release())
+        if open.iter().filter(|other| self.is_beside(other, &link)).count() >= KEPT_CONNECTIONS
+            && let Some(oldest) =
+                open.iter().position(|other| self.is_beside(other, &link) && !other.owes_any_release())
         {
             open.remove(oldest).connection.abandon();
         }
@@ -218,16 +278,19 @@ impl Pool {
         Ok(link)
     }
 
-    async fn connect(&self, hearing: Option<Hearing>, ends: Instant) -> Result<Link, Fault> {
+    async fn connect(&self, hearing: Option<Hearing>, ends: Instant, slot: Option<Slot>) -> Result<Link, Fault> {
         // Boxed: opening is rare and its state large, and would be part of every future above it.
-        let connecting = Box::pin(async {
-            let site = self.place.find().await?;
-            match site.connector.open(self.limit, self.room, hearing).await {
-                Ok(connection) => Ok(Link { connection, site }),
-                Err(fault) => Err(site.named(fault)),
-            }
-        });
+        let connecting = Box::pin(async { self.link(self.place.find(slot).await?, hearing).await });
         clock::until(ends, connecting).await.unwrap_or_else(|| Err(self.too_slow()))
+    }
+
+    async fn link(&self, site: Arc<Site>, hearing: Option<Hearing>) -> Result<Link, Fault> {
+        let mut opening = Opening { site: &site, is_open: false };
+        let connection =
+            site.connector.open(self.limit, self.room, hearing).await.map_err(|fault| site.named(fault))?;
+        opening.is_open = true;
+        drop(opening);
+        Ok(Link { connection, site })
     }
 
     /// The fault of a request that was not sent in time, and so changed nothing.

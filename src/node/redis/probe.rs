@@ -16,6 +16,7 @@ use crate::clock;
 use crate::lock::identity::Identity;
 use crate::lock::key::{Derived, Key};
 use crate::lock::token::Token;
+use crate::node::place::redirect::Redirect;
 use crate::node::place::{Place, Primary, Survey};
 use crate::node::{Fault, FaultKind};
 
@@ -62,13 +63,21 @@ pub enum Write {
 impl Probe {
     /// Examines the server at `place`; `keys` are locks that it must be able to hold.
     pub async fn of(place: &Place, limit: Duration, keys: &[Key]) -> Result<Self, Fault> {
-        let site = place.find().await?;
-        let probe = Self::take(&site.connector, limit, keys).await.map_err(|fault| site.named(fault))?;
-        Ok(Self { watched: site.primary.clone().zip(place.survey().await), ..probe })
+        // A key that no lock has: the trials on it touch nothing.
+        let unused = format!("doctor-{}", Token::fresh());
+        let unused = Key::new("", &unused).map_err(|why| Fault::new(FaultKind::Unfit, why.to_string()))?;
+        let lock = keys.first().unwrap_or(&unused);
+        let site = place.find(place.slot(lock)).await?;
+        let probe = Self::take(&site.connector, limit, lock, keys).await.map_err(|fault| site.named(fault))?;
+        let survey = match place.cluster() {
+            Some(_) => Some(Survey::Cluster { node_timeout: node_timeout(&site.connector, limit).await }),
+            None => place.survey().await,
+        };
+        Ok(Self { watched: site.primary.clone().zip(survey), ..probe })
     }
 
-    /// Examines a server; `keys` are locks that it must be able to hold.
-    async fn take(connector: &Connector, limit: Duration, keys: &[Key]) -> Result<Self, Fault> {
+    /// Examines a server, with trials on keys beside `lock`; `keys` are locks that it must be able to hold.
+    async fn take(connector: &Connector, limit: Duration, lock: &Key, keys: &[Key]) -> Result<Self, Fault> {
         let client = Client::open(connector, limit, REPLY_LIMIT).await?;
         match client.command(&["INFO", "server"]).await {
             Ok(info) if stranger::is_sentinel(&info) => return Err(stranger::sentinel()),
@@ -79,10 +88,6 @@ impl Probe {
             Ok(_) | Err(_) => {}
         }
         let (mut missing, mut unknown, mut scripts) = (Vec::new(), Vec::new(), None);
-        // A key that no lock has: the trials on it touch nothing.
-        let unused = format!("doctor-{}", Token::fresh());
-        let unused = Key::new("", &unused).map_err(|why| Fault::new(FaultKind::Unfit, why.to_string()))?;
-        let lock = keys.first().unwrap_or(&unused);
         let (trial, channel) = (lock.derived(Derived::Doctor), lock.wake_channel(Uuid::new_v4()));
         let (mut wakeups_denied, mut write) = (false, Write::Untried);
         for right in RIGHTS {
@@ -108,6 +113,7 @@ impl Probe {
                 Err(fault) if is_unknown(&fault) => unknown.push(right),
                 Err(fault) if is_about_keys(&fault) && fault.why.contains("channel") => wakeups_denied = true,
                 Err(fault) if fault.kind == FaultKind::Refused && !is_about_keys(&fault) => return Err(fault),
+                Err(fault) if is_elsewhere(&fault) => return Err(stranger::redirecting(fault)),
                 // A server may not know a command, or be read-only: that shows elsewhere.
                 Err(Fault { kind: FaultKind::Unavailable | FaultKind::Unfit | FaultKind::Refused, .. }) | Ok(_) => {}
                 Err(fault) => return Err(fault),
@@ -179,6 +185,20 @@ fn look(key: &Key) -> Cmd {
 /// Whether the server does not know a command.
 fn is_unknown(fault: &Fault) -> bool {
     fault.kind == FaultKind::Unfit && fault.why.to_ascii_lowercase().contains("unknown command")
+}
+
+/// Returns the time after which the other members take a silent one for dead. It needs CONFIG GET, which is not a right that rlock
+/// asks for.
+async fn node_timeout(connector: &Connector, limit: Duration) -> Option<Duration> {
+    let client = Client::open(connector, limit, REPLY_LIMIT).await.ok()?;
+    let Ok(Value::Array(pair)) = client.command(&["CONFIG", "GET", "cluster-node-timeout"]).await else { return None };
+    let millis = pair.into_iter().nth(1).and_then(text)?;
+    millis.parse().ok().map(Duration::from_millis)
+}
+
+/// Whether a member of a cluster says that another one serves the key.
+fn is_elsewhere(fault: &Fault) -> bool {
+    Redirect::of(fault).is_some_and(|redirect| redirect.is_of_cluster())
 }
 
 fn written(said: &Result<Value, Fault>) -> Write {

@@ -2,8 +2,8 @@
 
 use redis::Cmd;
 
-use super::call::{QUEUE_LIFE, flag, in_queue, millis, on_lock};
-use super::{KEEP, KEEP_MEMBER, LEAVE, RELEASE, RELEASE_ANY};
+use super::call::{QUEUE_LIFE, flag, in_queue, millis, on_keys, on_lock};
+use super::{KEEP, KEEP_MEMBER, LEAVE, RELEASE, RELEASE_ALONE, RELEASE_ANY};
 use crate::lock::key::Key;
 use crate::lock::mode::Mode;
 use crate::lock::queue::Waiter;
@@ -18,6 +18,17 @@ pub(super) fn command(release: &Release) -> Cmd {
         add_remains(&mut command, release);
     }
     command
+}
+
+/// Returns the form of `release` that needs no other key than the lock's; `None` if it leaves anything behind. It tells no waiter,
+/// and a waiter that goes on waiting is queued by its next request.
+pub(super) fn alone(release: &Release) -> Option<Cmd> {
+    if release.parked.is_some() || release.mark.is_some() {
+        return None;
+    }
+    let mut command = on_keys(RELEASE_ALONE, &release.key, &[]);
+    command.arg(release.token.to_string());
+    Some(command)
 }
 
 /// Returns the request by which `waiter` leaves the queue; no lock is released.

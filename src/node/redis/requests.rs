@@ -1,6 +1,7 @@
 //! The requests of one lock at one server: sent in the order in which they were made, whether or not the caller still waits.
 //!
-//! A task of its own sends them and retries none. A release may go to several connections (`pool`).
+//! A task of its own sends them and retries none. A release may go to several connections (`pool`). What a member of a cluster
+//! sends away goes on to another (`follow`).
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -9,14 +10,16 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::call::Call;
 use super::claim::ForYoung;
+use super::follow::Follower;
 use super::pool::{Link, Pool, ReleaseRoute, Route};
 use super::state::{Effect, LockId};
-use super::{replicas, reply};
+use super::{replicas, reply, stranger};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::request::Copies;
-use crate::node::place::Site;
+use crate::node::place::{Slot, Source};
 use crate::node::{Fault, FaultKind};
 
 /// Takes the requests of one lock.
@@ -32,22 +35,24 @@ pub(super) struct Requests {
 
 /// How far the requests of one lock have come.
 #[derive(Default)]
-struct Progress {
+pub(super) struct Progress {
     /// Number of requests accepted.
     accepted: usize,
     /// Number of those that were handed to a connection, or answered without one.
     served: usize,
     /// Number of requests accepted before the last release. Any of them that is still unsent is cancelled if it would set a
     /// key.
-    cancelled: usize,
+    pub(super) cancelled: usize,
     /// Whether a request was sent that may have set a key.
     has_set: bool,
+    /// Number of requests that would set or delete the key, and that a member of a cluster has sent away.
+    pub(super) away: usize,
 }
 
 /// A request that is not yet sent.
 struct Request {
     number: usize,
-    command: Cmd,
+    call: Call,
     /// Sent in its place to a server that has just become the primary.
     for_young: Option<ForYoung>,
     route: Route,
@@ -62,7 +67,7 @@ struct Request {
 /// A reply, when its request was about to be sent, and to which server, if it was.
 pub(super) struct Reply {
     pub(super) sent: Instant,
-    pub(super) site: Option<Arc<Site>>,
+    pub(super) source: Option<Source>,
     pub(super) result: Result<Value, Fault>,
     /// Why what the request has written does not count, if it does not.
     pub(super) lacking: Option<Fault>,
@@ -75,7 +80,7 @@ impl PendingReply {
     pub(super) async fn received(self) -> Reply {
         let lost = |_| {
             let why = Fault::new(FaultKind::Unknown, "the connection was given up");
-            Reply { sent: clock::now(), site: None, result: Err(why), lacking: None }
+            Reply { sent: clock::now(), source: None, result: Err(why), lacking: None }
         };
         self.0.await.unwrap_or_else(lost)
     }
@@ -92,8 +97,8 @@ impl Requests {
     }
 
     /// The newest connection.
-    pub(super) fn newest(&self) -> Option<Link> {
-        self.pool.newest()
+    pub(super) fn newest(&self, slot: Option<Slot>) -> Option<Link> {
+        self.pool.newest(slot)
     }
 
     /// The limit for each exchange.
@@ -107,41 +112,41 @@ impl Requests {
     }
 
     /// Sends a request that sets no key.
-    pub(super) fn ask(&self, command: Cmd) -> PendingReply {
-        self.accept(command, None, Route::Newest, Effect::None, None, None)
+    pub(super) fn ask(&self, call: Call) -> PendingReply {
+        self.accept(call, None, Route::Newest, Effect::None, None, None)
     }
 
     /// Sends a request that extends the key, which must have reached as many replicas as is wanted.
-    pub(super) fn extend(&self, command: Cmd) -> PendingReply {
-        self.accept(command, None, Route::Newest, Effect::None, self.copies, None)
+    pub(super) fn extend(&self, call: Call) -> PendingReply {
+        self.accept(call, None, Route::Newest, Effect::None, self.copies, None)
     }
 
     /// Sends a request that may set the lock's key. `channel`: the caller waits, and listens there.
-    pub(super) fn set(&self, command: Cmd, for_young: Option<ForYoung>, channel: Option<String>) -> PendingReply {
-        self.accept(command, for_young, Route::Newest, Effect::Sets(self.lock), self.copies, channel)
+    pub(super) fn set(&self, call: Call, for_young: Option<ForYoung>, channel: Option<String>) -> PendingReply {
+        self.accept(call, for_young, Route::Newest, Effect::Sets(self.lock), self.copies, channel)
     }
 
     /// Sends a release, and cancels each unsent request that would set the key. `channel`: the caller goes on waiting.
     /// `is_final`: a waiter leaves the queue by it.
-    pub(super) fn release(&self, command: Cmd, channel: Option<String>, is_final: bool) -> PendingReply {
+    pub(super) fn release(&self, call: Call, channel: Option<String>, is_final: bool) -> PendingReply {
         self.progress.send_modify(|progress| progress.cancelled = progress.accepted);
-        self.release_again(command, channel, is_final)
+        self.release_again(call, channel, is_final)
     }
 
     /// The same, but cancels nothing.
-    pub(super) fn release_again(&self, command: Cmd, channel: Option<String>, is_final: bool) -> PendingReply {
+    pub(super) fn release_again(&self, call: Call, channel: Option<String>, is_final: bool) -> PendingReply {
         let route = if is_final { Route::Final } else { Route::AfterPending };
-        self.accept(command, None, route, Effect::Frees(self.lock), None, channel)
+        self.accept(call, None, route, Effect::Frees(self.lock), None, channel)
     }
 
     /// Sends a request by which a waiter leaves the queue and which frees no key, behind all that may still enter it.
-    pub(super) fn leave(&self, command: Cmd) -> PendingReply {
-        self.accept(command, None, Route::Final, Effect::None, None, None)
+    pub(super) fn leave(&self, call: Call) -> PendingReply {
+        self.accept(call, None, Route::Final, Effect::None, None, None)
     }
 
     fn accept(
         &self,
-        command: Cmd,
+        call: Call,
         for_young: Option<ForYoung>,
         route: Route,
         effect: Effect,
@@ -155,7 +160,7 @@ impl Requests {
             progress.accepted += 1;
         });
         // The task ends with the runtime only; an answer that never comes is an unknown one.
-        let _ = self.inbox.send(Request { number, command, for_young, route, effect, copies, channel, answer });
+        let _ = self.inbox.send(Request { number, call, for_young, route, effect, copies, channel, answer });
         PendingReply(reply)
     }
 
@@ -172,7 +177,7 @@ impl Requests {
                 return;
             }
             let all_flushed = async {
-                let _ = progress.wait_for(|progress| progress.served >= due).await;
+                let _ = progress.wait_for(|progress| progress.served >= due && progress.away == 0).await;
                 for connection in pool.all() {
                     connection.flushed().await;
                 }
@@ -199,32 +204,32 @@ impl Worker {
     }
 
     async fn serve(&self, request: Request) {
-        let Request { number, command, for_young, route, effect, copies, channel, answer } = request;
+        let Request { number, call, for_young, route, effect, copies, channel, answer } = request;
+        let Call { command, slot, fewer } = call;
         // The time of the exchange begins before a connection is opened for it.
         let copies = copies.map(|copies| (copies, clock::now() + self.pool.limit()));
         let command = Arc::new(command);
         let sets = matches!(effect, Effect::Sets(_));
         let mut is_for_the_queue = false;
         if route != Route::Newest {
-            let release = self.pool.for_release(self.lock, route, channel.is_some());
+            let release = self.pool.for_release(self.lock, route, channel.is_some(), slot);
             let others;
             ReleaseRoute { others, is_for_the_queue } = release;
             for connection in others {
-                send(connection, Arc::clone(&command), effect, None, None).await;
+                send(connection, Arc::clone(&command), effect, None, None, None).await;
             }
         }
         let connection = async {
-            let connection = self.pool.connection(route, channel.as_deref()).await?;
+            let connection = self.pool.connection(route, channel.as_deref(), slot).await?;
             if sets {
                 self.pool.settled(&connection, self.lock).await?;
+                self.all_back(slot).await?;
             }
             Ok(connection)
         };
         let connection = tokio::select! {
             biased;
-            () = self.cancelled(number), if sets || is_for_the_queue => {
-                Err(Fault::new(FaultKind::Unavailable, "it was not yet asked when the lock was given up"))
-            }
+            () = self.cancelled(number), if sets || is_for_the_queue => Err(given_up()),
             connection = connection => connection,
         };
         let fault = match connection {
@@ -238,11 +243,38 @@ impl Worker {
                 });
                 let for_young = for_young.filter(|young| young.is_for(&connection.site));
                 let command = for_young.map_or(command, |young| Arc::new(young.command));
-                return send(connection, command, effect, copies, Some(answer)).await;
+                let follower = self.follower(slot, number, fewer, channel);
+                return send(connection, command, effect, follower, copies, Some(answer)).await;
             }
             Err(fault) => fault,
         };
-        let _ = answer.send(Reply { sent: clock::now(), site: None, result: Err(fault), lacking: None });
+        let _ = answer.send(Reply { sent: clock::now(), source: None, result: Err(fault), lacking: None });
+    }
+
+    fn follower(
+        &self,
+        slot: Option<Slot>,
+        number: usize,
+        fewer: Vec<Cmd>,
+        channel: Option<String>,
+    ) -> Option<Follower> {
+        let (slot, cluster) = (slot?, Arc::clone(self.pool.place().cluster()?));
+        let (pool, progress) = (Arc::clone(&self.pool), Arc::clone(&self.progress));
+        Some(Follower { pool, cluster, progress, lock: self.lock, slot, number, fewer, channel })
+    }
+
+    /// Waits until no SET or release is on its way from one member of a cluster to another: one that is behind would be overtaken.
+    async fn all_back(&self, slot: Option<Slot>) -> Result<(), Fault> {
+        if slot.is_none() {
+            return Ok(());
+        }
+        let mut progress = self.progress.subscribe();
+        let back = async {
+            let _ = progress.wait_for(|progress| progress.away == 0).await;
+        };
+        let limit = self.pool.limit();
+        let too_slow = || Fault { kind: FaultKind::Unavailable, ..Fault::timeout(limit) };
+        clock::until(clock::now() + limit, back).await.ok_or_else(too_slow)
     }
 
     /// Waits until request `number` is cancelled.
@@ -251,12 +283,18 @@ impl Worker {
     }
 }
 
+/// The fault of a request that would have set the key, and was not sent before a release.
+pub(super) fn given_up() -> Fault {
+    Fault::new(FaultKind::Unavailable, "it was not yet asked when the lock was given up")
+}
+
 /// Sends `command` in a task of its own: it is written, and its reply awaited, whether or not the caller still waits.
 /// `copies`: those without which what it writes does not count, and the end of the exchange.
 async fn send(
     link: Link,
     command: Arc<Cmd>,
     effect: Effect,
+    follower: Option<Follower>,
     copies: Option<(Copies, Instant)>,
     answer: Option<oneshot::Sender<Reply>>,
 ) {
@@ -264,14 +302,22 @@ async fn send(
     let (abandoned, site) = (link.abandoned(), Arc::clone(&link.site));
     let mut exchange = Box::pin(async move {
         let result = link.send(&command, effect).await;
-        match copies.filter(|_| result.as_ref().is_ok_and(reply::has_written)) {
-            Some((copies, ends)) => (result, replicas::lacking(copies, &link, ends).await),
-            None => (result, None),
-        }
+        let (link, source, result) = match follower {
+            Some(follower) => follower.follow(link, command, effect, sent, result).await,
+            None => {
+                let source = Source { site, slot: None, is_late: false, is_detour: false };
+                (link, source, result.map_err(stranger::redirecting))
+            }
+        };
+        let lacking = match copies.filter(|_| result.as_ref().is_ok_and(reply::has_written)) {
+            Some((copies, ends)) => replicas::lacking(copies, &link, ends).await,
+            None => None,
+        };
+        (source, result, lacking)
     });
-    let deliver = move |(result, lacking)| {
+    let deliver = move |(source, result, lacking)| {
         if let Some(answer) = answer {
-            let _ = answer.send(Reply { sent, site: Some(site), result, lacking });
+            let _ = answer.send(Reply { sent, source: Some(source), result, lacking });
         }
     };
     // Polled once here, so that requests reach the connection in the order in which they were made.

@@ -9,6 +9,7 @@ use futures_util::stream;
 use redis::Value;
 
 use super::client::Client;
+use super::connection::Connector;
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::key::{Derived, Key};
@@ -31,20 +32,49 @@ const SPARE_STEPS: u64 = 1000;
 /// Longest walk, whatever size the server reports.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Walks through the keys of the server at `place` for the locks under `prefix`. `limit` bounds each exchange, connecting included.
+/// Walks through the keys of the servers at `place` for the locks under `prefix`. `limit` bounds each exchange, connecting included.
 pub(super) fn pages(place: Place, limit: Duration, prefix: String) -> Pages {
-    Box::pin(stream::try_unfold(None, move |scan: Option<Scan>| {
+    Box::pin(stream::try_unfold(None, move |scans: Option<Scans>| {
         let (place, prefix) = (place.clone(), prefix.clone());
         async move {
-            let mut scan = match scan {
-                Some(scan) => scan,
-                None => Scan::begin(&place, limit).await?,
+            let mut scans = match scans {
+                Some(scans) => scans,
+                None => Scans::begin(&place, limit).await?,
             };
-            let Some(names) = scan.step().await? else { return Ok(None) };
+            let Some(names) = scans.step().await? else { return Ok(None) };
             let keys = names.iter().filter_map(|name| Key::of_derived(Derived::Fence, name, &prefix)).collect();
-            Ok(Some((Page { keys, visited: STEP as u64, total: scan.size }, Some(scan))))
+            Ok(Some((Page { keys, visited: STEP as u64, total: scans.size }, Some(scans))))
         }
     }))
+}
+
+/// Walks through the keys of all servers of a place, one after the other.
+struct Scans {
+    left: Vec<Scan>,
+    /// Number of keys, if each server reports it.
+    size: Option<u64>,
+}
+
+impl Scans {
+    async fn begin(place: &Place, limit: Duration) -> Result<Self, Fault> {
+        let mut left = Vec::new();
+        for site in place.all().await? {
+            left.push(Scan::begin(&site.connector, limit).await.map_err(|fault| site.named(fault))?);
+        }
+        let size = left.iter().try_fold(0u64, |sum, scan| sum.checked_add(scan.size?));
+        Ok(Self { left, size })
+    }
+
+    /// Returns the names of the counters in the next step; `None` at the end of the last walk.
+    async fn step(&mut self) -> Result<Option<Vec<String>>, Fault> {
+        while let Some(scan) = self.left.last_mut() {
+            if let Some(names) = scan.step().await? {
+                return Ok(Some(names));
+            }
+            self.left.pop();
+        }
+        Ok(None)
+    }
 }
 
 /// A walk through one server's keys.
@@ -61,9 +91,9 @@ struct Scan {
 
 impl Scan {
     /// Connects. `limit` bounds this, and each step.
-    async fn begin(place: &Place, limit: Duration) -> Result<Self, Fault> {
+    async fn begin(connector: &Connector, limit: Duration) -> Result<Self, Fault> {
         let ends = clock::now() + LONGEST;
-        let client = Client::open(&place.find().await?.connector, limit, REPLY_LIMIT).await?;
+        let client = Client::open(connector, limit, REPLY_LIMIT).await?;
         let size = match client.command(&["DBSIZE"]).await {
             Ok(Value::Int(size)) => u64::try_from(size).ok(),
             // A server that does not answer this does not answer SCAN either.

@@ -5,9 +5,12 @@ use std::time::Duration;
 use redis::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::call::Call;
 use super::dial::Dialing;
 use super::requests::Requests;
 use crate::clock;
+use crate::node::place::Slot;
+use crate::node::place::redirect::Redirect;
 use crate::node::{Fault, FaultKind};
 
 /// The first byte of a TLS alert (RFC 8446 §5.1). No reply of Redis' protocol begins with it.
@@ -21,8 +24,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const SHARE: u32 = 4;
 
 /// Returns `fault` in the words of what the server is, if it is none of Redis' kind, or one that knows no scripts.
-pub(super) async fn explained(requests: &Requests, fault: Fault) -> Fault {
-    if let Some(link) = requests.newest().filter(|link| link.is_dumb()) {
+pub(super) async fn explained(requests: &Requests, slot: Option<Slot>, fault: Fault) -> Fault {
+    if let Some(link) = requests.newest(slot).filter(|link| link.is_dumb()) {
         return if link.site.connector.leads_to_tls(requests.limit()).await { tls() } else { fault };
     }
     if fault.kind != FaultKind::Unfit || !is_of_scripts(&fault.why) {
@@ -30,7 +33,7 @@ pub(super) async fn explained(requests: &Requests, fault: Fault) -> Fault {
     }
     let mut command = redis::cmd("INFO");
     command.arg("server");
-    let told = requests.ask(command).received().await.result;
+    let told = requests.ask(Call { command, slot, fewer: Vec::new() }).received().await.result;
     let is_sentinel = told.is_ok_and(|told| is_sentinel(&told));
     if is_sentinel { sentinel() } else { fault }
 }
@@ -67,6 +70,14 @@ pub(super) fn tls() -> Fault {
 /// The fault of a sentinel that is named as a server.
 pub(super) fn sentinel() -> Fault {
     Fault::new(FaultKind::Unfit, "it is a sentinel; write redis-sentinel://HOST:PORT,…/SERVICE")
+}
+
+/// Returns `fault` in the words of what the server is, if it sends the request to another server.
+pub(super) fn redirecting(fault: Fault) -> Fault {
+    if !Redirect::of(&fault).is_some_and(|redirect| redirect.is_of_cluster()) {
+        return fault;
+    }
+    Fault::new(FaultKind::Unfit, "it is part of a cluster; write redis-cluster://HOST:PORT")
 }
 
 /// Whether a reply to INFO is a sentinel's. Valkey 8 has a name of its own for the mode.

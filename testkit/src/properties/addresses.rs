@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use rlock::node::address::{Address, Server, Service, joined};
+use rlock::node::address::{Address, Seeds, Server, Service, joined};
 
 use super::{is_fit_to_be_shown, shown};
 
@@ -29,6 +29,9 @@ fn is_the_same_when_read_again(raw: &str, address: &Address) {
         }
         Address::Service(service) => [None, service.user.clone()]
             .map(|user| Address::Service(Service { user, password: None, ..service.clone() })),
+        Address::Cluster(seeds) => {
+            [None, seeds.user.clone()].map(|user| Address::Cluster(Seeds { user, password: None, ..seeds.clone() }))
+        }
     };
     let handed_on = address.without_secret().into_string().expect("a server's address is text");
     assert_eq!(joined(handed_on.split(',')), [handed_on.as_str()], "it would be taken for two");

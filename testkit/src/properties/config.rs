@@ -10,7 +10,7 @@ use rlock::cli::subcommands::HeldArgs;
 use rlock::cli::{self, Command, NodeArgs, OutputArgs, RunArgs, Sources};
 use rlock::exit::{Failure, Outcome, outcome_of};
 use rlock::lock::remains::RemainsOptions;
-use rlock::node::address::{Address, Secret, Server, Service, joined};
+use rlock::node::address::{Address, Secret, Seeds, Server, Service, joined};
 use rlock::node::place::Way;
 use rlock::settings::token::{HeldSettings, NodeSettings};
 use rlock::settings::{LockSettings, RunSettings, StoreConfig};
@@ -83,6 +83,7 @@ fn run(args: RunArgs, contents: &str, sources: &Sources) -> Result<(), Failure> 
         let meant = servers.iter().map(|way| match way {
             Way::Direct(access) => Address::Server(Server { password: None, ..access.server.clone() }),
             Way::Sentinel(watched) => Address::Service(Service { password: None, ..watched.service.clone() }),
+            Way::Cluster(members) => Address::Cluster(Seeds { password: None, ..members.seeds.clone() }),
         });
         let found: Result<Vec<_>, _> = joined(nodes.split(',')).iter().map(|node| Address::parse(node)).collect();
         assert_eq!(found, Ok(meant.collect()), "{nodes}");

@@ -1,89 +1,16 @@
 //! Failovers of a primary, its replicas and three sentinels: planned, after a crash, and of a server that resumes.
 
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::contest::Contest;
 use crate::support::{Rlock, Running, Sentinel, Server, Watched, eventually, rlock, rlock_words};
 
 const QUEUE: &str = "rlock:queue:{job}:job";
 
-/// Number of clients that want the lock at the same time.
-const CONTENDERS: usize = 8;
-
-/// Clients that take the lock again and again, each by one rlock after the other.
-///
-/// Each command tries a lock of the kernel, which ends with the command however it ends: two at once show there.
-struct Contest {
-    dir: tempfile::TempDir,
-    url: String,
-}
-
-impl Contest {
-    fn new(set: &Watched) -> Self {
-        Self { dir: tempfile::tempdir().expect("a directory"), url: set.url() }
-    }
-
-    /// Lets them contend while `during` runs, and until the lock was held many times more.
-    fn run(&self, during: impl FnOnce()) {
-        let is_over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            for number in 0..CONTENDERS {
-                let is_over = &is_over;
-                scope.spawn(move || self.contend(number, is_over));
-            }
-            self.goes_on();
-            during();
-            for _ in 0..3 {
-                self.goes_on();
-            }
-            is_over.store(true, Ordering::Relaxed);
-        });
-    }
-
-    /// Waits until the lock was held some times more.
-    fn goes_on(&self) {
-        let before = self.fences().len();
-        eventually("the lock is taken", || self.fences().len() > before + CONTENDERS);
-    }
-
-    fn contend(&self, number: usize, is_over: &AtomicBool) {
-        // One of them holds the lock for long, over several renewals.
-        let stay = if number == 0 { "1.2" } else { "0.02" };
-        let inside = format!("echo $RLOCK_FENCE >> {0}/fences; exec sleep {stay}", self.dir.path().display());
-        let script = format!(
-            "flock --nonblock --conflict-exit-code 99 {0}/held sh -c '{inside}'; [ $? != 99 ] || echo two >> {0}/overlaps",
-            self.dir.path().display()
-        );
-        while !is_over.load(Ordering::Relaxed) {
-            // Without the guard a lock that the failover lost may be granted while its holder is being stopped.
-            let run = rlock("job").node(&self.url).args(["--ttl", "2s", "--restart-guard", "2s", "--kill-after", "0"]);
-            let ended = run.sh(&script);
-            assert!(ended.exited_with(0) || ended.exited_with(79), "{}", ended.stderr);
-        }
-    }
-
-    fn fences(&self) -> Vec<u64> {
-        let text = std::fs::read_to_string(self.dir.path().join("fences")).unwrap_or_default();
-        text.lines().map(|fence| fence.parse().expect("a fence")).collect()
-    }
-
-    #[track_caller]
-    fn is_fair(&self) {
-        assert!(!self.overlaps().exists(), "two commands ran at once");
-        let fences = self.fences();
-        assert!(fences.is_sorted_by(|one, next| one < next), "{fences:?}");
-    }
-
-    fn overlaps(&self) -> std::path::PathBuf {
-        Path::new(self.dir.path()).join("overlaps")
-    }
-}
-
 #[test]
 fn in_a_planned_failover_no_two_hold_the_lock() {
     let set = Watched::start();
-    let contest = Contest::new(&set);
+    let contest = Contest::new(set.url());
     // The old primary goes on taking writes for ten seconds.
     contest.run(|| {
         set.fail_over();
@@ -94,7 +21,7 @@ fn in_a_planned_failover_no_two_hold_the_lock() {
 #[test]
 fn after_a_crash_no_two_hold_the_lock_though_the_old_primary_comes_back_empty() {
     let mut set = Watched::start();
-    let contest = Contest::new(&set);
+    let contest = Contest::new(set.url());
     contest.run(|| {
         set.servers[0].crash();
         set.switched_from(0);
@@ -107,7 +34,7 @@ fn after_a_crash_no_two_hold_the_lock_though_the_old_primary_comes_back_empty() 
 #[test]
 fn a_primary_that_resumes_after_it_was_replaced_gives_no_lock() {
     let set = Watched::start();
-    let contest = Contest::new(&set);
+    let contest = Contest::new(set.url());
     contest.run(|| {
         set.servers[0].freeze();
         set.switched_from(0);

@@ -1,0 +1,136 @@
+//! Slots that move between simulated members of a cluster.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::super::{Cluster, Location, Place};
+use super::{GRANTED, LIMIT, Simulated, claim};
+use crate::clock::virtual_time;
+use crate::lock::request::QueueAction;
+use crate::node::redis::RedisServer;
+use crate::node::redis::connection::REPLY_LIMIT;
+use crate::node::{FaultKind, Node, ReleaseReply, Renewal, Store, Vote};
+
+const MOVED: &str = "-MOVED 1 h:2\r\n";
+
+const ASK: &str = "-ASK 1 h:2\r\n";
+
+const RENEWED: &str = "*2\r\n$7\r\nrenewed\r\n$1\r\n7\r\n";
+
+/// A reply to `CLUSTER SLOTS`: all slots are served on `port`, and the other member is a replica. None for port 0.
+pub(super) fn map(port: u16) -> String {
+    if port == 0 {
+        return String::new();
+    }
+    let node = |port: u16| format!("*2\r\n$1\r\nh\r\n:{port}\r\n");
+    format!("*1\r\n*4\r\n:0\r\n:16383\r\n{}{}", node(port), node(3 - port))
+}
+
+/// A member that gives these replies, and tells maps with these primaries.
+fn member(replies: &[&'static str], maps: &[u16]) -> Simulated {
+    let member = Simulated::replying(replies);
+    member.maps.lock().unwrap().extend(maps);
+    member
+}
+
+/// A lock in the cluster of these members on the ports 1 and 2, of which the first is the seed.
+fn node(members: [&Simulated; 2]) -> Box<dyn Node> {
+    let members = members.map(Clone::clone);
+    let server_at =
+        Box::new(move |location: &Location| members[usize::from(location.port) - 1].connector(location.port));
+    let seed = Location { host: "h".to_owned(), port: 1 };
+    let cluster = Cluster::new(vec![seed], server_at, LIMIT);
+    RedisServer::at("c".to_owned(), Place::Cluster(Arc::new(cluster)), LIMIT, REPLY_LIMIT).lock()
+}
+
+async fn asked(member: &Simulated, times: usize) {
+    while member.was_asked() < times {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn a_request_that_was_sent_away_goes_where_the_new_map_says() {
+    virtual_time::run(async {
+        let (old, new) = (member(&[MOVED], &[1, 2]), member(&[GRANTED], &[2]));
+        let (node, claim) = (node([&old, &new]), claim());
+        let moved = node.moved();
+        assert!(matches!(node.acquire(&claim).await.vote, Vote::Granted { .. }));
+        assert_eq!((old.was_asked(), new.was_asked()), (1, 1));
+        drop(moved);
+        assert_eq!(node.primary(&claim.key).map(|primary| primary.to_string()).as_deref(), Some("primary h:2"));
+    });
+}
+
+#[test]
+fn a_release_cancels_a_set_that_is_on_its_way_to_another_member() {
+    virtual_time::run(async {
+        // The new map comes some time later, from the other member.
+        let (old, new) = (member(&[MOVED], &[1, 0]), member(&["*1\r\n$6\r\nabsent\r\n"], &[2]));
+        let (node, claim) = (node([&old, &new]), claim());
+        let mut answer = node.acquire(&claim);
+        tokio::select! { biased; () = asked(&old, 1) => {} _ = &mut answer => panic!("it is on its way") }
+        let release = node.release(&claim.release(QueueAction::None));
+        let Vote::Failed(fault) = answer.await.vote else { panic!() };
+        assert!(fault.kind == FaultKind::Unavailable && fault.why.contains("given up"), "{fault}");
+        assert!(matches!(release.await, ReleaseReply::NotOurs(_)));
+        assert_eq!(new.was_asked(), 1, "the SET is not sent any more");
+    });
+}
+
+#[test]
+fn a_key_on_its_way_is_renewed_behind_asking_and_a_request_goes_to_no_other_member() {
+    virtual_time::run(async {
+        let (source, target) = (member(&[GRANTED, ASK], &[1]), member(&[RENEWED], &[1]));
+        let (node, claim) = (node([&source, &target]), claim());
+        let Vote::Granted { fence, .. } = node.acquire(&claim).await.vote else { panic!() };
+        assert!(matches!(node.renew(&claim.renewal(fence)).await, Renewal::Renewed(..)));
+        let at_target = target.asked.lock().unwrap().clone();
+        assert!(matches!(&at_target[..], [asking, _] if asking == "ASKING"), "{at_target:?}");
+        assert_eq!(source.was_asked(), 2);
+    });
+}
+
+#[test]
+fn a_member_is_asked_again_over_the_connection_that_is_kept() {
+    virtual_time::run(async {
+        let (server, other) = (member(&[GRANTED, RENEWED], &[1]), member(&[], &[1]));
+        let (node, claim) = (node([&server, &other]), claim());
+        let Vote::Granted { fence, .. } = node.acquire(&claim).await.vote else { panic!() };
+        for _ in 0..3 {
+            assert!(matches!(node.renew(&claim.renewal(fence)).await, Renewal::Renewed(..)));
+        }
+        let opened = [&server, &other].map(|member| member.opened.load(Ordering::Relaxed));
+        assert_eq!(opened, [2, 1], "one as the seed, one for the lock, and one to confirm it");
+    });
+}
+
+#[test]
+fn a_stranger_is_asked_for_nothing() {
+    virtual_time::run(async {
+        for word in ["-MOVED 1 h:9\r\n", "-ASK 1 h:9\r\n"] {
+            let (liar, other) = (member(&[word], &[1]), member(&[GRANTED], &[1]));
+            let (node, claim) = (node([&liar, &other]), claim());
+            let Vote::Failed(fault) = node.acquire(&claim).await.vote else { panic!() };
+            assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
+            assert_eq!(other.was_asked(), 0);
+        }
+    });
+}
+
+#[test]
+fn a_server_that_was_silent_counts_only_while_another_member_names_it() {
+    virtual_time::run(async {
+        for (maps, counts) in [([1, 1, 1], true), ([1, 1, 2], false)] {
+            // The second request is not answered, the third one is. The other member confirms the grant, leads to the server
+            // that was silent, and is asked again after the reply.
+            let (old, other) = (member(&[GRANTED, "", RENEWED], &[1]), member(&[], &maps));
+            let (node, claim) = (node([&old, &other]), claim());
+            let Vote::Granted { fence, .. } = node.acquire(&claim).await.vote else { panic!() };
+            drop(node.renew(&claim.renewal(fence)));
+            tokio::time::sleep(LIMIT).await;
+            let renewal = node.renew(&claim.renewal(fence)).await;
+            assert_eq!(matches!(renewal, Renewal::Renewed(..)), counts, "{renewal:?}");
+        }
+    });
+}
