@@ -1,5 +1,13 @@
 //! The faults that can be injected into servers, connections and rlocks.
 
+use std::time::Duration;
+
+/// A fault that was injected, by the clock of the witnesses.
+pub(crate) struct Event {
+    pub(crate) at: Duration,
+    pub(crate) fault: Fault,
+}
+
 /// One fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
@@ -25,6 +33,11 @@ pub(crate) enum Fault {
     Away,
     LoseMeanwhile,
     LoseThereafter,
+    /// These are of clusters.
+    MoveSlot,
+    FailOver,
+    StopPrimary,
+    KillPrimary,
 }
 
 /// Faults that cost no lock, on one node or several, except that of the rlock that is hit.
@@ -42,6 +55,10 @@ pub(crate) const HARMLESS: &[Fault] = &[
     Fault::KillGuard,
     Fault::Break,
 ];
+
+/// Faults of rlocks alone.
+pub(crate) const OF_CLIENTS: &[Fault] =
+    &[Fault::StopRlock, Fault::StopRlockLong, Fault::KillRlock, Fault::KillGuard, Fault::Break];
 
 /// Faults by which a server forgets a lock, or drops it early.
 pub(crate) const FORGETFUL: &[Fault] = &[Fault::Forget, Fault::Flush, Fault::ClockJump];
@@ -85,6 +102,10 @@ impl Fault {
             Self::Away => "server away for a while",
             Self::LoseMeanwhile => "key lost, another server away",
             Self::LoseThereafter => "key lost, another server back",
+            Self::MoveSlot => "slot moved",
+            Self::FailOver => "planned failover",
+            Self::StopPrimary => "primary stopped",
+            Self::KillPrimary => "primary killed",
         }
     }
 }

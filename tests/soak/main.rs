@@ -6,6 +6,7 @@
 mod contender;
 mod fault;
 mod loss;
+mod members;
 mod network;
 mod operator;
 mod report;
@@ -24,13 +25,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use contender::{Contenders, Work, told};
-use fault::{DOUBLE, FORGETFUL, Fault, HARMLESS};
+use fault::{DOUBLE, FORGETFUL, Fault, HARMLESS, OF_CLIENTS};
+use members::Members;
 use operator::Operators;
 use report::Report;
 use server::Server;
 use share::KEYS;
-use testkit::now;
 use testkit::program::first_line;
+use testkit::{Cluster, now};
 use verdict::Verdict;
 use world::World;
 
@@ -77,7 +79,7 @@ pub(crate) enum Overlaps {
     Some,
 }
 
-const PLANS: [Plan; 6] = [
+const PLANS: [Plan; 7] = [
     Plan {
         name: "five",
         title: "8 contend for a lock on five nodes",
@@ -147,6 +149,20 @@ const PLANS: [Plan; 6] = [
         overlaps: Overlaps::None,
         seconds_a_fault: 2,
         share: 1,
+    },
+    Plan {
+        name: "cluster",
+        title: "8 contend for a lock in a cluster",
+        nodes: 0,
+        contenders: 8,
+        keeps: false,
+        faults: &[OF_CLIENTS],
+        long: 3,
+        kinds: false,
+        planted: false,
+        overlaps: Overlaps::None,
+        seconds_a_fault: 2,
+        share: 2,
     },
     Plan {
         name: "planted",
@@ -222,7 +238,12 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
     let dir = tempfile::tempdir()?;
     let mut random = fastrand::Rng::with_seed(seed);
     let servers: Vec<Server> = (0..plan.nodes).map(|_| Server::start(plan.keeps)).collect::<Result<_>>()?;
-    let list = |url: &dyn Fn(&Server) -> String| servers.iter().map(url).collect::<Vec<_>>().join(",");
+    let log = File::create(dir.path().join("faults"))?;
+    let members = if plan.nodes == 0 { Some(Members::start(seed, log.try_clone()?)) } else { None };
+    let list = |url: &dyn Fn(&Server) -> String| match &members {
+        Some(members) => members.url().to_owned(),
+        None => servers.iter().map(url).collect::<Vec<_>>().join(","),
+    };
     let work = Work {
         dir: dir.path().to_owned(),
         restart_guard: plan.restart_guard(),
@@ -234,7 +255,6 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
     let operators = Operators::new(list(&|server| server.tcp_url()), told(dir.path())?);
     let ends = Arc::new(AtomicBool::new(false));
     let contenders = Contenders::start(nodes, &work, &ends)?;
-    let log = File::create(dir.path().join("faults"))?;
     let mut world = World::new(servers, contenders.pids(), operators, plan, cuts, log);
     let begin = now();
     while now() < begin + length {
@@ -243,11 +263,13 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
     }
     ends.store(true, Ordering::Relaxed);
     let breaks = world.heal()?;
+    let (cluster, of_members) = members.map(Members::finish).transpose()?.unzip();
     let rlocks = contenders.finish(AFTERMATH)?;
     world.await_unreleased();
-    let (verdict, keys, processes) = (Verdict::read(dir.path())?, keys(&world)?, witness::living(dir.path())?);
-    let events = world.events();
-    let report = Report { plan, begin, length, events, verdict, rlocks, breaks, keys, processes };
+    let (verdict, keys, processes) =
+        (Verdict::read(dir.path())?, keys(&world, cluster.as_ref())?, witness::living(dir.path())?);
+    let events = world.into_events(of_members.unwrap_or_default());
+    let report = Report { plan, begin, length, events: &events, verdict, rlocks, breaks, keys, processes };
     println!("\n{report}");
     let fine = report.complaints().is_empty();
     if !fine {
@@ -257,13 +279,19 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
 }
 
 /// Returns the keys that are left on the servers, fence counters excepted.
-fn keys(world: &World) -> Result<Vec<String>> {
+fn keys(world: &World, cluster: Option<&Cluster>) -> Result<Vec<String>> {
     let mut keys = Vec::new();
-    for server in world.servers() {
-        let all = server.ask(&["KEYS", "*"])?;
+    let mut servers: Vec<&testkit::Server> = world.servers().iter().map(|server| &**server).collect();
+    if let Some(cluster) = cluster {
+        // A release that a failover lost is made up for by the end of the lease.
+        std::thread::sleep(TTL);
+        servers.extend(&cluster.servers);
+    }
+    for server in servers {
+        let all = server::ask(server, &["KEYS", "*"])?;
         for key in all.lines().filter(|key| !key.is_empty() && !key.starts_with("rlock:fence:")) {
-            let waiters =
-                if key.starts_with("rlock:queue:") { server.ask(&["ZRANGE", key, "0", "-1"])? } else { String::new() };
+            let is_queue = key.starts_with("rlock:queue:");
+            let waiters = if is_queue { server::ask(server, &["ZRANGE", key, "0", "-1"])? } else { String::new() };
             keys.push(format!("{key} {waiters}").trim_end().to_owned());
         }
     }

@@ -5,9 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::contender::Ending;
-use crate::fault::Fault;
+use crate::fault::{Event, Fault};
 use crate::verdict::Verdict;
-use crate::world::Event;
 use crate::{Overlaps, Plan, TTL};
 use testkit::measure::table::{aligned, millis};
 

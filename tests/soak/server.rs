@@ -55,10 +55,9 @@ impl Server {
         format!("redis://{}:{port}", network::address(contender))
     }
 
-    /// Returns what redis-cli prints, or an error after some seconds: a stopped server answers nothing.
+    /// Asks the server.
     pub(crate) fn ask(&self, words: &[&str]) -> Result<String> {
-        let socket = self.socket().to_string_lossy().into_owned();
-        tool::run("redis-cli", &[&["-e", "-s", &socket], words].concat())
+        ask(self, words)
     }
 
     /// Kills the server, and starts it again with the data that it keeps and the right time.
@@ -77,6 +76,12 @@ impl Server {
     pub(crate) fn set_slow(&self, direction: Direction, slow: bool) {
         self.slow[direction as usize].store(slow, Ordering::Relaxed);
     }
+}
+
+/// Returns what redis-cli prints, or an error after some seconds: a stopped server answers nothing.
+pub(crate) fn ask(server: &testkit::Server, words: &[&str]) -> Result<String> {
+    let socket = server.socket().to_string_lossy().into_owned();
+    tool::run("redis-cli", &[&["-e", "-s", &socket], words].concat())
 }
 
 impl Deref for Server {

@@ -10,7 +10,7 @@ use anyhow::Result;
 use nix::sys::signal::Signal;
 
 use crate::contender::Ending;
-use crate::fault::Fault;
+use crate::fault::{Event, Fault};
 use crate::loss::{Loss, NOTICED, SETTLED, Time};
 use crate::network::Cut;
 use crate::operator::Operators;
@@ -28,12 +28,6 @@ const BREATH: Duration = Duration::from_millis(500);
 
 /// Time for which a server's writes are paused.
 const PAUSE: Duration = Duration::from_millis(500);
-
-/// A fault that was injected, by the clock of the witnesses.
-pub(crate) struct Event {
-    pub(crate) at: Duration,
-    pub(crate) fault: Fault,
-}
 
 /// The end of a fault, or what follows it.
 pub(crate) enum Mend {
@@ -112,9 +106,12 @@ impl World {
         &self.servers
     }
 
-    /// Returns the faults that were injected so far.
-    pub(crate) fn events(&self) -> &[Event] {
-        &self.events
+    /// Returns the faults that were injected, and `others`, in their order.
+    pub(crate) fn into_events(self, others: Vec<Event>) -> Vec<Event> {
+        let mut all = self.events;
+        all.extend(others);
+        all.sort_by_key(|event| event.at);
+        all
     }
 
     /// Waits for the end of the leases that no release has ended.
@@ -123,11 +120,11 @@ impl World {
         std::thread::sleep(left.unwrap_or_default());
     }
 
-    /// Injects a random fault that is possible now.
+    /// Injects a random fault that is possible now. Those of a cluster are injected by `members`.
     pub(crate) fn inject_one(&mut self, random: &mut fastrand::Rng) -> Result<()> {
         for _ in 0..DRAWS {
             let fault = self.faults[random.usize(..self.faults.len())];
-            let server = random.usize(..self.servers.len());
+            let server = random.usize(..self.servers.len().max(1));
             // Most contenders wait; the holder is drawn as often as all others.
             let any = random.usize(..self.contenders.len());
             let contender = if self.planted || random.bool() { self.holder().unwrap_or(any) } else { any };
@@ -199,8 +196,13 @@ impl World {
             Fault::KillGuard => Ok(self.kill_guard(contender)),
             Fault::Break => self.break_lock(random),
             Fault::Away => self.take_away(server, short, random),
-            // They follow `Away`.
-            Fault::LoseMeanwhile | Fault::LoseThereafter => Ok(false),
+            // They follow `Away`, or are injected by `members`.
+            Fault::LoseMeanwhile
+            | Fault::LoseThereafter
+            | Fault::MoveSlot
+            | Fault::FailOver
+            | Fault::StopPrimary
+            | Fault::KillPrimary => Ok(false),
         }
     }
 
