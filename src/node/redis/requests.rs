@@ -302,12 +302,11 @@ async fn send(
     let (abandoned, site) = (link.abandoned(), Arc::clone(&link.site));
     let mut exchange = Box::pin(async move {
         let result = link.send(&command, effect).await;
-        let (link, source, result) = match follower {
-            Some(follower) => follower.follow(link, command, effect, sent, result).await,
-            None => {
-                let source = Source { site, slot: None, is_late: false, is_detour: false };
-                (link, source, result.map_err(stranger::redirecting))
-            }
+        let (link, source, result) = if let Some(follower) = follower {
+            follower.follow(link, command, effect, sent, result).await
+        } else {
+            let source = Source { site, slot: None, is_late: false, is_detour: false };
+            (link, source, result.map_err(stranger::redirecting))
         };
         let lacking = match copies.filter(|_| result.as_ref().is_ok_and(reply::has_written)) {
             Some((copies, ends)) => replicas::lacking(copies, &link, ends).await,

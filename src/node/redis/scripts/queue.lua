@@ -40,7 +40,7 @@ end
 -- clock was set back since.
 local function told(waiter)
   local at = try('ZSCORE', TURNS, waiter)
-  if type(at) ~= 'string' then return nil end
+  if type(at) ~= 'string' then return end
   local ago = clock_ms() - at
   return ago < 0 and STALLED or ago
 end
