@@ -143,6 +143,7 @@ fn kinds_exclude_each_other_whatever_is_killed_and_no_file_is_left() {
 
 #[test]
 fn members_of_one_kind_that_come_at_once_are_all_let_in() {
+    let begun = Time::now();
     for mode in [Mode::Shared, Mode::Slots(8)] {
         let place = tempfile::tempdir().unwrap();
         for _ in 0..50 {
@@ -156,7 +157,13 @@ fn members_of_one_kind_that_come_at_once_are_all_let_in() {
                 assert!(release(&*node, &claim));
             };
             std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(come))));
-            assert_eq!(files(place.path()), [""; 0]);
+            // A process that another test forks has copies of the descriptors until its exec, and so the seats.
+            while !files(place.path()).is_empty() {
+                assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", files(place.path()));
+                let (node, claim) = (node(place.path()), claim(mode));
+                try_once(&*node, &claim);
+                release(&*node, &claim);
+            }
         }
     }
 }
