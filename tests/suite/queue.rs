@@ -69,6 +69,15 @@ fn line(server: &Server) -> Vec<String> {
     server.cli(&["ZRANGE", QUEUE, "0", "-1"]).lines().map(str::to_owned).collect()
 }
 
+/// Returns the number of waiters that listen.
 fn listening(server: &Server) -> usize {
-    server.cli(&["PUBSUB", "CHANNELS", "rlock:wake:*"]).lines().count()
+    let holder = server.token();
+    let is_waiters = |channel: &&str| holder.is_empty() || !channel.ends_with(&holder);
+    server.cli(&["PUBSUB", "CHANNELS", "rlock:wake:*"]).lines().filter(is_waiters).count()
+}
+
+/// Waits until the holder listens, which it does from its first second on.
+fn holder_listens(server: &Server) {
+    let channel = format!("rlock:wake:{{job}}:{}", server.token());
+    eventually("the holder listens", || server.cli(&["PUBSUB", "NUMSUB", &channel]).ends_with('1'));
 }

@@ -56,8 +56,8 @@ impl Drop for Away<'_> {
 }
 
 impl Follower {
-    /// Returns the reply that counts to a request which was about to be sent on `link` at `sent`, and was answered by `result`
-    /// there; and the connection on which it came.
+    /// Returns the reply that counts, and the connection on which it came. The request was about to be sent on `link` at `sent`,
+    /// and was answered by `result` there.
     pub(super) async fn follow(
         self,
         link: Link,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::Signal;
 
-use super::{QUEUE, all_run, hold, job, nothing_is_left, queued, ran, servers};
+use super::{QUEUE, all_run, hold, holder_listens, job, nothing_is_left, queued, ran, servers};
 use crate::support::{Running, Server, eventually, far, rlock, rlock_words, slow};
 
 /// A span without an event, in which a waiter that polls would send a request: it is longer than the longest pause of a poll.
@@ -15,6 +15,7 @@ fn no_waiter_polls_while_the_holder_is_an_rlock() {
     let servers = servers(1);
     let holder = hold(&servers);
     let waiters: Vec<Running> = (0..5).map(|number| queued(&servers, &[], &number.to_string())).collect();
+    holder_listens(&servers[0]);
     let asked = servers[0].monitored(|| std::thread::sleep(QUIET));
     assert_eq!(asked, Vec::<String>::new());
     all_run(holder, waiters);
