@@ -1,5 +1,6 @@
 //! A cluster: primaries that share the slots, their replicas, and slots that are moved by hand.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::{Port, Server, eventually};
@@ -38,10 +39,7 @@ impl Cluster {
             server.cli(&["CLUSTER", "MEET", "127.0.0.1", &servers[0].port().to_string()]);
         }
         for (number, primary) in servers[..primaries].iter().enumerate() {
-            let slots = SLOTS * number / primaries..SLOTS * (number + 1) / primaries;
-            let slots: Vec<String> = slots.map(|slot| slot.to_string()).collect();
-            let words = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str));
-            assert_eq!(primary.cli(&words.collect::<Vec<_>>()), "OK");
+            add_slots(primary, SLOTS * number / primaries..SLOTS * (number + 1) / primaries);
         }
         let all = Self { servers, replicas: total - primaries };
         for (number, replica) in all.servers.iter().enumerate().skip(primaries) {
@@ -50,6 +48,14 @@ impl Cluster {
         }
         all.settled();
         all
+    }
+
+    /// Starts a server that is a cluster by itself, with more options for its port.
+    pub fn single(more: impl Fn(u16) -> Vec<String>) -> Server {
+        let server = member_with(more);
+        add_slots(&server, 0..SLOTS);
+        eventually("it serves its slots", || server.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok"));
+        server
     }
 
     /// Waits until all members agree about slots and replicas, and each replica has what its primary has.
@@ -215,16 +221,23 @@ impl<'a> Move<'a> {
     }
 }
 
-/// Starts a member that knows no other yet.
-fn member() -> Server {
+/// Starts a member that knows no other yet, with more options for its port.
+fn member_with(more: impl Fn(u16) -> Vec<String>) -> Server {
     let timeout = NODE_TIMEOUT.as_millis().to_string();
     Server::on_first_free(Port::low(), |port| {
-        let words = [
-            ["--port", &port.to_string()],
-            ["--cluster-enabled", "yes"],
-            ["--cluster-node-timeout", &timeout],
-            ["--repl-diskless-sync-delay", "0"],
-        ];
-        words.concat().into_iter().map(str::to_owned).collect()
+        let words =
+            [["--cluster-enabled", "yes"], ["--cluster-node-timeout", &timeout], ["--repl-diskless-sync-delay", "0"]];
+        words.concat().into_iter().map(str::to_owned).chain(more(port)).collect()
     })
+}
+
+fn member() -> Server {
+    member_with(|port| vec!["--port".to_owned(), port.to_string()])
+}
+
+/// Gives these slots to a primary.
+fn add_slots(primary: &Server, slots: Range<usize>) {
+    let slots: Vec<String> = slots.map(|slot| slot.to_string()).collect();
+    let words = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str));
+    assert_eq!(primary.cli(&words.collect::<Vec<_>>()), "OK");
 }

@@ -8,7 +8,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::support::{Cluster, Finished, Running, Server, eventually, rlock, rlock_words};
+use crate::doctor::granted;
+use crate::support::{Certificates, Cluster, Finished, Running, Server, eventually, rlock, rlock_words};
 
 /// The cluster that the tests share which are under way. It ends with the last of them.
 static SHARED: Mutex<Weak<Mutex<Option<Cluster>>>> = Mutex::new(Weak::new());
@@ -84,6 +85,48 @@ fn every_command_works_in_a_cluster_and_names_the_primary() {
         let told = rlock_words(["doctor", "--ttl", "3s"]).node(&url).finish().code(1).stdout.join("\n");
         assert!(told.contains("a failover takes 2s 200ms (cluster-node-timeout 1000)"), "{told}");
     });
+}
+
+#[test]
+fn a_user_with_the_rights_of_doctors_line_follows_a_slot() {
+    with_cluster(|cluster| {
+        let line = granted(&cluster.url());
+        for server in &cluster.servers {
+            assert_eq!(server.cli(&line.iter().map(String::as_str).collect::<Vec<_>>()), "OK");
+            server.cli(&["ACL", "LOG", "RESET"]);
+        }
+        let url = cluster.url().replace("://", "://rlock@");
+        let job = rlock("job").node(&url).env("RLOCK_PASSWORD", "pw").args(["--ttl", "2s"]);
+        let holder = job.hold("echo ready; read line; true");
+        let moved = cluster.move_slot("job", cluster.other_than(cluster.owner("job")));
+        moved.key("job");
+        renewed(moved.target());
+        moved.rest();
+        moved.end();
+        holder.finish().code(0).silent();
+        rlock_words(["inspect"]).node(&url).env("RLOCK_PASSWORD", "pw").finish().code(0).silent();
+        for server in &cluster.servers {
+            let log = server.cli(&["ACL", "LOG"]);
+            assert!(log.is_empty(), "every right that rlock uses is granted: {log}");
+            server.cli(&["ACL", "DELUSER", "rlock"]);
+        }
+    });
+}
+
+#[test]
+fn tls_reaches_the_members() {
+    if !Server::start().knows("tls-port") {
+        return;
+    }
+    let certificates = Certificates::for_name("127.0.0.1");
+    let server =
+        Cluster::single(|port| [certificates.options(port), vec!["--tls-cluster".into(), "yes".into()]].concat());
+    let url = format!("rediss-cluster://127.0.0.1:{}", server.port());
+    let ca = certificates.file("ca.pem");
+    let ca = ca.to_str().expect("a name");
+    let run = || rlock("job").node(&url).args(["-n"]);
+    run().args(["--ca", ca]).command(["echo", "ran"]).code(0).silent().printed(&["ran"]);
+    run().command(["echo", "ran"]).printed(&[]).code(77).said(&["certificate", "--ca"]);
 }
 
 #[test]

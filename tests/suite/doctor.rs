@@ -154,7 +154,7 @@ fn a_hung_node_is_a_warning_among_three_and_69_alone() {
 }
 
 /// Returns the words of the line that grants the rights for the lock `job`.
-fn granted(node: &str) -> Vec<String> {
+pub(crate) fn granted(node: &str) -> Vec<String> {
     let told = doctor(node).args(["-k", "job", "--json"]).finish();
     let told: Value = serde_json::from_str(&told.stdout.join("\n")).expect("an object");
     let line = told["acl"].as_str().expect("a line").replace("PASSWORD", "pw");

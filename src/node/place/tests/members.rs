@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::{Cluster, Location, Place};
+use super::super::{Cluster, Confirmation, Location, Place, Slot, Source};
 use super::{GRANTED, LIMIT, Simulated, claim};
 use crate::clock::virtual_time;
 use crate::lock::request::QueueAction;
@@ -33,14 +33,18 @@ fn member(replies: &[&'static str], maps: &[u16]) -> Simulated {
     member
 }
 
-/// A lock in the cluster of these members on the ports 1 and 2, of which the first is the seed.
+/// A lock in the cluster of these members.
 fn node(members: [&Simulated; 2]) -> Box<dyn Node> {
+    RedisServer::at("c".to_owned(), place(members), LIMIT, REPLY_LIMIT).lock()
+}
+
+/// The cluster of these members on the ports 1 and 2, of which the first is the seed.
+fn place(members: [&Simulated; 2]) -> Place {
     let members = members.map(Clone::clone);
     let server_at =
         Box::new(move |location: &Location| members[usize::from(location.port) - 1].connector(location.port));
     let seed = Location { host: "h".to_owned(), port: 1 };
-    let cluster = Cluster::new(vec![seed], server_at, LIMIT);
-    RedisServer::at("c".to_owned(), Place::Cluster(Arc::new(cluster)), LIMIT, REPLY_LIMIT).lock()
+    Place::Cluster(Arc::new(Cluster::new(vec![seed], server_at, LIMIT)))
 }
 
 async fn asked(member: &Simulated, times: usize) {
@@ -102,6 +106,20 @@ fn a_member_is_asked_again_over_the_connection_that_is_kept() {
         }
         let opened = [&server, &other].map(|member| member.opened.load(Ordering::Relaxed));
         assert_eq!(opened, [2, 1], "one as the seed, one for the lock, and one to confirm it");
+    });
+}
+
+#[test]
+fn a_late_answer_of_the_member_to_which_a_slot_goes_is_not_confirmed() {
+    virtual_time::run(async {
+        let members = [1, 1].map(|port| member(&[], &[port]));
+        let (place, slot) = (place([&members[0], &members[1]]), Slot::of(&claim().key));
+        let site = place.find(Some(slot)).await.unwrap_or_else(|fault| panic!("{fault}"));
+        for (is_late, is_detour) in [(false, true), (true, false), (true, true)] {
+            let source = Source { site: Arc::clone(&site), slot: Some(slot), is_late, is_detour };
+            let is_present = matches!(place.confirm(&source).await, Confirmation::Present);
+            assert_eq!(is_present, !(is_late && is_detour), "late: {is_late}, of that member: {is_detour}");
+        }
     });
 }
 
