@@ -26,12 +26,14 @@ pub enum Derived {
     Standby,
     /// The last waiter with `--supersede` that came.
     Newest,
+    /// When a server that was promoted was first asked for it since.
+    Primary,
     /// `doctor` tries rights on this one; no lock has it.
     Doctor,
 }
 
 impl Derived {
-    /// Those that a lock has.
+    /// Those that each script is given.
     pub const OF_LOCK: [Self; 8] =
         [Self::Fence, Self::Leases, Self::Holders, Self::Queue, Self::Turns, Self::Standby, Self::Newest, Self::Once];
 
@@ -46,6 +48,7 @@ impl Derived {
             Self::Turns => "turns",
             Self::Standby => "standby",
             Self::Newest => "newest",
+            Self::Primary => "primary",
             Self::Doctor => "doctor",
         }
     }

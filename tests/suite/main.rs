@@ -43,6 +43,7 @@ mod network;
 mod once;
 mod places;
 mod progress;
+mod promoted;
 mod prose;
 mod queue;
 mod reclaimed;

@@ -126,7 +126,9 @@ impl World<'_> {
         let later = now + ALL_BUT_COUNTERS + self.set_back;
         for (number, node) in self.nodes.iter().enumerate() {
             let mut keys = node.server().keys(node.wall(later));
-            let stays = |name: &[u8]| name.starts_with(b"rlock:fence:") || name.starts_with(b"rlock:newest:");
+            let stays = |name: &[u8]| {
+                ["fence", "newest", "primary"].iter().any(|kind| name.starts_with(format!("rlock:{kind}:").as_bytes()))
+            };
             if let Some((name, _)) = keys.find(|(name, _)| !stays(name)) {
                 let why = format!("node {number} keeps {}", String::from_utf8_lossy(name));
                 kernel::with(|kernel| kernel.witness.violated(Violation::LeftKey(why)));

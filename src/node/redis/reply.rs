@@ -93,9 +93,9 @@ fn server_info(about: &Value) -> Option<ServerInfo> {
     match items.len() {
         0 => Some(ServerInfo::None),
         2 if word(0)? == "forbidden" => Some(ServerInfo::Forbidden(escape::short(word(1)?))),
-        3 => Some(ServerInfo::Told(Identity {
+        count @ 3..=4 => Some(ServerInfo::Told(Identity {
             uptime: word(0)?.parse().ok()?,
-            is_promoted: false,
+            is_promoted: count == 4 && word(3).is_some(),
             run_id: told(1)?,
             replication_id: told(2)?,
         })),

@@ -3,6 +3,7 @@
 mod members;
 mod memory;
 mod newest;
+mod promoted;
 pub(in crate::node) mod received;
 mod remains;
 mod scripts;
@@ -297,10 +298,11 @@ fn a_request_and_both_releases_fit_into_what_a_server_reads_at_once() {
 fn a_waiters_requests_with_its_user_and_note_fit_too() {
     let note = Some("https://ci.example.com/deploy/web/-/jobs/1234567890".to_owned());
     let came = Some(1_795_270_471_061_520);
-    for (mode, index, key, supersedes) in [
-        (Mode::Exclusive, 0, "deploy-production", came),
-        (Mode::Slots(16), 9, "deploy-production", None),
-        (Mode::Slots(16), 9, "job", came),
+    let guard = Some(Duration::from_secs(30));
+    for (mode, index, key, supersedes, min_uptime) in [
+        (Mode::Exclusive, 0, "deploy-production", came, guard),
+        (Mode::Slots(16), 9, "deploy-production", None, guard),
+        (Mode::Slots(16), 9, "job", came, None),
     ] {
         let (host, user) = ("runner-x7k2-project-482".to_owned(), "deploy".to_owned());
         let (pid, since) = (4_194_303, 1_795_270_471_061);
@@ -312,11 +314,13 @@ fn a_waiters_requests_with_its_user_and_note_fit_too() {
             Details { mode, host, pid: Some(pid), user, since, cmd, note, ttl: 30_000, n: 3, ..Details::default() };
         let (ticket, waits) = (Some(ticket), claim(key, false));
         let fence_hint = 1_795_270_471_061_520;
-        let claim = Claim { details: details.fitted(), ticket: ticket.clone(), fence_hint, index, ..waits };
+        let claim = Claim { details: details.fitted(), ticket: ticket.clone(), fence_hint, index, min_uptime, ..waits };
         let releases = ticket.map(QueueAction::Keep).into_iter().chain([QueueAction::Leave(waiter)]);
         let releases = releases.map(|queue| release::command(&claim.release(queue)));
-        let size: usize =
-            std::iter::once(claim::usual(&claim)).chain(releases).map(|cmd| cmd.get_packed_command().len()).sum();
+        let size: usize = std::iter::once(claim::usual(&claim, false))
+            .chain(releases)
+            .map(|cmd| cmd.get_packed_command().len())
+            .sum();
         assert!(size <= 16 * 1024, "{size} bytes");
     }
 }

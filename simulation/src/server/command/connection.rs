@@ -119,7 +119,8 @@ pub(super) fn info(state: &mut State, args: &[&[u8]]) -> Outcome {
     if wants("REPLICATION") {
         let role = if state.condition.replica { "slave" } else { "master" };
         let id = &state.identity.replication_id;
-        sections.push(format!("# Replication\r\nrole:{role}\r\nmaster_replid:{id}\r\n"));
+        let second = if state.identity.was_replica { 1 } else { -1 };
+        sections.push(format!("# Replication\r\nrole:{role}\r\nmaster_replid:{id}\r\nsecond_repl_offset:{second}\r\n"));
     }
     Ok(Reply::Verbatim(sections.join("\r\n").into_bytes()))
 }

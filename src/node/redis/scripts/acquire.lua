@@ -2,7 +2,7 @@
 if seen then return not_now(crowd(seen, ARGV[10])) end
 if young then return not_now({'restarted'}) end
 local ahead, left = before('x', 1, true)
-if ahead then return their_turn(ahead, left) end
+if ahead then return reply({'turn', ahead, left}) end
 local fence = next_fence()
 if not fence then return reply({'exhausted'}) end
 call('SET', KEY, ARGV[1], 'PX', ARGV[2])

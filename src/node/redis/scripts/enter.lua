@@ -1,6 +1,7 @@
 -- Placed behind turn.lua: the first part of both requests for a lock (acquire.lua, join.lua).
 -- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its members' leases, KEYS[4] its members, KEYS[5] its queue,
---   KEYS[6] its turns, KEYS[7] its standbys
+--   KEYS[6] its turns, KEYS[7] its standbys, KEYS[10] 'REPLID MS' if this server was promoted: when it was first asked for the
+--   lock since. Missing if that is not asked for
 -- ARGV[1] value, ARGV[2] TTL in ms, ARGV[3] fence hint in unix µs, ARGV[4] life of the fence counter in ms
 -- ARGV[5] minimum uptime in s with which this server grants; empty: the server's identity is not asked for
 -- ARGV[6] waiter, or empty: not queued, ARGV[7] its ticket, ARGV[8] life of the queue in ms
@@ -11,7 +12,8 @@
 -- answer is {'granted', fence, index} | {'held', type, length, first KiB, PTTL} |
 --   {'held', type, length, marker, PTTL, members, 1 if the member is the one meant, a member's entry} |
 --   {'turn', waiter, ms left} | {'restarted'} | {'replica'} | {'exhausted'} | {'superseded', waiter}
--- server is {uptime in s, run id, replication id} | {'forbidden', why} | {} if it was not asked
+-- server is {uptime in s, run id, replication id} | {the same since KEYS[10], run id, replication id, text} |
+--   {'forbidden', why} | {} if it was not asked
 -- place is {rank or -1, unix time in µs, why the waiter cannot be queued, or empty}
 local FIRST, ROUNDS = 16, 8
 
@@ -44,13 +46,29 @@ end
 local waiter, server, young, replica = ARGV[6], {}
 if ARGV[5] ~= '' then
   local process, data = try('INFO', 'server'), try('INFO', 'replication')
-  if type(process) == 'table' or type(data) == 'table' then
-    server = {'forbidden', type(process) == 'table' and process.err or data.err}
+  -- A reply is a string, which has no field of this name, or an error.
+  local denied = process.err or data.err
+  if denied then
+    server = {'forbidden', denied}
   else
-    local uptime = match(process, 'uptime_in_seconds:(%d+)') or '0'
-    server = {uptime, match(process, 'run_id:(%w+)') or '', match(data, 'master_replid:(%w+)') or ''}
+    local uptime, id = match(process, 'uptime_in_seconds:(%d+)') or '0', match(data, 'master_replid:(%w+)') or ''
+    replica = match(data, 'role:slave')
+    -- A server that was promoted may lack the last writes. It does not tell when that was, so it counts from the first request
+    -- for this lock. Each promotion changes the replication id.
+    local promoted = KEYS[10] and not replica and match(data, 'second_repl_offset:%d')
+    if promoted then
+      local now = clock_ms()
+      local since = match(tostring(call('GET', KEYS[10])), '^' .. id .. ' (%d+)')
+      if not since or tonumber(since) > now then
+        since = whole(now)
+        call('SET', KEYS[10], id .. ' ' .. since)
+      end
+      -- Five weeks: a monthly job waits once.
+      call('PEXPIRE', KEYS[10], 3024e6)
+      uptime = whole(math.floor((now - since) / 1e3))
+    end
+    server = {uptime, match(process, 'run_id:(%w+)') or '', id, promoted}
     young = tonumber(uptime) < tonumber(ARGV[5])
-    replica = string.find(data, 'role:slave', 1, true)
   end
 end
 
@@ -65,14 +83,14 @@ if waiter ~= '' and not replica then
     local added = try('ZADD', QUEUE, 'NX', ARGV[7], waiter)
     if type(added) == 'table' then refused = added.err end
     -- A replica whose identity was not asked for shows here. It must not report a holder: a waiter would stay and not be woken.
-    replica = string.find(refused, 'READONLY', 1, true)
+    replica = match(refused, 'READONLY')
     if replica then refused = '' end
     try('PEXPIRE', QUEUE, ARGV[8])
   end
 end
 
 local time = call('TIME')
-local micros = time[1] * 1000000 + time[2]
+local micros = time[1] * 1e6 + time[2]
 local function reply(answer)
   local rank = waiter ~= '' and try('ZRANK', QUEUE, waiter) or -1
   return {answer, server, {type(rank) == 'number' and rank or -1, whole(micros), refused}}
@@ -87,18 +105,14 @@ local function not_now(answer)
   return reply(answer)
 end
 
--- The reply while it is another waiter's turn. The entry of an rlock is shorter than 1 KiB. Other entries are cut, since a
--- reply has a limit.
-local function their_turn(ahead, left) return reply({'turn', string.sub(ahead, 1, 1024), left}) end
-
 -- c := max(c + 1, hint), the hint clamped to this server's clock ± 5 s: a client whose clock is far ahead must not exhaust the
 -- counter. The counter is written first: if memory is short, this call fails and nothing is changed. Returns nil if the
 -- counter is exhausted.
 local function next_fence()
-  local upper = micros + 5000000
-  local hint = ARGV[9] == '1' and upper or math.min(math.max(tonumber(ARGV[3]), micros - 5000000), upper)
+  local upper = micros + 5e6
+  local hint = ARGV[9] == '1' and upper or math.min(math.max(tonumber(ARGV[3]), micros - 5e6), upper)
   local fence = math.max((tonumber(call('GET', KEYS[2]) or 0) or 0) + 1, hint)
-  if fence >= 4503599627370496 then return nil end
+  if fence >= 2^52 then return end
   call('SET', KEYS[2], whole(fence), 'PX', ARGV[4])
   return whole(fence)
 end

@@ -4,9 +4,8 @@
 -- ARGV[15] '1' if no other index will do. The token then moves there from the place that it has. If the index is taken, that
 --   place is given up.
 local token, kind = ARGV[11], ARGV[12]
-local function joined() return marker(seen) end
-if joined() and sweep() then seen = peek() end
-local group, nodes = joined()
+if marker(seen) and sweep() then seen = peek() end
+local group, nodes = marker(seen)
 if seen and (group ~= kind or nodes ~= ARGV[13] or not intact(kind)) then return not_now(crowd(seen, ARGV[10])) end
 if crowd(seen, ARGV[10]) and seen[7] == 1 then return not_now(seen) end
 if young then return not_now({'restarted'}) end
@@ -25,7 +24,7 @@ local called = had or waiter ~= '' and told(waiter)
 if not had then
   local ahead, left = before(kind, room, not seen)
   if ahead and not left then return not_now(seen) end
-  if ahead then return their_turn(ahead, left) end
+  if ahead then return reply({'turn', ahead, left}) end
 end
 
 local index = kind == 's' and '0'

@@ -8,7 +8,7 @@ local function supersede(came, life, only_node)
   local newest, time = try('GET', KEYS[8]), call('TIME')
   newest = type(newest) == 'string' and newest or ''
   local at, other = tonumber(match(newest, '^%d+')), string.sub(newest, 18, 1024)
-  if at and newest > came and at <= (time[1] + (only_node == '1' and 0 or 60)) * 1000000 + time[2] then return other end
+  if at and newest > came and at <= (time[1] + (only_node == '1' and 0 or 60)) * 1e6 + time[2] then return other end
   if newest ~= '' and newest ~= came then
     drop(other)
     wake(other, 'go')

@@ -6,7 +6,7 @@ local KEY = KEYS[1]
 -- nothing.
 local function peek()
   local kind = call('TYPE', KEY)['ok']
-  if kind == 'none' then return nil end
+  if kind == 'none' then return end
   local left = call('PTTL', KEY)
   if kind ~= 'string' then return {'held', kind, 0, '', left} end
   return {'held', kind, call('STRLEN', KEY), call('GETRANGE', KEY, 0, 1023), left}
@@ -17,5 +17,5 @@ local function whole(number) return string.format('%.0f', number) end
 
 local function clock_ms()
   local time = call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
+  return time[1] * 1e3 + math.floor(time[2] / 1e3)
 end

@@ -30,10 +30,10 @@ local function drop(waiter)
   return type(try('ZREM', QUEUE, waiter)) == 'number'
 end
 
--- Returns the number of receivers: 0 if the waiter is gone, nil if PUBLISH is not allowed.
+-- Returns the number of receivers: 0 if the waiter is gone, false if PUBLISH is not allowed.
 local function wake(waiter, word)
   local heard = try('PUBLISH', channel(waiter), word)
-  return type(heard) == 'number' and heard or nil
+  return type(heard) == 'number' and heard
 end
 
 -- Returns the ms since the waiter was told that it may go; nil if it was not. A time in the future counts as long ago: the
@@ -51,7 +51,7 @@ end
 -- head may have stopped its neighbours. They come from the end of the queue, since those waiters stay longest.
 local function appoint_standbys(head)
   local now, record = clock_ms(), try('GET', STANDBYS)
-  local since, names = match(type(record) == 'string' and record or '', '^(%d+)\n(.*)$')
+  local since, names = match(tostring(record), '^(%d+)\n(.*)$')
   if since and now >= tonumber(since) and now - since < STALLED then
     local left = 0
     for waiter in string.gmatch(names, '[^\n]+') do
@@ -79,7 +79,7 @@ end
 -- `me`: a waiter that knows that it is its turn.
 -- A waiter that was told STALLED ms ago and has not come has stalled. It is removed and told, so that it may come back.
 local function offer(group, room, me)
-  local again, rank, first = not group, 0, nil
+  local again, rank, first = not group, 0
   while not room or room > 0 do
     local waiter = waiters(rank, rank)[1]
     if not waiter then
@@ -98,7 +98,7 @@ local function offer(group, room, me)
     else
       if not ago then
         try('ZADD', TURNS, clock_ms(), waiter)
-        try('PEXPIRE', TURNS, 60000)
+        try('PEXPIRE', TURNS, 6e4)
         if rank == 0 then first = waiter end
       end
       room = room - 1

@@ -1,7 +1,7 @@
 -- Placed behind queue.lua, before the scripts that ask whose turn it is.
 -- `kind`: this waiter's; `room`: the number of places that are left, at least one; `free`: whether the key is free.
 -- Returns the waiter ahead that keeps this one from going, and the ms that it has left to go itself; no ms if it cannot go
--- yet. Returns nil if it is this one's turn.
+-- yet. Returns nothing if it is this one's turn. The waiter is cut to 1 KiB: a reply has a limit. An rlock's entry is shorter.
 -- 1. Waiters ahead that do not listen any more are removed.
 -- 2. So are those that were told STALLED ms ago and have not come, and all waiters behind the first of these from its host,
 --    which may have stopped as a whole. They are told, so that a live one comes back to the place that its ticket gives it. If
@@ -35,7 +35,7 @@ local function before(kind, room, free)
         ago = told(ahead)
       end
       left = left - 1
-      if other or left <= 0 then return ahead, (ago or free) and STALLED - (ago or 0) or nil end
+      if other or left <= 0 then return string.sub(ahead, 1, 1024), (ago or free) and STALLED - (ago or 0) end
       rank = rank + 1
     end
   end
