@@ -295,6 +295,7 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('--restart-guard', '--restart-guard', [CompletionResultType]::ParameterName, 'The restart guard you plan to use, as for run')
             [CompletionResult]::new('--log', '--log', [CompletionResultType]::ParameterName, 'Form of rlock''s lines: text, json, which prints each step too, or journal: entries of systemd''s journal with fields')
             [CompletionResult]::new('--progress', '--progress', [CompletionResultType]::ParameterName, 'How to tell what takes longer than a second: one line that is redrawn, or plain lines')
+            [CompletionResult]::new('--try', '--try', [CompletionResultType]::ParameterName, 'Also take the lock rlock-doctor at each node, and give it back')
             [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print one object instead of the table')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Print nothing when busy or waiting; failures still get their line')
             [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Print nothing when busy or waiting; failures still get their line')

@@ -284,6 +284,7 @@ set edit:completion:arg-completer[rlock] = {|@words|
             cand --restart-guard 'The restart guard you plan to use, as for run'
             cand --log 'Form of rlock''s lines: text, json, which prints each step too, or journal: entries of systemd''s journal with fields'
             cand --progress 'How to tell what takes longer than a second: one line that is redrawn, or plain lines'
+            cand --try 'Also take the lock rlock-doctor at each node, and give it back'
             cand --json 'Print one object instead of the table'
             cand -q 'Print nothing when busy or waiting; failures still get their line'
             cand --quiet 'Print nothing when busy or waiting; failures still get their line'

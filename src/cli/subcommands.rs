@@ -185,6 +185,10 @@ pub struct DoctorArgs {
     #[arg(value_parser = restart_guard, help_heading = "Lock", allow_negative_numbers = true)]
     pub restart_guard: RestartGuard,
 
+    /// Also take the lock rlock-doctor at each node, and give it back
+    #[arg(long = "try", help_heading = "Lock")]
+    pub tries: bool,
+
     /// Print one object instead of the table
     #[arg(long, env = "RLOCK_JSON", value_parser = yes_or_no, action = ArgAction::SetTrue, help_heading = "Output")]
     pub json: bool,

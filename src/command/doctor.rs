@@ -1,8 +1,9 @@
-//! `rlock doctor`: tells whether nodes are fit to hold locks. Changes nothing.
+//! `rlock doctor`: tells whether nodes are fit to hold locks. Changes nothing, but for the lock of `--try`.
 
 mod diagnosis;
 mod render;
 mod rights;
+mod trial;
 mod watched;
 mod writes;
 
@@ -31,11 +32,12 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let schedule = settings::schedule(options)?;
     warn_of_default_node(&reach.place, reach.node_is_default, &args.output, None);
     let how = Use { schedule, options, guard: args.restart_guard };
+    let own = args.tries.then(|| settings::key(&args.nodes, trial::NAME)).transpose()?;
     let servers = reach.place.servers();
     if let Some(way) = servers.iter().find(|way| !has_valid_user(way)) {
         return Err(Problem::InvalidUser { node: &way.to_string() }.failure().into());
     }
-    let report = block_on(async { probed(&reach, &keys, &how).await })?;
+    let report = block_on(async { probed(&reach, &keys, own.as_ref(), &how).await })?;
     print((if args.json { report.json() } else { report.text() }).as_bytes())?;
     Ok(match diagnosis::verdict(&report.findings) {
         Level::Note => Outcome::Done,
@@ -49,15 +51,19 @@ fn has_valid_user(way: &Way) -> bool {
     way.user().is_none_or(is_user)
 }
 
-async fn probed(reach: &NodeSettings, keys: &[Key], how: &Use) -> anyhow::Result<Report> {
+/// `own`: the lock that is taken and given back.
+async fn probed(reach: &NodeSettings, keys: &[Key], own: Option<&Key>, how: &Use) -> anyhow::Result<Report> {
     // A slow node must show as slow, not as dead.
     let limit = reach.limit.max(NODE_TIMEOUT);
     let stores = stores(&reach.place, limit, 1, None)?;
+    let term = how.schedule.term();
     let Some(probes) = stores.iter().map(|store| store.probe(keys)).collect::<Option<Vec<_>>>() else {
-        return Ok(Report::of_local(stores[0].name()));
+        let tried = trial::of_each(&stores, own, |_| true, term, limit).await;
+        return Ok(Report::of_local(stores[0].name(), diagnosis::of_local(&tried)));
     };
     let probes = join_all(probes).await;
-    let findings = diagnosis::of(&probes, how);
+    let trials = trial::of_each(&stores, own, |node| probes[node].is_ok(), term, limit).await;
+    let findings = diagnosis::of(&probes, &trials, how);
     let servers = reach.place.servers();
     let user = servers.iter().find_map(Way::user);
     let of_database = if servers.iter().any(|way| way.db() > 0) { OF_DATABASE } else { &[] };

@@ -61,6 +61,7 @@ mod steps;
 mod strangers;
 mod supersede;
 mod terminal;
+mod trials;
 mod unread;
 mod upkeep;
 mod usage;

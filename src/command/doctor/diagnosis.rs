@@ -11,6 +11,7 @@ use crate::node::redis::probe::Probe;
 use crate::node::{Fault, FaultKind};
 use crate::text::duration;
 
+use super::trial::{self, Trial};
 use super::{rights, watched, writes};
 
 /// Largest clock offset that counts as right: time servers keep clocks within some milliseconds.
@@ -58,10 +59,22 @@ pub(super) struct Use {
     pub(super) guard: RestartGuard,
 }
 
-/// Returns all findings, in the order of the nodes.
-pub(super) fn of(probes: &[Result<Probe, Fault>], how: &Use) -> Vec<Finding> {
+/// Returns the finding of a trial on this machine alone.
+pub(super) fn of_local(trials: &[Option<Trial>]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let votes = Votes::of(probes, how);
+    let votes = Votes { majority: false, refused: true };
+    for (node, trial) in trials.iter().enumerate() {
+        trial::judge(trial.as_ref(), votes, &mut |level, what, cure| {
+            findings.push(Finding { node: Some(node), level, what, cure: cure.to_owned() });
+        });
+    }
+    findings
+}
+
+/// Returns all findings, in the order of the nodes. `trials` has one for each node.
+pub(super) fn of(probes: &[Result<Probe, Fault>], trials: &[Option<Trial>], how: &Use) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let votes = Votes::of(probes, trials, how);
     let reference = median(probes);
     for (node, probe) in probes.iter().enumerate() {
         let mut say = |level, what: String, cure: &str| {
@@ -77,7 +90,9 @@ pub(super) fn of(probes: &[Result<Probe, Fault>], how: &Use) -> Vec<Finding> {
                 restarted(probe, probes.len(), how, votes, &mut say);
                 clock(probe, reference, probes.len(), &mut say);
                 speed(probe, how, &mut say);
+                promoted(probe, probes.len(), how, &mut say);
                 watched::judge(probe, how, votes.missing(), &mut say);
+                trial::judge(trials[node].as_ref(), votes, &mut say);
             }
         }
     }
@@ -95,21 +110,22 @@ pub(super) struct Votes {
 }
 
 impl Votes {
-    fn of(probes: &[Result<Probe, Fault>], how: &Use) -> Self {
+    fn of(probes: &[Result<Probe, Fault>], trials: &[Option<Trial>], how: &Use) -> Self {
         let quorum = Quorum::of(probes.len());
-        let refused = probes.iter().filter(|probe| refuses(probe)).count();
-        let votes = |probe: &&Result<Probe, Fault>| {
+        let nodes = || probes.iter().zip(trials.iter().map(Option::as_ref));
+        let refused = nodes().filter(|(probe, trial)| refuses(probe) || trial::refuses(*trial)).count();
+        let votes = |(probe, trial): &(&Result<Probe, Fault>, Option<&Trial>)| {
             let takes = |probe: &Probe| {
                 let is_young = is_restarted(probe, probes.len(), how) || watched::is_promoted(probe, how);
                 !is_replica(probe) && !is_young && writes::obstacle(probe).is_none_or(|it| !it.certain)
             };
-            !refuses(probe) && probe.as_ref().is_ok_and(takes)
+            !refuses(probe) && !trial::fails(*trial) && probe.as_ref().is_ok_and(takes)
         };
-        Self { majority: probes.iter().filter(votes).count() >= quorum.needed(), refused: refused > quorum.tolerated() }
+        Self { majority: nodes().filter(votes).count() >= quorum.needed(), refused: refused > quorum.tolerated() }
     }
 
     /// Level of a finding that costs a node its vote.
-    fn missing(self) -> Level {
+    pub(super) fn missing(self) -> Level {
         if self.majority { Level::Warn } else { Level::Unfit(Outcome::Unreachable) }
     }
 
@@ -206,6 +222,17 @@ fn restarted(probe: &Probe, nodes: usize, how: &Use, votes: Votes, say: &mut imp
 fn is_restarted(probe: &Probe, nodes: usize, how: &Use) -> bool {
     let least = restart::least_uptime(how.guard.span(nodes, how.schedule.ttl()));
     probe.number("uptime_in_seconds").is_some_and(|uptime| uptime < least)
+}
+
+/// Tells of a server that was promoted, and whose sentinels, if it has any, do not tell when.
+fn promoted(probe: &Probe, nodes: usize, how: &Use, say: &mut impl FnMut(Level, String, &str)) {
+    let span = how.guard.span(nodes, how.schedule.ttl());
+    let is_promoted = probe.number("second_repl_offset").is_some() && !is_replica(probe) && probe.watched.is_none();
+    if is_promoted && !span.is_zero() {
+        let time = duration::show(Duration::from_secs(restart::least_uptime(span)));
+        let what = format!("it was promoted: it grants a lock {time} after the first request for it (restart guard)");
+        say(Level::Warn, what, "wait for the first use of each lock");
+    }
 }
 
 fn clock(probe: &Probe, reference: i64, nodes: usize, say: &mut impl FnMut(Level, String, &str)) {
@@ -308,7 +335,7 @@ mod tests {
         let options = ScheduleOptions::new(Duration::from_secs(30));
         let schedule = Schedule::new(options).unwrap_or_else(|_| unreachable!("the default fits"));
         let how = Use { schedule, options, guard };
-        of(probes, &how)
+        of(probes, &vec![None; probes.len()], &how)
     }
 
     #[test]
@@ -343,6 +370,16 @@ mod tests {
         assert_eq!(level(&[full()]), Level::Unfit(Outcome::Unreachable));
         assert_eq!(level(&[full(), probe(0, &[]), probe(0, &[])]), Level::Warn);
         assert_eq!(level(&[full(), full(), probe(0, &[])]), Level::Unfit(Outcome::Unreachable));
+    }
+
+    #[test]
+    fn a_server_that_was_promoted_is_told_where_a_guard_waits() {
+        let info = |offset: &'static str| [("second_repl_offset", offset), ("role", "master")];
+        let level = |info: &[(&str, &str)], guard| verdict(&found(&[probe(0, info)], guard));
+        let guard = RestartGuard::For(Duration::from_secs(30));
+        assert_eq!(level(&info("15"), guard), Level::Warn);
+        assert_eq!(level(&info("-1"), guard), Level::Note);
+        assert_eq!(level(&info("15"), RestartGuard::Auto), Level::Note);
     }
 
     #[test]

@@ -34,9 +34,9 @@ const COLUMNS: [Column; 9] = [
 ];
 
 impl Report {
-    /// The report of `local`: nothing but its directory could be unfit, and that was opened.
-    pub(super) fn of_local(name: &str) -> Self {
-        Self { names: vec![name.to_owned()], probes: Vec::new(), findings: Vec::new(), acl: None }
+    /// The report of `local`: its directory was opened, and `findings` are of the trial.
+    pub(super) fn of_local(name: &str, findings: Vec<Finding>) -> Self {
+        Self { names: vec![name.to_owned()], probes: Vec::new(), findings, acl: None }
     }
 
     fn verdict(&self) -> Level {
