@@ -19,6 +19,33 @@ fn peer(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> String {
     address
 }
 
+/// Starts a proxy to the server at `port`, which closes a connection at each of these commands. Returns its address.
+fn proxy(port: u16, unknown: &'static [&str]) -> String {
+    let address = peer(move |mut client| {
+        let mut server = TcpStream::connect(("127.0.0.1", port)).expect("the server");
+        let (mut replies, mut to_client) =
+            (server.try_clone().expect("a stream"), client.try_clone().expect("a stream"));
+        std::thread::spawn(move || std::io::copy(&mut replies, &mut to_client));
+        let mut request = vec![0; 64 * 1024];
+        while let Ok(count @ 1..) = client.read(&mut request) {
+            let request = &request[..count];
+            let begins = |word: &&str| {
+                let word = format!("\r\n${}\r\n{word}\r\n", word.len());
+                request
+                    .iter()
+                    .position(|byte| *byte == b'\r')
+                    .is_some_and(|end| request[end..].starts_with(word.as_bytes()))
+            };
+            if unknown.iter().any(begins) || server.write_all(request).is_err() {
+                break;
+            }
+        }
+        let _ = client.shutdown(Shutdown::Both);
+        let _ = server.shutdown(Shutdown::Both);
+    });
+    format!("redis://{address}")
+}
+
 /// Runs `-n`, and as a waiter, and with a password. Nothing runs.
 fn refused(url: &str, code: i32, words: &[&str]) {
     let run = || rlock("job").node(url);
@@ -60,28 +87,60 @@ fn a_web_server_is_named() {
 fn a_waiter_behind_a_proxy_that_closes_at_hello_gets_the_lock() {
     let server = Server::tcp(&[]);
     let port = server.port();
-    let address = peer(move |mut client| {
-        let mut server = TcpStream::connect(("127.0.0.1", port)).expect("the server");
-        let (mut replies, mut to_client) =
-            (server.try_clone().expect("a stream"), client.try_clone().expect("a stream"));
-        std::thread::spawn(move || std::io::copy(&mut replies, &mut to_client));
-        let mut request = vec![0; 64 * 1024];
-        while let Ok(count) = client.read(&mut request) {
-            if count == 0 || request[..count].windows(5).any(|word| word == b"HELLO") {
-                break;
-            }
-            server.write_all(&request[..count]).expect("a request");
-        }
-        let _ = client.shutdown(Shutdown::Both);
-        let _ = server.shutdown(Shutdown::Both);
-    });
-    let url = format!("redis://{address}");
+    let url = proxy(port, &["HELLO"]);
     let holder = rlock("job").on(&server).hold("echo ready; read line; true");
     let waiter = rlock("job").node(&url).args(["--", "echo", "ran"]).spawn();
     server.wait_until_asked(2);
     holder.finish().code(0);
     let told = waiter.finish().code(0).printed(&["ran"]);
     told.within(Duration::from_secs(20));
+}
+
+/// Such as fakeredis.
+#[test]
+fn a_waiter_at_a_server_that_takes_hello_3_and_speaks_another_protocol_gets_the_lock() {
+    let server = Server::tcp(&[]);
+    let port = server.port();
+    let address = peer(move |mut client| {
+        let mut server = TcpStream::connect(("127.0.0.1", port)).expect("the server");
+        let (mut replies, mut to_client) =
+            (server.try_clone().expect("a stream"), client.try_clone().expect("a stream"));
+        std::thread::spawn(move || std::io::copy(&mut replies, &mut to_client));
+        let mut request = vec![0; 64 * 1024];
+        while let Ok(count @ 1..) = client.read(&mut request) {
+            let hello = b"HELLO\r\n$1\r\n3";
+            if let Some(at) = request[..count].windows(hello.len()).position(|words| words == hello) {
+                request[at + hello.len() - 1] = b'2';
+            }
+            if server.write_all(&request[..count]).is_err() {
+                break;
+            }
+        }
+    });
+    let url = format!("redis://{address}");
+    let holder = rlock("job").node(&url).hold("echo ready; read line; true");
+    eventually("it has tried to listen", || server.cli(&["CLIENT", "LIST"]).contains(" sub=1 "));
+    let waiter = rlock("job").node(&url).args(["-q", "--", "echo", "ran"]).spawn();
+    server.wait_until_asked(3);
+    holder.finish().code(0).silent();
+    waiter.finish().code(0).printed(&["ran"]).within(Duration::from_secs(20));
+}
+
+/// These are the commands that twemproxy does not pass on.
+#[test]
+fn doctor_judges_a_server_behind_a_proxy_that_closes_at_commands() {
+    let server = Server::tcp(&["--appendonly", "yes"]);
+    let url =
+        proxy(server.port(), &["HELLO", "INFO", "SCAN", "TIME", "SUBSCRIBE", "PUBLISH", "PUBSUB", "DBSIZE", "CONFIG"]);
+    rlock("job").node(&url).args(["-n"]).command(["echo", "ran"]).code(0).silent().printed(&["ran"]);
+    let told = rlock_words(["doctor", "--try"]).node(&url).finish().code(1).silent().stdout.join("\n");
+    for words in
+        ["it does not know info", "it does not know hello, subscribe", "it does not know scan", "locks can be held"]
+    {
+        assert!(told.contains(words), "{words} is missing in {told}");
+    }
+    // Scripts use them behind the proxy.
+    assert!(!told.contains("publish,") && !told.contains("know time"), "{told}");
 }
 
 #[test]

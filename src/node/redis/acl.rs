@@ -33,6 +33,9 @@ const IN_LINE: Impact = Impact::Degraded("waiters go in no order, or learn late 
 
 const OF_MEMBERS: Impact = Impact::Degraded("--shared and --slots cannot be used, and such locks not be described");
 
+/// Rights to commands that rlock sends by themselves. All others are used by scripts.
+pub const OUTSIDE_SCRIPTS: [&str; 5] = ["info", "scan", "dbsize", "hello", "subscribe"];
+
 /// All rights that rlock uses. CONFIG GET is not among them: no ACL limits it to one parameter, and others are passwords.
 pub const RIGHTS: &[Right] = &[
     Right { name: "eval", trial: &["EVAL", "return 1", "1", "KEY"], lacks: Impact::Required },

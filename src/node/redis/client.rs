@@ -38,6 +38,11 @@ impl Client {
         self.connection.is_dumb()
     }
 
+    /// Whether the server has closed the connection.
+    pub(super) fn is_closed(&self) -> bool {
+        self.connection.is_closed()
+    }
+
     /// The same for a command of plain words.
     pub async fn command(&self, words: &[&str]) -> Result<Value, Fault> {
         let mut command = Cmd::new();

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::access::Access;
 use super::dial::{Dial, dial};
-use super::error::{fault, fault_before_requests, is_from_a_replica, shuts_out};
+use super::error::{fault, fault_before_requests, is_from_a_replica, is_subscribed_only, shuts_out};
 use super::metered::Metered;
 use super::state::{ConnectionState, Effect, LockId, Push, Subscription, Unanswered};
 use super::stranger;
@@ -163,8 +163,11 @@ impl Connection {
         let mut number = 0;
         self.state.send_modify(|state| number = state.begin(effect));
         let reply = exchange.await;
-        let demoted = is_from_a_replica(&reply);
-        self.state.send_modify(|state| state.end(number, demoted));
+        let (demoted, subscribed_only) = (is_from_a_replica(&reply), is_subscribed_only(&reply));
+        self.state.send_modify(|state| {
+            state.end(number, demoted);
+            state.subscribed_only |= subscribed_only;
+        });
         reply
     }
 
@@ -203,6 +206,11 @@ impl Connection {
                 Err(stranger::of_first_byte(state.first).or(shut_out).unwrap_or(fault))
             }
         }
+    }
+
+    /// Whether the server has closed it.
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.borrow().closed
     }
 
     /// Whether the server has closed it and never said anything.
@@ -270,11 +278,16 @@ impl Connection {
         self.works() && is_for(&self.state.borrow())
     }
 
-    /// Whether it is neither broken nor leads to a replica. A failover closes no connection, and a new one, with a new name
+    /// Whether it takes requests, and leads to no replica. A failover closes no connection, and a new one, with a new name
     /// look-up, may lead to the primary.
     pub(in crate::node) fn works(&self) -> bool {
         let state = self.state.borrow();
-        !state.broken && !state.demoted
+        !state.broken && !state.demoted && !state.subscribed_only
+    }
+
+    /// Whether it takes no request since it has subscribed.
+    pub(super) fn is_subscribed_only(&self) -> bool {
+        self.state.borrow().subscribed_only
     }
 
     /// Whether a request has had no reply for `limit`.

@@ -39,6 +39,9 @@ const PASSING: [&str; 10] = [
 /// Codes by which a replica refuses, or a server that has become one.
 const REPLICA: [&str; 3] = ["READONLY", "MASTERDOWN", "UNBLOCKED"];
 
+/// Part of the refusal by a server that took HELLO 3 and speaks RESP2: the connection has subscribed, and takes no request.
+const SUBSCRIBED_ONLY: &str = "allowed in this context";
+
 /// A replica's answer to WAIT and WAITAOF.
 const NOT_ON_REPLICAS: &str = "cannot be used with replica";
 
@@ -92,6 +95,11 @@ pub(super) fn is_from_a_replica(reply: &Result<Value, Fault>) -> bool {
     }
 }
 
+/// Whether the connection takes no request since it has subscribed.
+pub(super) fn is_subscribed_only(reply: &Result<Value, Fault>) -> bool {
+    reply.as_ref().is_err_and(|fault| fault.why.contains(SUBSCRIBED_ONLY))
+}
+
 /// Whether `code` is the error's code. Redis 7 passes a command's error on as its own. Redis 6 wraps it: "ERR Error running
 /// script …: -READONLY You …".
 fn is_code(text: &str, code: &str) -> bool {
@@ -102,7 +110,9 @@ fn kind_of_server_error(text: &str) -> FaultKind {
     let names = |known: &&str| is_code(text, known);
     if REFUSED.iter().any(|known| names(known) || (known.contains(' ') && text.contains(known))) {
         FaultKind::Refused
-    } else if PASSING.iter().any(names) || text.contains("max number of clients") || text.contains(NOT_ON_REPLICAS) {
+    } else if PASSING.iter().any(names)
+        || ["max number of clients", NOT_ON_REPLICAS, SUBSCRIBED_ONLY].iter().any(|words| text.contains(words))
+    {
         FaultKind::Unavailable
     } else {
         FaultKind::Unfit
@@ -145,6 +155,7 @@ mod tests {
             ("BUSY Redis is busy running a script.", FaultKind::Unavailable),
             ("UNBLOCKED force unblock from blocking operation, instance state changed", FaultKind::Unavailable),
             ("ERR WAIT cannot be used with replica instances.", FaultKind::Unavailable),
+            ("ERR Can't execute 'eval': only PING / QUIT are allowed in this context", FaultKind::Unavailable),
             ("WRONGTYPE Operation against a key holding the wrong kind of value", FaultKind::Unfit),
             ("ERR unknown command 'EVAL'", FaultKind::Unfit),
         ] {

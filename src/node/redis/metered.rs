@@ -65,6 +65,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
             });
         }
         if result.is_err() || count == 0 {
+            self.state.send_modify(|state| state.closed = true);
             self.mark_broken();
         }
         Poll::Ready(result)

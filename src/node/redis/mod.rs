@@ -21,6 +21,7 @@ mod error;
 mod follow;
 pub mod listeners;
 mod metered;
+mod picky;
 mod pool;
 pub mod probe;
 mod release;
@@ -52,7 +53,7 @@ use crate::lock::schedule::Term;
 use crate::lock::token::Token;
 use call::{Call, FENCE_LIFE, fence_life, flag, in_queue, millis, on_keys, on_lock};
 use connection::{Connector, REPLY_LIMIT};
-use error::is_from_a_replica;
+use error::{is_from_a_replica, is_subscribed_only};
 use listeners::Wakes;
 use pool::{Pool, Route};
 use requests::{PendingReply, Reply, Requests};
@@ -329,8 +330,9 @@ impl Node for RedisNode {
         let reply = requests.release(call.clone(), channel.clone(), is_final);
         Box::pin(async move {
             let Reply { source, mut result, .. } = reply.received().await;
-            if is_from_a_replica(&result) || confirmed::replaced(pool.place(), source.as_ref()).await.is_some() {
-                // The key is on the new primary. No caller repeats a release, and a second one does no harm.
+            let is_refused = is_from_a_replica(&result) || is_subscribed_only(&result);
+            if is_refused || confirmed::replaced(pool.place(), source.as_ref()).await.is_some() {
+                // The key is on the new primary, or still there. No caller repeats a release, and a second one does no harm.
                 result = requests.release_again(call, channel, is_final).received().await.result;
             }
             match result.and_then(|value| reply::standing(&value, "released")) {

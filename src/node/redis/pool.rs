@@ -249,8 +249,11 @@ impl Pool {
     }
 
     async fn open_another(&self, waits: bool, ends: Instant, slot: Option<Slot>) -> Result<Link, Fault> {
-        let hearing = waits.then(|| self.listeners.hearing());
+        let is_mistaken = self.newest(slot).is_some_and(|newest| newest.is_subscribed_only());
+        let hearing = (waits && !is_mistaken).then(|| self.listeners.hearing());
         let link = match self.connect(hearing, ends, slot).await {
+            // A server that took HELLO 3 and does not speak RESP3: the waiter polls.
+            Ok(link) if waits && is_mistaken => link.without_push(),
             // An ACL without HELLO, or a server that does not know it: the waiter polls.
             Err(Fault { kind: FaultKind::Refused | FaultKind::Unfit, .. }) if waits => {
                 self.connect(None, ends, slot).await?.without_push()

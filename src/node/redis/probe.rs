@@ -7,10 +7,11 @@ use redis::{Cmd, Value};
 use uuid::Uuid;
 
 use super::OBSERVE;
-use super::acl::{RIGHTS, Right};
+use super::acl::{OUTSIDE_SCRIPTS, RIGHTS, Right};
 use super::call::on_lock;
 use super::client::Client;
 use super::connection::{Connector, REPLY_LIMIT};
+use super::picky::{PickyClient, is_closed_at};
 use super::stranger;
 use crate::clock;
 use crate::lock::identity::Identity;
@@ -78,17 +79,17 @@ impl Probe {
 
     /// Examines a server, with trials on keys beside `lock`; `keys` are locks that it must be able to hold.
     async fn take(connector: &Connector, limit: Duration, lock: &Key, keys: &[Key]) -> Result<Self, Fault> {
-        let client = Client::open(connector, limit, REPLY_LIMIT).await?;
+        let (trial, channel) = (lock.derived(Derived::Doctor), lock.wake_channel(Uuid::new_v4()));
+        let mut client = PickyClient::open(connector, limit, &trial).await?;
         match client.command(&["INFO", "server"]).await {
             Ok(info) if stranger::is_sentinel(&info) => return Err(stranger::sentinel()),
-            Err(_) if client.is_dumb() && connector.leads_to_tls(limit).await => return Err(stranger::tls()),
+            Err(_) if client.client().is_dumb() && connector.leads_to_tls(limit).await => return Err(stranger::tls()),
             Err(fault) if fault.kind == FaultKind::Unknown => return Err(fault),
             Err(fault) if fault.kind == FaultKind::Unfit && !is_unknown(&fault) => return Err(fault),
             // The right is tried again below.
             Ok(_) | Err(_) => {}
         }
         let (mut missing, mut unknown, mut scripts) = (Vec::new(), Vec::new(), None);
-        let (trial, channel) = (lock.derived(Derived::Doctor), lock.wake_channel(Uuid::new_v4()));
         let (mut wakeups_denied, mut write) = (false, Write::Untried);
         for right in RIGHTS {
             let word = |word: &&'static str| match *word {
@@ -100,7 +101,7 @@ impl Probe {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             // A RESP2 connection that has subscribed takes no other command.
             let said = if right.name == "subscribe" {
-                Client::open(connector, limit, REPLY_LIMIT).await?.command(&words).await
+                PickyClient::open(connector, limit, &trial).await?.command(&words).await
             } else {
                 client.command(&words).await
             };
@@ -110,6 +111,7 @@ impl Probe {
             match said {
                 Err(fault) if is_about_commands(&fault) => missing.push(right),
                 Err(fault) if fault.kind == FaultKind::Unfit && right.name == "eval" => scripts = Some(fault),
+                Err(fault) if is_closed_at(&fault) && !OUTSIDE_SCRIPTS.contains(&right.name) => {}
                 Err(fault) if is_unknown(&fault) => unknown.push(right),
                 Err(fault) if is_about_keys(&fault) && fault.why.contains("channel") => wakeups_denied = true,
                 Err(fault) if fault.kind == FaultKind::Refused && !is_about_keys(&fault) => return Err(fault),
@@ -120,7 +122,7 @@ impl Probe {
             }
         }
         if scripts.is_none() {
-            scripts = client.ask(&look(lock)).await.err().filter(|fault| fault.kind == FaultKind::Unfit);
+            scripts = client.client().ask(&look(lock)).await.err().filter(|fault| fault.kind == FaultKind::Unfit);
         }
         let mut denied = Vec::new();
         for key in keys {
@@ -134,7 +136,7 @@ impl Probe {
                 }
             }
         }
-        let (round_trip, clock_offset_ms) = trips(&client).await?;
+        let (round_trip, clock_offset_ms) = trips(&mut client).await?;
         let info = client.command(&["INFO"]).await.ok().and_then(text).map(|text| fields(&text)).unwrap_or_default();
         let fsync = match client.command(&["CONFIG", "GET", "appendfsync"]).await {
             Ok(Value::Array(pair)) => {
@@ -184,7 +186,8 @@ fn look(key: &Key) -> Cmd {
 
 /// Whether the server does not know a command.
 fn is_unknown(fault: &Fault) -> bool {
-    fault.kind == FaultKind::Unfit && fault.why.to_ascii_lowercase().contains("unknown command")
+    let says = fault.why.to_ascii_lowercase();
+    fault.kind == FaultKind::Unfit && (says.contains("unknown command") || is_closed_at(fault))
 }
 
 /// Returns the time after which the other members take a silent one for dead. It needs CONFIG GET, which is not a right that rlock
@@ -220,7 +223,7 @@ fn is_about_keys(fault: &Fault) -> bool {
 }
 
 /// Returns the shortest round trip, and the offset of the server's clock that it showed.
-async fn trips(client: &Client) -> Result<(Duration, Option<i64>), Fault> {
+async fn trips(client: &mut PickyClient<'_>) -> Result<(Duration, Option<i64>), Fault> {
     let mut best = None;
     for _ in 0..TRIPS {
         let (begun, wall) = (clock::now(), SystemTime::now());
@@ -229,7 +232,7 @@ async fn trips(client: &Client) -> Result<(Duration, Option<i64>), Fault> {
         let ahead = match told {
             Ok(Value::Array(parts)) => ahead(&parts, wall + took / 2),
             // A refusal takes a round trip too.
-            Ok(_) | Err(Fault { kind: FaultKind::Refused, .. }) => None,
+            Ok(_) | Err(Fault { kind: FaultKind::Refused | FaultKind::Unfit, .. }) => None,
             Err(fault) => return Err(fault),
         };
         best = Some((took, ahead)).into_iter().chain(best).min_by_key(|(took, _)| *took);

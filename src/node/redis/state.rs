@@ -55,6 +55,8 @@ pub(super) struct ConnectionState {
     pub(super) flushed: u64,
     /// No byte will come or go any more.
     pub(super) broken: bool,
+    /// The server has closed it.
+    pub(super) closed: bool,
     /// It gave way to one that can listen.
     pub(super) retired: bool,
     /// The replies are waited for no longer.
@@ -63,6 +65,8 @@ pub(super) struct ConnectionState {
     pub(super) shut_out: Option<Fault>,
     /// The server has said that it is a replica.
     pub(super) demoted: bool,
+    /// It has subscribed, and the server takes no request on it any more.
+    pub(super) subscribed_only: bool,
     /// Requests without a reply, oldest first. Replies come in the same order.
     pub(super) unanswered: Vec<Unanswered>,
     /// Number of requests so far.
