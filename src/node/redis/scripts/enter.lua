@@ -15,14 +15,13 @@
 -- server is {uptime in s, run id, replication id} | {the same since KEYS[10], run id, replication id, text} |
 --   {'forbidden', why} | {} if it was not asked
 -- place is {rank or -1, unix time in µs, why the waiter cannot be queued, or empty}
-local FIRST, ROUNDS = 16, 8
 
--- Removes dead waiters from the first places ahead of this one, at most ROUNDS times FIRST of them. They would count in the
+-- Removes dead waiters from the first 16 places ahead of this one, and again, at most eight times. They would count in the
 -- ranks of the waiters behind them, which would then poll later after the holder has died. A waiter that only lost its
 -- connection comes back by its ticket.
 local function drop_dead(waiter, round)
   local ahead, channels, dead = {}, {}, {}
-  for _, other in ipairs(waiters(0, FIRST - 1)) do
+  for _, other in ipairs(waiters(0, 15)) do
     if other == waiter then break end
     insert(ahead, other)
     insert(channels, channel(other))
@@ -34,7 +33,7 @@ local function drop_dead(waiter, round)
   end
   if #dead == 0 or type(try('ZREM', QUEUE, unpack(dead))) == 'table' then return end
   try('ZREM', TURNS, unpack(dead))
-  if #dead == FIRST and round < ROUNDS then drop_dead(waiter, round + 1) end
+  if #dead == 16 and round < 8 then drop_dead(waiter, round + 1) end
 end
 
 -- Whether this user may send a command. Redis 6 cannot tell. A command that was renamed away is an error, and is not allowed.
