@@ -40,10 +40,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::Address;
-
-    fn shown(raw: &str) -> String {
-        Address::parse(raw).map_or_else(|error| error, |address| address.to_string())
-    }
+    use super::super::tests::shown;
 
     #[test]
     fn a_host_and_a_path_are_short_for_an_address() {
