@@ -2,7 +2,7 @@
 
 use super::diagnosis::{Level, Votes};
 use crate::exit::Outcome;
-use crate::node::redis::acl::{CHANNELS, Impact};
+use crate::node::redis::acl::{CHANNELS, Impact, Right};
 use crate::node::redis::probe::Probe;
 
 pub(super) fn judge(probe: &Probe, nodes: usize, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
@@ -15,6 +15,22 @@ fn level(names: &str, nodes: usize) -> Level {
     if names == "info" && nodes == 1 { Level::Note } else { Level::Warn }
 }
 
+/// Tells what `lacking` rights mean: those with the same consequence together. `required`: the level of those without which no
+/// lock can be held; `None` if they are told elsewhere.
+fn each_lack(lacking: &[&Right], nodes: usize, required: Option<Level>, tell: &mut impl FnMut(Level, String)) {
+    for group in lacking.chunk_by(|a, b| a.lacks == b.lacks) {
+        let names = group.iter().map(|right| right.name).collect::<Vec<_>>().join(", ");
+        let found = match group[0].lacks {
+            Impact::Required => required.map(|level| (level, "no lock can be held")),
+            Impact::Degraded(lacks) => Some((level(&names, nodes), lacks)),
+            Impact::Cosmetic(lacks) => Some((Level::Note, lacks)),
+        };
+        if let Some((level, lacks)) = found {
+            tell(level, format!("{names}: {lacks}"));
+        }
+    }
+}
+
 fn granted(probe: &Probe, nodes: usize, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
     let refused: Vec<&str> =
         probe.missing.iter().filter(|right| right.lacks == Impact::Required).map(|right| right.name).collect();
@@ -25,16 +41,8 @@ fn granted(probe: &Probe, nodes: usize, votes: Votes, say: &mut impl FnMut(Level
     for (key, why) in &probe.denied {
         say(votes.refusal(), format!("the user may not use the keys of {key}: {why}"), cure);
     }
-    // Missing rights with the same consequence are named together.
-    for group in probe.missing.chunk_by(|a, b| a.lacks == b.lacks) {
-        let names = group.iter().map(|right| right.name).collect::<Vec<_>>().join(", ");
-        let what = |lacks: &str| format!("the user may not use {names}: {lacks}");
-        match group[0].lacks {
-            Impact::Required => {}
-            Impact::Degraded(lacks) => say(level(&names, nodes), what(lacks), cure),
-            Impact::Cosmetic(lacks) => say(Level::Note, what(lacks), cure),
-        }
-    }
+    // What is required was told above.
+    each_lack(&probe.missing, nodes, None, &mut |level, what| say(level, format!("the user may not use {what}"), cure));
     if probe.wakeups_denied {
         let what = format!("the user may not use the channels {CHANNELS}: waiters hear late that the lock is free");
         say(Level::Warn, what, cure);
@@ -48,14 +56,8 @@ fn known(probe: &Probe, nodes: usize, say: &mut impl FnMut(Level, String, &str))
         let what = format!("it cannot run rlock's scripts: {}", fault.why.trim_end_matches('.'));
         say(unfit, what, "allow EVAL and the commands of the ACL line there, or name another server");
     }
-    for group in probe.unknown.chunk_by(|a, b| a.lacks == b.lacks) {
-        let names = group.iter().map(|right| right.name).collect::<Vec<_>>().join(", ");
-        let what = |lacks: &str| format!("it does not know {names}: {lacks}");
-        let cure = "see rename-command in its configuration, or whether a proxy is in front of it";
-        match group[0].lacks {
-            Impact::Required => say(unfit, what("no lock can be held"), cure),
-            Impact::Degraded(lacks) => say(level(&names, nodes), what(lacks), cure),
-            Impact::Cosmetic(lacks) => say(Level::Note, what(lacks), cure),
-        }
-    }
+    let cure = "see rename-command in its configuration, or whether a proxy is in front of it";
+    each_lack(&probe.unknown, nodes, Some(unfit), &mut |level, what| {
+        say(level, format!("it does not know {what}"), cure);
+    });
 }
