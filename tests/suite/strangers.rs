@@ -19,8 +19,8 @@ fn peer(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> String {
     address
 }
 
-/// Starts a proxy to the server at `port`, which closes a connection at each of these commands. Returns its address.
-fn proxy(port: u16, unknown: &'static [&str]) -> String {
+/// Starts a proxy to the server at `port`, and returns its address. It closes a connection at a request that `passes` refuses.
+fn relay(port: u16, passes: impl Fn(&mut [u8]) -> bool + Clone + Send + 'static) -> String {
     let address = peer(move |mut client| {
         let mut server = TcpStream::connect(("127.0.0.1", port)).expect("the server");
         let (mut replies, mut to_client) =
@@ -28,15 +28,8 @@ fn proxy(port: u16, unknown: &'static [&str]) -> String {
         std::thread::spawn(move || std::io::copy(&mut replies, &mut to_client));
         let mut request = vec![0; 64 * 1024];
         while let Ok(count @ 1..) = client.read(&mut request) {
-            let request = &request[..count];
-            let begins = |word: &&str| {
-                let word = format!("\r\n${}\r\n{word}\r\n", word.len());
-                request
-                    .iter()
-                    .position(|byte| *byte == b'\r')
-                    .is_some_and(|end| request[end..].starts_with(word.as_bytes()))
-            };
-            if unknown.iter().any(begins) || server.write_all(request).is_err() {
+            let request = &mut request[..count];
+            if !passes(request) || server.write_all(request).is_err() {
                 break;
             }
         }
@@ -44,6 +37,15 @@ fn proxy(port: u16, unknown: &'static [&str]) -> String {
         let _ = server.shutdown(Shutdown::Both);
     });
     format!("redis://{address}")
+}
+
+/// Starts a proxy to the server at `port`, which closes a connection at each of these commands. Returns its address.
+fn proxy(port: u16, unknown: &'static [&str]) -> String {
+    relay(port, move |request| {
+        let end = request.iter().position(|byte| *byte == b'\r').unwrap_or(request.len());
+        let begins = |word: &&str| request[end..].starts_with(format!("\r\n${}\r\n{word}\r\n", word.len()).as_bytes());
+        !unknown.iter().any(begins)
+    })
 }
 
 /// Runs `-n`, and as a waiter, and with a password. Nothing runs.
@@ -96,28 +98,17 @@ fn a_waiter_behind_a_proxy_that_closes_at_hello_gets_the_lock() {
     told.within(Duration::from_secs(20));
 }
 
-/// Such as fakeredis.
+/// fakeredis is such a server.
 #[test]
 fn a_waiter_at_a_server_that_takes_hello_3_and_speaks_another_protocol_gets_the_lock() {
     let server = Server::tcp(&[]);
-    let port = server.port();
-    let address = peer(move |mut client| {
-        let mut server = TcpStream::connect(("127.0.0.1", port)).expect("the server");
-        let (mut replies, mut to_client) =
-            (server.try_clone().expect("a stream"), client.try_clone().expect("a stream"));
-        std::thread::spawn(move || std::io::copy(&mut replies, &mut to_client));
-        let mut request = vec![0; 64 * 1024];
-        while let Ok(count @ 1..) = client.read(&mut request) {
-            let hello = b"HELLO\r\n$1\r\n3";
-            if let Some(at) = request[..count].windows(hello.len()).position(|words| words == hello) {
-                request[at + hello.len() - 1] = b'2';
-            }
-            if server.write_all(&request[..count]).is_err() {
-                break;
-            }
+    let url = relay(server.port(), |request| {
+        let hello = b"HELLO\r\n$1\r\n3";
+        if let Some(at) = request.windows(hello.len()).position(|words| words == hello) {
+            request[at + hello.len() - 1] = b'2';
         }
+        true
     });
-    let url = format!("redis://{address}");
     let holder = rlock("job").node(&url).hold("echo ready; read line; true");
     eventually("it has tried to listen", || server.cli(&["CLIENT", "LIST"]).contains(" sub=1 "));
     let waiter = rlock("job").node(&url).args(["-q", "--", "echo", "ran"]).spawn();
