@@ -33,6 +33,13 @@ impl Client {
         clock::until(clock::now() + self.limit, reply).await.unwrap_or_else(|| Err(Fault::timeout(self.limit)))
     }
 
+    /// The same for a command of plain words.
+    pub async fn command(&self, words: &[&str]) -> Result<Value, Fault> {
+        let mut command = Cmd::new();
+        command.arg(words);
+        self.ask(&command).await
+    }
+
     /// Whether the server has closed the connection and never said anything.
     pub(super) fn is_dumb(&self) -> bool {
         self.connection.is_dumb()
@@ -41,12 +48,5 @@ impl Client {
     /// Whether the server has closed the connection.
     pub(super) fn is_closed(&self) -> bool {
         self.connection.is_closed()
-    }
-
-    /// The same for a command of plain words.
-    pub async fn command(&self, words: &[&str]) -> Result<Value, Fault> {
-        let mut command = Cmd::new();
-        command.arg(words);
-        self.ask(&command).await
     }
 }

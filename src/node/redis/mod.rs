@@ -30,19 +30,19 @@ pub mod reply;
 mod requests;
 pub mod scan;
 mod scripts;
+mod server;
 pub mod state;
 mod stranger;
 pub mod tls;
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::place::{Place, Primary, Slot, Way};
+use super::place::{Primary, Slot};
 use super::{
-    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Look, Node, Pages, Pending, Probe, QueueAction, Release,
-    ReleaseReply, Renew, Renewal, Store, Vote, Wake,
+    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Look, Node, Pending, QueueAction, Release, ReleaseReply, Renew,
+    Renewal, Vote, Wake,
 };
 use crate::lock::key::{Derived, Key};
 use crate::lock::lease::Revoked;
@@ -52,7 +52,6 @@ use crate::lock::request::Copies;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
 use call::{Call, FENCE_LIFE, fence_life, flag, in_queue, millis, on_keys, on_lock};
-use connection::{Connector, REPLY_LIMIT};
 use error::{is_from_a_replica, is_subscribed_only};
 use listeners::Wakes;
 use pool::{Pool, Route};
@@ -62,6 +61,7 @@ pub use scripts::{
     ACQUIRE, ACQUIRE_NEWEST, ANNOUNCE, DELETE_FOREIGN, FORCE_DELETE, HEAL, JOIN, JOIN_NEWEST, KEEP, KEEP_MEMBER, LEAVE,
     OBSERVE, RELEASE, RELEASE_ALONE, RELEASE_ANY, RENEW, RENEW_ALONE, TOMBSTONE, UNMARK,
 };
+pub use server::RedisServer;
 use state::Subscription;
 
 /// Bytes of the queue that an observation may return, for each waiter that is asked for.
@@ -73,70 +73,6 @@ const MEMBER_ROOM: usize = 32 * 1024;
 
 /// The keys with which a lock that has members can be extended.
 const OF_MEMBERS: [Derived; 3] = [Derived::Fence, Derived::Leases, Derived::Holders];
-
-/// Bytes of an observation: a value of a KiB, however it is encoded, members and some waiters.
-const OBSERVATION_ROOM: usize = 72 * 1024;
-
-/// A server, whose connections are shared by the locks on it.
-pub struct RedisServer {
-    name: String,
-    pool: Arc<Pool>,
-    copies: Option<Copies>,
-}
-
-impl RedisServer {
-    /// A server that is connected to when it is first asked. `limit` bounds each exchange, connecting included. At once it is
-    /// asked for at most `observations` of locks with few waiters, or for one of a lock with many.
-    pub fn new(way: &Way, limit: Duration, observations: usize) -> Self {
-        Self::at(way.to_string(), way.place(limit), limit, REPLY_LIMIT.max(observations * OBSERVATION_ROOM))
-    }
-
-    /// The same, over connections that `connector` opens. `room` is the most that may be read between two requests.
-    pub fn over(connector: Connector, limit: Duration, room: usize) -> Self {
-        Self::at(connector.name(), Place::fixed(connector), limit, room)
-    }
-
-    /// The same for a node whose server is at `place`.
-    pub(in crate::node) fn at(name: String, place: Place, limit: Duration, room: usize) -> Self {
-        Self { name, pool: Arc::new(Pool::new(place, limit, room)), copies: None }
-    }
-
-    /// This server, of whose writes only those count that have these copies.
-    #[must_use]
-    pub fn with_copies(self, copies: Option<Copies>) -> Self {
-        Self { copies, ..self }
-    }
-
-    fn node(&self) -> RedisNode {
-        RedisNode {
-            name: self.name.clone(),
-            pool: Arc::clone(&self.pool),
-            requests: Requests::new(Arc::clone(&self.pool), self.copies),
-            channel: Mutex::default(),
-            slot: Mutex::default(),
-            wakes: Arc::default(),
-        }
-    }
-}
-
-impl Store for RedisServer {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn lock(&self) -> Box<dyn Node> {
-        Box::new(self.node())
-    }
-
-    fn keys(&self, prefix: &str) -> Option<Pages> {
-        Some(scan::pages(self.pool.place().clone(), self.pool.limit(), prefix.to_owned()))
-    }
-
-    fn probe(&self, keys: &[Key]) -> Option<Pending<Result<Probe, Fault>>> {
-        let (place, limit, keys) = (self.pool.place().clone(), self.pool.limit(), keys.to_vec());
-        Some(Box::pin(async move { Probe::of(&place, limit, &keys).await }))
-    }
-}
 
 /// A lock on a server.
 pub struct RedisNode {
@@ -151,6 +87,11 @@ pub struct RedisNode {
 }
 
 impl RedisNode {
+    fn new(name: String, pool: Arc<Pool>, copies: Option<Copies>) -> Self {
+        let requests = Requests::new(Arc::clone(&pool), copies);
+        Self { name, pool, requests, channel: Mutex::default(), slot: Mutex::default(), wakes: Arc::default() }
+    }
+
     /// A request about `key`, which `command` is.
     fn call(&self, key: &Key, command: redis::Cmd) -> Call {
         let slot = self.pool.place().slot(key);
