@@ -361,7 +361,20 @@ fn config_check_finds_what_is_wrong_in_a_section_that_does_not_apply() {
     let ok = format!("{}: ok", set.file().display());
     set.rlock(&check).env("RLOCK_TTL", "1ms").finish().code(0).silent().printed(&[&ok]);
     rlock_words(check).finish().code(0).silent().printed(&["no configuration file"]);
+}
+
+/// As packages install it, and with every setting in force.
+#[test]
+fn the_example_sets_nothing_and_each_of_its_settings_is_right() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/config.toml");
-    let ok = format!("{example}: ok");
-    rlock_words(["config", "--check", "--config", example]).finish().code(0).silent().printed(&[&ok]);
+    let text = std::fs::read_to_string(example).expect("the example");
+    assert!(text.lines().all(|line| line.is_empty() || line.starts_with('#')), "{text}");
+    let settings: Vec<&str> = text.lines().map(|line| line.strip_prefix('#').unwrap_or(line)).collect();
+    assert!(settings.iter().filter(|line| !line.starts_with(' ') && !line.is_empty()).count() > 15);
+    let comments = |line: &str| if line.starts_with(' ') { String::new() } else { format!("{line}\n") };
+    let set = Configured::new(&settings.into_iter().map(comments).collect::<String>());
+    for file in [example, &set.file().display().to_string()] {
+        let ok = format!("{file}: ok");
+        rlock_words(["config", "--check", "--config", file]).finish().code(0).silent().printed(&[&ok]);
+    }
 }

@@ -41,6 +41,7 @@ mod namespaces;
 mod nested;
 mod network;
 mod once;
+mod packaged;
 mod places;
 mod progress;
 mod promoted;
