@@ -10,7 +10,7 @@ use clap::{ArgAction, Args};
 use nix::sys::signal::Signal;
 use rustls::pki_types::ServerName;
 
-use super::values::{exit_code, rate, restart_guard, server_name, signal, slots, yes_or_no};
+use super::values::{exit_code, rate, restart_guard, server_name, signal, slots, some_time, yes_or_no};
 use crate::exit;
 use crate::job::facts::OnLost;
 use crate::lock::mode::Mode;
@@ -43,7 +43,7 @@ pub struct NodeArgs {
     /// Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]
     ///
     /// Without a TTL the default is 1s.
-    #[arg(long, value_name = "DUR", env = "RLOCK_NODE_TIMEOUT", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", env = "RLOCK_NODE_TIMEOUT", value_parser = some_time)]
     #[arg(allow_negative_numbers = true, hide_short_help = true)]
     pub node_timeout: Option<Duration>,
 

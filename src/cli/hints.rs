@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use super::definition;
 use crate::text::duration;
 
 /// Words that other tools have for what rlock has, and the words to type here.
@@ -39,6 +40,26 @@ pub(super) fn taken_from(error: &mut clap::Error) -> Option<String> {
     let similar = similar.map(|names| format!("did you mean {}?", text(&names)));
     let foreign = FOREIGN.iter().find(|(word, _)| *word == wrong).map(|(_, meant)| (*meant).to_owned());
     foreign.or(other).or(similar)
+}
+
+/// Returns how to write the value of an option, if it begins with a dash: clap took it for another option.
+pub(super) fn dashed_value(error: &clap::Error, words: &[OsString]) -> Option<String> {
+    matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidValue).then_some(())?;
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).take_while(|word| word != "--").collect();
+    let mut whole = definition();
+    whole.build();
+    let described = whole.find_subcommand(&**words.get(1)?)?;
+    words.windows(2).find_map(|pair| {
+        let value = &pair[1];
+        let (long, short) = (pair[0].strip_prefix("--"), pair[0].strip_prefix('-'));
+        let is_meant = |arg: &&clap::Arg| {
+            let is_short = arg.get_short().is_some_and(|letter| short == Some(letter.to_string().as_str()));
+            arg.get_action().takes_values() && (is_short || long.is_some() && arg.get_long() == long)
+        };
+        let long = described.get_arguments().find(is_meant)?.get_long()?;
+        let is_dashed = value.len() > 1 && value.starts_with('-');
+        is_dashed.then(|| format!("a value that begins with - is written --{long}={value}"))
+    })
 }
 
 /// Returns how to write the interval of `--watch`, if a word behind it looks like one: clap takes that for a lock's name.
@@ -89,6 +110,9 @@ mod tests {
             (&["run", "-k", "j", "--nonblock", "true"], "rlock calls it --no-wait; see"),
             (&["unlock", "-k", "j"], "unrecognized subcommand 'unlock'; rlock release"),
             (&["inspekt"], "did you mean inspect?"),
+            (&["run", "-k", "-x", "true"], "a value that begins with - is written --key=-x; see"),
+            (&["run", "-k", "j", "--ttl", "-5s", "true"], "a value that begins with - is written --ttl=-5s; see"),
+            (&["run", "-k", "j", "--no-wait", "-5", "true"], "unexpected argument '-5' found; see"),
             (&["--node", "local", "run"], "'run --node' exists"),
             (&["inspect", "--watch", "5s", "job"], "write --watch=5s: behind a space, 5s is the name of a lock"),
             (&["frobnicate"], "unrecognized subcommand 'frobnicate'; see rlock --help"),

@@ -63,7 +63,8 @@ pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
                 format!("no subcommand given; try rlock run --key NAME -- CMD, or {}", help())
             }
             _ => {
-                let hint = hints::taken_from(&mut error).map(|hint| format!("; {hint}")).unwrap_or_default();
+                let hint = hints::taken_from(&mut error).or_else(|| hints::dashed_value(&error, &typed));
+                let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
                 format!("{}{hint}; see {}", described(&error), help())
             }
         };

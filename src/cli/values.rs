@@ -1,6 +1,7 @@
 //! The values of options: text in, a checked value out.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use rustls::pki_types::ServerName;
@@ -36,6 +37,12 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
         Ok(rate) if (0.0..=0.5).contains(&rate) => Ok(rate),
         _ => Err("write a fraction from 0 to 0.5, like 0.01".to_owned()),
     }
+}
+
+/// Reads a duration above zero.
+pub(super) fn some_time(text: &str) -> Result<Duration, String> {
+    let span = duration::parse(text)?;
+    if span.is_zero() { Err("write a time above 0, like 500ms".to_owned()) } else { Ok(span) }
 }
 
 /// Reads an exit code.

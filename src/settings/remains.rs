@@ -29,7 +29,7 @@ pub(super) fn check(options: RemainsOptions, lock: &LockSettings) -> Result<(), 
     for (option, time) in times {
         if time > LONGEST_TTL {
             let with = if option == "--lock-delay" { " with --ttl" } else { "" };
-            return Err(usage(format!("{option} is at most {}{with}", duration::show(LONGEST_TTL))));
+            return Err(usage(format!("{option} is at most {}{with}", duration::days(LONGEST_TTL))));
         }
     }
     if !options.hold_at_least.is_zero() {

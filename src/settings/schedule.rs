@@ -13,7 +13,7 @@ pub fn schedule(options: ScheduleOptions) -> Result<Schedule, Failure> {
 
 fn worded(error: ScheduleError) -> String {
     let ScheduleError::TooShort { schedule, shortest } = error else {
-        return format!("--ttl is at most {}", duration::show(LONGEST_TTL));
+        return format!("--ttl is at most {}", duration::days(LONGEST_TTL));
     };
     let show = |span| duration::show(millis_up(span));
     let remedy = match shortest {

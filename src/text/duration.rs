@@ -54,6 +54,11 @@ pub fn show_seconds(span: Duration) -> String {
     show_rounded(Duration::from_secs(span.as_secs()))
 }
 
+/// Returns a spelling in whole days: `366d`.
+pub fn days(span: Duration) -> String {
+    format!("{}d", span.as_secs() / (24 * 3600))
+}
+
 /// Returns whole milliseconds.
 pub fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
