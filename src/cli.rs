@@ -125,8 +125,9 @@ pub enum Command {
     /// what to do, and prints the ACL SETUSER line that grants exactly the rights that rlock needs.
     ///
     /// Exit 0 if the nodes are fit, 1 if there are warnings, and 69, 77 or 78 if they are not fit: no majority, refused, or
-    /// wrongly configured. Warnings are: a policy that evicts, no persistence, a clock that is wrong, a recent restart, or a
-    /// replica that may lose writes. A minority that is away, refuses rlock or sets no key is a warning too.
+    /// wrongly configured. Warnings are: a policy that evicts, a clock that is wrong, a recent restart, or a replica that may
+    /// lose writes. No persistence is one, unless the restart guard of several nodes covers it. A minority that is away,
+    /// refuses rlock or sets no key is a warning too.
     Doctor(Deferred<DoctorArgs>),
     /// Show every setting that is in force, and where it comes from
     ///

@@ -60,7 +60,7 @@ fn the_schema_is_that_of_the_design() {
     let finding = &told["findings"][0];
     assert_eq!((&finding["node"], &finding["level"]), (&server.url().into(), &"warn".into()));
     assert!(finding["what"].as_str().is_some_and(|what| what.contains("append-only")), "{told}");
-    assert_eq!(finding["cure"], "CONFIG SET appendonly yes");
+    assert_eq!(finding["cure"], "CONFIG SET appendonly yes, and CONFIG REWRITE");
 }
 
 #[test]

@@ -86,6 +86,7 @@ pub(super) fn of(probes: &[Result<Probe, Fault>], trials: &[Option<Trial>], how:
                 rights::judge(probe, probes.len(), votes, &mut say);
                 server(probe, votes, &mut say);
                 memory(probe, &mut say);
+                persistence(probe, probes.len(), how, &mut say);
                 replicas(probe, probes.len(), &mut say);
                 restarted(probe, probes.len(), how, votes, &mut say);
                 clock(probe, reference, probes.len(), &mut say);
@@ -178,16 +179,26 @@ fn memory(probe: &Probe, say: &mut impl FnMut(Level, String, &str)) {
     if let Some(policy) = probe.field("maxmemory_policy").filter(|policy| *policy != "noeviction") {
         let now = if probe.number("maxmemory") == Some(0) { ", once maxmemory is set" } else { "" };
         let what = format!("maxmemory-policy {policy} can evict a lock that is held{now}");
-        say(Level::Warn, what, "CONFIG SET maxmemory-policy noeviction, or use a server for locks alone");
+        say(
+            Level::Warn,
+            what,
+            "CONFIG SET maxmemory-policy noeviction and CONFIG REWRITE, or use a server for locks alone",
+        );
     }
+}
+
+/// A restart guard covers what a crash forgets, as long as a minority of the nodes crashes at a time.
+fn persistence(probe: &Probe, nodes: usize, how: &Use, say: &mut impl FnMut(Level, String, &str)) {
     match (probe.field("aof_enabled"), probe.fsync.as_deref()) {
         (Some("0"), _) => {
+            let is_covered = nodes > 1 && !how.guard.span(nodes, how.schedule.ttl()).is_zero();
+            let level = if is_covered { Level::Note } else { Level::Warn };
             let what = "no append-only file: a crash forgets the locks of the last minutes, or all".to_owned();
-            say(Level::Warn, what, "CONFIG SET appendonly yes");
+            say(level, what, "CONFIG SET appendonly yes, and CONFIG REWRITE");
         }
         (Some("1"), Some("no")) => {
             let what = "appendfsync no: a power failure forgets the locks of the last half minute".to_owned();
-            say(Level::Note, what, "CONFIG SET appendfsync everysec");
+            say(Level::Note, what, "CONFIG SET appendfsync everysec, and CONFIG REWRITE");
         }
         (Some("1"), None) => {
             let what = "appendfsync unknown: CONFIG GET is not allowed".to_owned();
@@ -336,6 +347,19 @@ mod tests {
         let schedule = Schedule::new(options).unwrap_or_else(|_| unreachable!("the default fits"));
         let how = Use { schedule, options, guard };
         of(probes, &vec![None; probes.len()], &how)
+    }
+
+    #[test]
+    fn several_nodes_under_a_restart_guard_may_forget() {
+        let forgetful = || probe(0, &[("aof_enabled", "0"), ("uptime_in_seconds", "999")]);
+        let levels = |nodes: usize, guard| {
+            let findings = found(&(0..nodes).map(|_| forgetful()).collect::<Vec<_>>(), guard);
+            let about = findings.iter().filter(|finding| finding.what.contains("append-only"));
+            about.map(|finding| finding.level.name()).collect::<Vec<_>>()
+        };
+        assert_eq!(levels(3, RestartGuard::Auto), ["note"; 3]);
+        assert_eq!(levels(3, RestartGuard::Off), ["warn"; 3]);
+        assert_eq!(levels(1, RestartGuard::For(Duration::from_secs(30))), ["warn"]);
     }
 
     #[test]
