@@ -16,7 +16,7 @@ use testkit::measure::table::{aligned, millis};
 use testkit::witness;
 
 /// The binary to be measured: `cargo bench` builds it in the bench profile, which inherits release.
-pub(crate) const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
+pub(crate) const RLOCK: &str = testkit::benched!();
 
 pub(crate) const NODES: usize = 5;
 const WARM_UP: usize = 10;

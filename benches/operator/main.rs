@@ -20,7 +20,7 @@ use testkit::processes::memory;
 use testkit::program::clean;
 
 /// The release build: `cargo bench` builds it in the bench profile, which inherits release.
-const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
+const RLOCK: &str = testkit::benched!();
 
 const FOREIGN: u64 = 1_000_000;
 const LOCKS: u64 = 1_000;

@@ -22,7 +22,7 @@ use testkit::program::compile;
 use testkit::witness;
 
 /// The binary to be measured: `cargo bench` builds it in the bench profile, which inherits release.
-pub(crate) const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
+pub(crate) const RLOCK: &str = testkit::benched!();
 
 const SERVERS: usize = 5;
 

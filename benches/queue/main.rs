@@ -19,7 +19,7 @@ use testkit::measure::table::{aligned, millis};
 use testkit::witness;
 
 /// The binary to be measured: `cargo bench` builds it in the bench profile, which inherits release.
-pub(crate) const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
+pub(crate) const RLOCK: &str = testkit::benched!();
 
 /// Number of hand-overs, unless another number is given.
 const HAND_OVERS: usize = 1000;

@@ -21,7 +21,7 @@ use testkit::measure::table::millis;
 use testkit::program::{compile, installed};
 
 /// The binary to be measured: `cargo bench` builds it in the bench profile, which inherits release.
-pub(crate) const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
+pub(crate) const RLOCK: &str = testkit::benched!();
 
 /// The lock that all contenders on Redis take.
 const KEY: &str = "bench";

@@ -9,6 +9,17 @@ pub mod table;
 
 use anyhow::{Context, Result, ensure};
 
+/// The rlock that a bench measures: the one that `RLOCK_BENCHED` named when the bench was built, or cargo's own.
+#[macro_export]
+macro_rules! benched {
+    () => {
+        match option_env!("RLOCK_BENCHED") {
+            Some(path) => path,
+            None => env!("CARGO_BIN_EXE_rlock"),
+        }
+    };
+}
+
 /// Returns the bench's argument, a number above 0, or `default`. cargo's own `--bench` is left out.
 pub fn count(default: usize) -> Result<usize> {
     let given = std::env::args().skip(1).find(|arg| arg != "--bench");
