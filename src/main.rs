@@ -5,6 +5,8 @@
 //!
 //! A second reason: the runtime's start and end take some 5 % of an uncontended run. They read /proc/self/maps to tell a
 //! stack overflow from other faults, and run destructors of what the kernel frees anyway.
+//!
+//! The allocator is not the C library's: with musl's an uncontended run takes 17 % longer.
 
 #![no_main]
 
@@ -12,6 +14,7 @@ use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
+use dlmalloc::GlobalDlmalloc;
 use nix::sys::signal::Signal;
 use rlock::exit::Outcome;
 use rlock::job::inherited::Inherited;
@@ -19,9 +22,14 @@ use rlock::job::signals;
 use rlock::report::Log;
 use rlock::{cli, command, exit, report};
 
+#[global_allocator]
+static ALLOCATOR: GlobalDlmalloc = GlobalDlmalloc;
+
 // SAFETY: nothing else in the program has this name.
 #[unsafe(no_mangle)]
 extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
+    // SAFETY: nothing was allocated yet. A guard may be forked while another thread allocates.
+    unsafe { dlmalloc::enable_alloc_after_fork() };
     // A panic must not look like a busy lock or a failed command.
     let outcome = std::panic::catch_unwind(|| {
         // SAFETY: the C runtime passes `count` strings, and nothing in rlock writes to them.
