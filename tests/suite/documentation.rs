@@ -290,9 +290,37 @@ fn the_several_steps_of_readme_and_of_the_recipe_hold_one_lock() {
     let server = Server::start();
     let folder = programs(&["make", "switch-over.sh"]);
     for (page, key) in [("README.md", "deploy"), ("docs/recipes/scripts.md", "deploy")] {
-        let (code, told) = sh(&script(page, "acquire"), folder.path(), &server.url());
+        let (code, told) = sh(&script(page, "$(rlock acquire"), folder.path(), &server.url());
         assert_eq!((code, told.as_str()), (Some(0), "make build\nswitch-over.sh\n"), "{page}");
         assert_eq!(server.cli(&["EXISTS", key]), "0", "{page}");
+    }
+}
+
+#[test]
+fn the_deploy_freeze_of_readme_keeps_deploys_out_until_it_is_broken() {
+    let server = Server::start();
+    let (code, _) = sh(&script("README.md", "frozen"), programs(&[]).path(), &server.url());
+    assert_eq!(code, Some(0));
+    let deploy = || rlock("deploy-production").on(&server).args(["-n"]).command(["true"]);
+    deploy().code(75).said(&["taken with acquire (frozen until Monday, ask ops)"]);
+    rlock_words(["break", "deploy-production", "--yes"]).on(&server).finish().code(0);
+    deploy().code(0).silent();
+}
+
+#[test]
+fn the_commands_of_the_page_of_kinds_run() {
+    let server = Server::start();
+    let folder = programs(&["serve-report.sh", "change-config.sh", "make", "migrate.sh"]);
+    for (words, told) in [
+        ("-k config -s", "serve-report.sh\nchange-config.sh\nmake\n"),
+        ("-k db -k cache", "migrate.sh\n"),
+        // The second host's run.
+        ("--once", "migrate.sh\n"),
+        ("--once", ""),
+    ] {
+        // The page starts programs of the working directory; these stand in the PATH.
+        let found = script("docs/kinds.md", words).replace("./", "");
+        assert_eq!(sh(&found, folder.path(), &server.url()), (Some(0), told.to_owned()), "{words}");
     }
 }
 
