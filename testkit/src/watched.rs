@@ -28,7 +28,13 @@ pub struct Watched {
 impl Watched {
     /// Starts them, and waits until all sentinels know each other and the replicas.
     pub fn start() -> Self {
-        let server = || Server::tcp(&["--repl-diskless-sync-delay", "0"]);
+        Self::with(&[], "")
+    }
+
+    /// The same with more options for the servers, and more `lines` in the configuration of the sentinels.
+    pub fn with(options: &[&str], lines: &str) -> Self {
+        let options = [&["--repl-diskless-sync-delay", "0"], options].concat();
+        let server = || Server::tcp(&options);
         let servers: Vec<Server> = std::thread::scope(|scope| {
             let starting: Vec<_> = (0..3).map(|_| scope.spawn(server)).collect();
             starting.into_iter().map(|server| server.join().expect("a server")).collect()
@@ -40,7 +46,7 @@ impl Watched {
         for replica in &servers[1..] {
             eventually("it replicates", || replica.cli(&["INFO", "replication"]).contains("master_link_status:up"));
         }
-        let sentinels: Vec<Sentinel> = (0..3).map(|_| Sentinel::start(primary, "")).collect();
+        let sentinels: Vec<Sentinel> = (0..3).map(|_| Sentinel::start(primary, lines)).collect();
         let all = Self { servers, sentinels };
         for sentinel in &all.sentinels {
             eventually("a sentinel knows the others", || {
@@ -67,6 +73,40 @@ impl Watched {
         let named: Vec<String> = self.sentinels.iter().map(Sentinel::primary).collect();
         let port = named.first().filter(|first| named.iter().all(|other| other == *first))?;
         self.servers.iter().position(|server| server.port().to_string() == *port)
+    }
+
+    /// Waits until all sentinels name the same server, and returns its number.
+    pub fn agreed(&self) -> usize {
+        let mut primary = None;
+        eventually("all sentinels name the same primary", || {
+            primary = self.primary();
+            primary.is_some()
+        });
+        primary.expect("a primary")
+    }
+
+    /// Waits until the primary takes writes and has a replica in step, so that another failover is possible.
+    pub fn ready(&self) {
+        eventually("a replica is in step with the primary", || self.replicas_in_step() > 0);
+    }
+
+    /// Waits until all other servers are replicas of the primary, and all sentinels know that.
+    pub fn settled(&self) {
+        eventually("all replicas are in step with the primary", || self.replicas_in_step() == self.servers.len() - 1);
+        for sentinel in &self.sentinels {
+            eventually("a sentinel knows no failover", || sentinel.field("flags") == "master");
+        }
+    }
+
+    fn replicas_in_step(&self) -> usize {
+        let Some(primary) = self.primary() else { return 0 };
+        let is_primary = self.servers[primary].cli(&["INFO", "replication"]).contains("role:master");
+        let follows = |server: &&Server| {
+            let told = server.cli(&["INFO", "replication"]);
+            let of_primary = format!("master_port:{}\r", self.servers[primary].port());
+            told.contains("master_link_status:up") && told.contains(&of_primary)
+        };
+        if is_primary { self.servers.iter().filter(follows).count() } else { 0 }
     }
 
     /// Waits until all sentinels name another server than number `old`, and returns its number.

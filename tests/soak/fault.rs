@@ -33,11 +33,13 @@ pub(crate) enum Fault {
     Away,
     LoseMeanwhile,
     LoseThereafter,
-    /// These are of clusters.
+    /// These are of clusters and services with sentinels.
     MoveSlot,
     FailOver,
     StopPrimary,
     KillPrimary,
+    SplitOff,
+    StopSentinels,
 }
 
 /// Faults that cost no lock, on one node or several, except that of the rlock that is hit.
@@ -106,6 +108,8 @@ impl Fault {
             Self::FailOver => "planned failover",
             Self::StopPrimary => "primary stopped",
             Self::KillPrimary => "primary killed",
+            Self::SplitOff => "primary cut off from sentinels and replicas",
+            Self::StopSentinels => "sentinels stopped",
         }
     }
 }

@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "the report is the output of a soak")]
 
 mod contender;
+mod deployment;
 mod fault;
 mod loss;
 mod members;
@@ -11,6 +12,7 @@ mod network;
 mod operator;
 mod report;
 mod server;
+mod service;
 mod share;
 mod tool;
 mod verdict;
@@ -25,14 +27,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use contender::{Contenders, Work, told};
+use deployment::{Deployment, Unrest};
 use fault::{DOUBLE, FORGETFUL, Fault, HARMLESS, OF_CLIENTS};
 use members::Members;
 use operator::Operators;
 use report::Report;
 use server::Server;
+use service::Service;
 use share::KEYS;
+use testkit::now;
 use testkit::program::first_line;
-use testkit::{Cluster, now};
 use verdict::Verdict;
 use world::World;
 
@@ -52,7 +56,7 @@ const AFTERMATH: Duration = Duration::from_secs(60);
 pub(crate) struct Plan {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    nodes: u16,
+    nodes: Nodes,
     contenders: usize,
     /// Whether a server has its data when it is back.
     keeps: bool,
@@ -70,6 +74,15 @@ pub(crate) struct Plan {
     share: u64,
 }
 
+/// What the contenders take the lock from.
+enum Nodes {
+    /// Servers by themselves, as many nodes.
+    Servers(u16),
+    Cluster,
+    /// A service with sentinels.
+    Service,
+}
+
 /// Overlaps that are allowed or demanded.
 pub(crate) enum Overlaps {
     None,
@@ -79,11 +92,11 @@ pub(crate) enum Overlaps {
     Some,
 }
 
-const PLANS: [Plan; 7] = [
+const PLANS: [Plan; 8] = [
     Plan {
         name: "five",
         title: "8 contend for a lock on five nodes",
-        nodes: 5,
+        nodes: Nodes::Servers(5),
         contenders: 8,
         keeps: false,
         faults: &[HARMLESS, FORGETFUL],
@@ -97,7 +110,7 @@ const PLANS: [Plan; 7] = [
     Plan {
         name: "kinds",
         title: "12 contend for two locks of all kinds on five nodes",
-        nodes: 5,
+        nodes: Nodes::Servers(5),
         contenders: 12,
         keeps: false,
         faults: &[HARMLESS, FORGETFUL],
@@ -111,7 +124,7 @@ const PLANS: [Plan; 7] = [
     Plan {
         name: "one",
         title: "8 contend for a lock on one node that keeps its data",
-        nodes: 1,
+        nodes: Nodes::Servers(1),
         contenders: 8,
         keeps: true,
         faults: &[HARMLESS, &[Fault::Restart]],
@@ -125,7 +138,7 @@ const PLANS: [Plan; 7] = [
     Plan {
         name: "forgetful",
         title: "8 contend for a lock on one node that loses its data",
-        nodes: 1,
+        nodes: Nodes::Servers(1),
         contenders: 8,
         keeps: false,
         faults: &[FORGETFUL],
@@ -139,7 +152,7 @@ const PLANS: [Plan; 7] = [
     Plan {
         name: "three",
         title: "8 contend for a lock on three nodes, of which two are hurt",
-        nodes: 3,
+        nodes: Nodes::Servers(3),
         contenders: 8,
         keeps: false,
         faults: &[DOUBLE],
@@ -153,7 +166,7 @@ const PLANS: [Plan; 7] = [
     Plan {
         name: "cluster",
         title: "8 contend for a lock in a cluster",
-        nodes: 0,
+        nodes: Nodes::Cluster,
         contenders: 8,
         keeps: false,
         faults: &[OF_CLIENTS],
@@ -165,9 +178,23 @@ const PLANS: [Plan; 7] = [
         share: 2,
     },
     Plan {
+        name: "sentinel",
+        title: "8 contend for a lock of a service with sentinels",
+        nodes: Nodes::Service,
+        contenders: 8,
+        keeps: false,
+        faults: &[OF_CLIENTS],
+        long: 16,
+        kinds: false,
+        planted: false,
+        overlaps: Overlaps::None,
+        seconds_a_fault: 2,
+        share: 1,
+    },
+    Plan {
         name: "planted",
         title: "2 contend, with a bug planted (--on-lost warn)",
-        nodes: 1,
+        nodes: Nodes::Servers(1),
         contenders: 2,
         keeps: true,
         faults: &[&[Fault::StopRlockLong]],
@@ -192,9 +219,9 @@ impl Plan {
     }
 
     /// Returns the restart guard, if it is not the default. On several nodes that is half a minute, in which a server that is
-    /// back would be of no use; on one node it is off.
+    /// back would be of no use. On one node it is off, and a failover may lose a lock that is granted again at once.
     pub(crate) fn restart_guard(&self) -> Option<Duration> {
-        (self.nodes > 1).then_some(2 * TTL)
+        matches!(self.nodes, Nodes::Servers(2..) | Nodes::Service).then_some(2 * TTL)
     }
 }
 
@@ -237,11 +264,17 @@ fn main() -> Result<()> {
 fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
     let dir = tempfile::tempdir()?;
     let mut random = fastrand::Rng::with_seed(seed);
-    let servers: Vec<Server> = (0..plan.nodes).map(|_| Server::start(plan.keeps)).collect::<Result<_>>()?;
+    let (count, deployment): (_, Option<Box<dyn Deployment>>) = match plan.nodes {
+        Nodes::Servers(count) => (count, None),
+        Nodes::Cluster => (0, Some(Box::new(Members::start()))),
+        Nodes::Service => (0, Some(Box::new(Service::start(cuts)))),
+    };
+    let servers: Vec<Server> = (0..count).map(|_| Server::start(plan.keeps)).collect::<Result<_>>()?;
     let log = File::create(dir.path().join("faults"))?;
-    let members = if plan.nodes == 0 { Some(Members::start(seed, log.try_clone()?)) } else { None };
-    let list = |url: &dyn Fn(&Server) -> String| match &members {
-        Some(members) => members.url().to_owned(),
+    let of_deployment = log.try_clone()?;
+    let unrest = deployment.map(|deployment| Unrest::start(deployment, seed, of_deployment));
+    let list = |url: &dyn Fn(&Server) -> String| match &unrest {
+        Some(unrest) => unrest.url().to_owned(),
         None => servers.iter().map(url).collect::<Vec<_>>().join(","),
     };
     let work = Work {
@@ -263,12 +296,12 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
     }
     ends.store(true, Ordering::Relaxed);
     let breaks = world.heal()?;
-    let (cluster, of_members) = members.map(Members::finish).transpose()?.unzip();
+    let (deployment, of_deployment) = unrest.map(Unrest::finish).transpose()?.unzip();
     let rlocks = contenders.finish(AFTERMATH)?;
     world.await_unreleased();
     let (verdict, keys, processes) =
-        (Verdict::read(dir.path())?, keys(&world, cluster.as_ref())?, witness::living(dir.path())?);
-    let events = world.into_events(of_members.unwrap_or_default());
+        (Verdict::read(dir.path())?, keys(&world, deployment.as_deref())?, witness::living(dir.path())?);
+    let events = world.into_events(of_deployment.unwrap_or_default());
     let report = Report { plan, begin, length, events: &events, verdict, rlocks, breaks, keys, processes };
     println!("\n{report}");
     let fine = report.complaints().is_empty();
@@ -279,13 +312,13 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
 }
 
 /// Returns the keys that are left on the servers, fence counters excepted.
-fn keys(world: &World, cluster: Option<&Cluster>) -> Result<Vec<String>> {
+fn keys(world: &World, deployment: Option<&dyn Deployment>) -> Result<Vec<String>> {
     let mut keys = Vec::new();
     let mut servers: Vec<&testkit::Server> = world.servers().iter().map(|server| &**server).collect();
-    if let Some(cluster) = cluster {
+    if let Some(deployment) = deployment {
         // A release that a failover lost is made up for by the end of the lease.
         std::thread::sleep(TTL);
-        servers.extend(&cluster.servers);
+        servers.extend(deployment.servers());
     }
     for server in servers {
         let all = server::ask(server, &["KEYS", "*"])?;

@@ -1,18 +1,14 @@
-//! A cluster whose slots move and whose primaries fail over, in a thread of its own, while contenders take a lock in it.
+//! A cluster whose slots move and whose primaries fail over.
 //!
 //! A primary is killed once its replica has all of its writes: no lock could survive the loss of its key.
 
-use std::fs::File;
-use std::io::Write;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
-use testkit::{Cluster, now};
+use anyhow::Result;
+use testkit::{Cluster, Server};
 
-use crate::fault::{Event, Fault};
+use crate::deployment::{Deployment, kill_connections, pause};
+use crate::fault::Fault;
 use crate::share::KEYS;
 
 /// Faults of a cluster.
@@ -22,78 +18,23 @@ const FAULTS: [Fault; 5] =
 /// Number of primaries, each of which has a replica.
 const PRIMARIES: usize = 3;
 
-/// A cluster, and the thread of its faults.
-pub(crate) struct Members {
-    url: String,
-    ends: Arc<AtomicBool>,
-    thread: JoinHandle<Result<(Cluster, Vec<Event>)>>,
-}
+/// A cluster. Each fault hits the primary that serves the lock, and is over when the cluster has recovered.
+pub(crate) struct Members(Cluster);
 
 impl Members {
-    /// Starts a cluster, and a thread that injects faults into it. `log` gets them.
-    pub(crate) fn start(seed: u64, log: File) -> Self {
-        let (cluster, ends) = (Cluster::start(PRIMARIES, true), Arc::new(AtomicBool::new(false)));
-        let (url, is_over) = (cluster.url(), Arc::clone(&ends));
-        let mut unrest = Unrest { cluster, random: fastrand::Rng::with_seed(seed), log, events: Vec::new() };
-        let thread = std::thread::spawn(move || {
-            while !is_over.load(Ordering::Relaxed) {
-                unrest.inject_one()?;
-                unrest.pause(300..1700);
-            }
-            Ok((unrest.cluster, unrest.events))
-        });
-        Self { url, ends, thread }
-    }
-
-    /// Returns the node's address.
-    pub(crate) fn url(&self) -> &str {
-        &self.url
-    }
-
-    /// Waits for the end of the last fault, and returns the cluster and all faults.
-    pub(crate) fn finish(self) -> Result<(Cluster, Vec<Event>)> {
-        self.ends.store(true, Ordering::Relaxed);
-        self.thread.join().map_err(|_| anyhow!("a fault of the cluster did not end"))?.context("a fault of the cluster")
-    }
-}
-
-/// A cluster that faults are injected into.
-struct Unrest {
-    cluster: Cluster,
-    random: fastrand::Rng,
-    log: File,
-    events: Vec<Event>,
-}
-
-impl Unrest {
-    /// Injects a random fault into the primary that serves the lock, and waits until the cluster has recovered.
-    fn inject_one(&mut self) -> Result<()> {
-        let (fault, at) = (FAULTS[self.random.usize(..FAULTS.len())], now());
-        let owner = self.cluster.owner(KEYS[0]);
-        match fault {
-            Fault::FailOver => drop(self.cluster.fail_over(owner)),
-            Fault::StopPrimary => self.stop(owner),
-            Fault::KillPrimary => self.kill(owner),
-            Fault::KillConnections => {
-                for kind in ["normal", "pubsub"] {
-                    self.cluster.servers[owner].cli(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
-                }
-            }
-            _ => self.move_slot(owner),
-        }
-        self.cluster.settled();
-        self.events.push(Event { at, fault });
-        Ok(writeln!(self.log, "{} {} (member {owner})", at.as_nanos(), fault.name())?)
+    /// Starts a cluster.
+    pub(crate) fn start() -> Self {
+        Self(Cluster::start(PRIMARIES, true))
     }
 
     /// Moves the lock's slot, its keys one by one.
-    fn move_slot(&mut self, owner: usize) {
-        let to = self.cluster.other_than(owner);
-        let pauses: [u64; 3] = std::array::from_fn(|_| self.random.u64(0..200));
+    fn move_slot(&self, owner: usize, random: &mut fastrand::Rng) {
+        let to = self.0.other_than(owner);
+        let pauses: [u64; 3] = std::array::from_fn(|_| random.u64(0..200));
         let [first, second, third] = pauses.map(Duration::from_millis);
-        let moved = self.cluster.move_slot(KEYS[0], to);
+        let moved = self.0.move_slot(KEYS[0], to);
         std::thread::sleep(first);
-        if self.random.bool() {
+        if random.bool() {
             moved.key(KEYS[0]);
         }
         std::thread::sleep(second);
@@ -105,28 +46,48 @@ impl Unrest {
     }
 
     /// Stops a primary for a moment, or until its replica has taken over.
-    fn stop(&mut self, owner: usize) {
-        let heir = self.cluster.replica_of(owner);
-        self.cluster.servers[owner].freeze();
-        if self.random.bool() {
-            self.pause(50..800);
+    fn stop(&self, owner: usize, random: &mut fastrand::Rng) {
+        let heir = self.0.replica_of(owner);
+        self.0.servers[owner].freeze();
+        if random.bool() {
+            pause(random, 50..800);
         } else {
-            self.cluster.taken_over(heir);
-            self.pause(0..1000);
+            self.0.taken_over(heir);
+            pause(random, 0..1000);
         }
-        self.cluster.servers[owner].thaw();
+        self.0.servers[owner].thaw();
     }
 
-    fn kill(&mut self, owner: usize) {
-        let heir = self.cluster.replica_of(owner);
-        self.cluster.in_step(owner);
-        self.cluster.servers[owner].crash();
-        self.cluster.taken_over(heir);
-        self.pause(0..1000);
-        self.cluster.servers[owner].come_back();
+    fn kill(&mut self, owner: usize, random: &mut fastrand::Rng) {
+        let heir = self.0.replica_of(owner);
+        self.0.in_step(owner);
+        self.0.servers[owner].crash();
+        self.0.taken_over(heir);
+        pause(random, 0..1000);
+        self.0.servers[owner].come_back();
+    }
+}
+
+impl Deployment for Members {
+    fn url(&self) -> String {
+        self.0.url()
     }
 
-    fn pause(&mut self, millis: std::ops::Range<u64>) {
-        std::thread::sleep(Duration::from_millis(self.random.u64(millis)));
+    fn inject_one(&mut self, random: &mut fastrand::Rng) -> Result<(Fault, String)> {
+        let fault = FAULTS[random.usize(..FAULTS.len())];
+        let owner = self.0.owner(KEYS[0]);
+        match fault {
+            Fault::FailOver => drop(self.0.fail_over(owner)),
+            Fault::StopPrimary => self.stop(owner, random),
+            Fault::KillPrimary => self.kill(owner, random),
+            Fault::KillConnections => kill_connections(&self.0.servers[owner]),
+            _ => self.move_slot(owner, random),
+        }
+        self.0.settled();
+        Ok((fault, format!("member {owner}")))
+    }
+
+    fn servers(&self) -> &[Server] {
+        &self.0.servers
     }
 }

@@ -32,6 +32,9 @@ pub(crate) fn address(contender: usize) -> String {
     format!("127.0.1.{}", contender + 1)
 }
 
+/// Address from which servers and sentinels of a deployment ask each other.
+pub(crate) const INTERNAL: &str = "127.0.2.1";
+
 /// Whether packets can be dropped: a kernel may have no packet filter for an unprivileged namespace.
 pub(crate) fn can_cut() -> bool {
     [Cut::partition(usize::from(u8::MAX) - 1), Cut::server(1)].into_iter().all(|cut| cut.and_then(Cut::mend).is_ok())
@@ -55,6 +58,13 @@ impl Cut {
     /// Drops the replies to `contender`; its requests arrive.
     pub(crate) fn replies(contender: usize) -> Result<Self> {
         Self::put(&["OUTPUT", "-s", &address(contender), "-p", "tcp", "--tcp-flags", "PSH", "PSH", "-j", "DROP"])
+    }
+
+    /// Drops all packets between the server on `port` and those that ask from the internal address.
+    pub(crate) fn internal(port: u16) -> Result<[Self; 2]> {
+        let port = port.to_string();
+        let requests = Self::put(&["INPUT", "-s", INTERNAL, "-p", "tcp", "--dport", &port, "-j", "DROP"])?;
+        Ok([requests, Self::put(&["INPUT", "-d", INTERNAL, "-p", "tcp", "--sport", &port, "-j", "DROP"])?])
     }
 
     fn put(rule: &[&str]) -> Result<Self> {

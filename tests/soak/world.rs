@@ -120,7 +120,7 @@ impl World {
         std::thread::sleep(left.unwrap_or_default());
     }
 
-    /// Injects a random fault that is possible now. Those of a cluster are injected by `members`.
+    /// Injects a random fault that is possible now. Those of a deployment are injected by itself.
     pub(crate) fn inject_one(&mut self, random: &mut fastrand::Rng) -> Result<()> {
         for _ in 0..DRAWS {
             let fault = self.faults[random.usize(..self.faults.len())];
@@ -196,13 +196,8 @@ impl World {
             Fault::KillGuard => Ok(self.kill_guard(contender)),
             Fault::Break => self.break_lock(random),
             Fault::Away => self.take_away(server, short, random),
-            // They follow `Away`, or are injected by `members`.
-            Fault::LoseMeanwhile
-            | Fault::LoseThereafter
-            | Fault::MoveSlot
-            | Fault::FailOver
-            | Fault::StopPrimary
-            | Fault::KillPrimary => Ok(false),
+            // They follow `Away`, or are injected by a deployment.
+            _ => Ok(false),
         }
     }
 

@@ -1,0 +1,75 @@
+//! Servers that replace one another: a deployment, in a thread of its own with its faults, while contenders take a lock there.
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use testkit::now;
+
+use crate::fault::{Event, Fault};
+
+/// Servers of which one takes over from another.
+pub(crate) trait Deployment: Send {
+    /// Returns the node's address.
+    fn url(&self) -> String;
+
+    /// Injects a random fault, and waits until the next one may follow. Returns the fault and its target.
+    fn inject_one(&mut self, random: &mut fastrand::Rng) -> Result<(Fault, String)>;
+
+    /// Returns all servers.
+    fn servers(&self) -> &[testkit::Server];
+}
+
+/// A deployment, and the thread of its faults.
+pub(crate) struct Unrest {
+    url: String,
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<Result<(Box<dyn Deployment>, Vec<Event>)>>,
+}
+
+impl Unrest {
+    /// Starts the thread. `log` gets the faults.
+    pub(crate) fn start(mut deployment: Box<dyn Deployment>, seed: u64, mut log: File) -> Self {
+        let (url, ends) = (deployment.url(), Arc::new(AtomicBool::new(false)));
+        let (is_over, mut random) = (Arc::clone(&ends), fastrand::Rng::with_seed(seed));
+        let thread = std::thread::spawn(move || {
+            let mut events = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                let at = now();
+                let (fault, target) = deployment.inject_one(&mut random)?;
+                events.push(Event { at, fault });
+                writeln!(log, "{} {} ({target})", at.as_nanos(), fault.name())?;
+                pause(&mut random, 300..1700);
+            }
+            Ok((deployment, events))
+        });
+        Self { url, ends, thread }
+    }
+
+    /// Returns the node's address.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Waits for the end of the last fault, and returns the deployment and all faults.
+    pub(crate) fn finish(self) -> Result<(Box<dyn Deployment>, Vec<Event>)> {
+        self.ends.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| anyhow!("a fault of the servers did not end"))?.context("a fault of the servers")
+    }
+}
+
+/// Waits for a random time.
+pub(crate) fn pause(random: &mut fastrand::Rng, millis: std::ops::Range<u64>) {
+    std::thread::sleep(Duration::from_millis(random.u64(millis)));
+}
+
+/// Kills all connections of clients to a server.
+pub(crate) fn kill_connections(server: &testkit::Server) {
+    for kind in ["normal", "pubsub"] {
+        server.cli(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
+    }
+}
