@@ -24,11 +24,14 @@ pub(crate) trait Deployment: Send {
     fn servers(&self) -> &[testkit::Server];
 }
 
+/// A deployment when its faults are over, and these.
+type Ended = (Box<dyn Deployment>, Vec<Event>);
+
 /// A deployment, and the thread of its faults.
 pub(crate) struct Unrest {
     url: String,
     ends: Arc<AtomicBool>,
-    thread: JoinHandle<Result<(Box<dyn Deployment>, Vec<Event>)>>,
+    thread: JoinHandle<Result<Ended>>,
 }
 
 impl Unrest {
@@ -56,7 +59,7 @@ impl Unrest {
     }
 
     /// Waits for the end of the last fault, and returns the deployment and all faults.
-    pub(crate) fn finish(self) -> Result<(Box<dyn Deployment>, Vec<Event>)> {
+    pub(crate) fn finish(self) -> Result<Ended> {
         self.ends.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("a fault of the servers did not end"))?.context("a fault of the servers")
     }
