@@ -29,7 +29,8 @@ pub struct NodeArgs {
     ///
     /// redis-sentinel://host,host,host/service[/db] is the server that a majority of these sentinels names, with TLS
     /// rediss-sentinel://. redis-cluster://host,host is the primary of the lock's slot in the cluster of these members, with TLS
-    /// rediss-cluster://. redis+unix:///path[?db=N] is a Unix socket, local is flock on this machine, local:/dir another directory for it.
+    /// rediss-cluster://. redis+unix:///path[?db=N] is a Unix socket, local is flock on this machine, local:/dir another directory for it,
+    /// local:/dir?shared one for several users who trust each other.
     /// Repeated or separated by commas: a majority of 2 to 9 independent servers holds the lock (Redlock). ps shows a
     /// password in a URL: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file.
     #[arg(long, alias = "nodes", value_name = "URL", env = "RLOCK_NODE", default_value = "redis://127.0.0.1:6379")]

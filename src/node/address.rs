@@ -3,7 +3,7 @@
 //! redis' own URL reader answers "did not parse" and ignores options it does not know; an operator needs to hear what
 //! is wrong, and without the password.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -11,9 +11,11 @@ use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str,
 use url::{Host, Url};
 
 use crate::text::escape;
+pub use directory::LocalDir;
 pub use seeds::Seeds;
 pub use service::{Service, joined};
 
+mod directory;
 mod seeds;
 mod service;
 mod short;
@@ -51,7 +53,7 @@ pub enum Address {
     /// The primary that serves the lock's slot in a cluster.
     Cluster(Seeds),
     /// flock(2) in a directory of this machine; `None` is the user's own default directory.
-    Local(Option<PathBuf>),
+    Local(Option<LocalDir>),
 }
 
 /// How to reach a server and as whom.
@@ -88,7 +90,7 @@ const IN_NO_HOST: &str = "/?#@%,\\[]<>^|";
 
 /// The forms of an address, for error messages.
 const FORMS: &str = "redis://[user:password@]host[:port][/db], rediss://…, redis+unix://[user:password@]/path[?db=N], \
-                     redis-sentinel://host,…/service, redis-cluster://host,…, host[:port], /path, local or local:/dir";
+                     redis-sentinel://host,…/service, redis-cluster://host,…, host[:port], /path, local or local:/dir[?shared]";
 
 /// The fault of an address that is no URL.
 const UNREADABLE: &str = "host or port cannot be read";
@@ -110,17 +112,8 @@ impl Address {
         if raw == "local" {
             return Ok(Self::Local(None));
         }
-        if let Some(dir) = raw.strip_prefix("local:") {
-            // A directory that is named with an option would be another lock's.
-            if dir.contains('?') {
-                return fail("local: takes a directory without ?, and no option");
-            }
-            let dir = PathBuf::from(dir);
-            return if dir.is_absolute() {
-                Ok(Self::Local(Some(dir)))
-            } else {
-                fail("local: takes an absolute directory")
-            };
+        if let Some(dir) = raw.strip_prefix(directory::SCHEME) {
+            return LocalDir::parse(dir).map(|dir| Self::Local(Some(dir))).or_else(|why| fail(&why));
         }
         let Some((scheme, rest)) = raw.split_once("://") else {
             return short::parse(raw).map(Self::Server).or_else(|why| fail(&why));
@@ -226,7 +219,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local(None) => f.write_str("local"),
-            Self::Local(Some(dir)) => write!(f, "local:{}", escape::text(&dir.to_string_lossy())),
+            Self::Local(Some(dir)) => dir.fmt(f),
             Self::Server(server) => server.fmt(f),
             Self::Service(service) => service.fmt(f),
             Self::Cluster(seeds) => seeds.fmt(f),
@@ -238,7 +231,7 @@ impl Address {
     /// The address as another rlock reads it: with its user, without its password.
     pub fn without_secret(&self) -> OsString {
         match self {
-            Self::Local(Some(dir)) => [OsStr::new("local:"), dir.as_os_str()].into_iter().collect(),
+            Self::Local(Some(dir)) => dir.address(),
             Self::Server(Server { user: Some(user), .. })
             | Self::Service(Service { user: Some(user), .. })
             | Self::Cluster(Seeds { user: Some(user), .. }) => {
@@ -333,7 +326,6 @@ mod tests {
         for (raw, why) in [
             ("", "not an address"),
             ("local:dir", "absolute"),
-            ("local:/dir?shared", "no option"),
             ("http://h", "unknown scheme"),
             ("redis://", "host"),
             ("redis://u:hunter2@", "host"),

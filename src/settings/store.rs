@@ -1,12 +1,10 @@
 //! `--node`: the addresses, checked without asking any of them, and the kind of store that they name.
 
-use std::path::{Path, PathBuf};
-
 use super::credentials::Remote;
 use super::{config, credentials, usage};
 use crate::cli::{NodeArgs, Sources};
 use crate::exit::Failure;
-use crate::node::address::{Address, joined};
+use crate::node::address::{Address, LocalDir, joined};
 use crate::node::place::Way;
 
 /// Most nodes that are accepted.
@@ -17,7 +15,7 @@ pub enum StoreConfig {
     /// One server, or several independent ones.
     Servers(Vec<Way>),
     /// A directory of this machine; `None` is the user's own.
-    Local(Option<PathBuf>),
+    Local(Option<LocalDir>),
 }
 
 impl StoreConfig {
@@ -39,10 +37,10 @@ impl StoreConfig {
     }
 
     /// The directory of a lock on this machine alone.
-    pub fn local(&self) -> Option<Option<&Path>> {
+    pub fn local(&self) -> Option<Option<&LocalDir>> {
         match self {
             Self::Servers(_) => None,
-            Self::Local(dir) => Some(dir.as_deref()),
+            Self::Local(dir) => Some(dir.as_ref()),
         }
     }
 
@@ -76,7 +74,7 @@ fn no_server(what: &str) -> Failure {
 /// Addresses that fit together.
 enum Addresses {
     Servers(Vec<Remote>),
-    Local(Option<PathBuf>),
+    Local(Option<LocalDir>),
 }
 
 impl Addresses {

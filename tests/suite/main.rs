@@ -54,6 +54,7 @@ mod replicas;
 mod restarts;
 mod sentinel;
 mod servers;
+mod shared_places;
 mod signals;
 mod simulated_server;
 mod simulation;

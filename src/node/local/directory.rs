@@ -14,6 +14,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::Uid;
 
 use super::shown;
+use crate::node::address::LocalDir;
 
 /// Mode bits of a directory that lets other users in.
 const ANY_ACCESS: u32 = 0o077;
@@ -22,23 +23,46 @@ const ANY_ACCESS: u32 = 0o077;
 /// the files that exist, not the names that do not.
 const WRITE_ACCESS: u32 = 0o022;
 
+/// Mode bits of a directory: others' files cannot be deleted in it, and new files get its group.
+const STICKY: u32 = 0o1000;
+const SETGID: u32 = 0o2000;
+
+/// Mode of a lock's file that only its owner may open.
+const PRIVATE: u32 = 0o600;
+
 /// The remedy for a directory that cannot be used.
 const REMEDY: &str = "name a directory of your own with local:/dir, the same wherever the lock is taken";
+
+/// The remedy for a given directory that others own or may write to.
+const OTHERS: &str = "name a directory of your own; users who trust each other share one with local:/dir?shared";
 
 /// An open directory. It stays the same one if its path is replaced.
 pub(super) struct Directory {
     file: File,
     path: PathBuf,
+    /// Mode of the files in it that users share; `None` if each must be the user's own.
+    shared: Option<u32>,
 }
 
 impl Directory {
     /// Opens `chosen`, or the user's own directory, and makes it if it is missing. Errors say what to do.
-    pub(super) fn open(chosen: Option<&Path>) -> Result<Self, String> {
+    pub(super) fn open(chosen: Option<&LocalDir>) -> Result<Self, String> {
         let user = Uid::effective().as_raw();
         match chosen {
-            Some(path) => given(path, user),
+            Some(dir) if dir.is_shared => shared(&dir.path),
+            Some(dir) => given(&dir.path, user),
             None => own(user),
         }
+    }
+
+    /// Whether lock files of other users are trusted.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Mode of the files that are made in it, whatever the umask.
+    pub(super) fn file_mode(&self) -> u32 {
+        self.shared.unwrap_or(PRIVATE)
     }
 
     /// The path by which it was opened.
@@ -78,7 +102,7 @@ fn own(user: u32) -> Result<Directory, String> {
             if let Some(why) = misconfiguration(there.uid(), there.mode(), user, ANY_ACCESS) {
                 return Err(format!("{} {why}, or {REMEDY}", shown(&path)));
             }
-            return Ok(Directory { file, path });
+            return Ok(Directory { file, path, shared: None });
         }
     }
     Err(format!("this host has neither {}; {REMEDY}", if user == 0 { "/run nor /tmp" } else { "/run/lock nor /tmp" }))
@@ -91,17 +115,49 @@ fn given(path: &Path, user: u32) -> Result<Directory, String> {
     let file = file.map_err(failed)?;
     let there = file.metadata().map_err(failed)?;
     match misconfiguration(there.uid(), there.mode(), user, WRITE_ACCESS) {
-        Some(why) => Err(format!("the directory {why}, or {REMEDY}")),
-        None => Ok(Directory { file, path: path.to_path_buf() }),
+        Some(why) => Err(format!("the directory {why}, or {OTHERS}")),
+        None => Ok(Directory { file, path: path.to_path_buf(), shared: None }),
     }
+}
+
+/// Opens a directory that users share. It is never made: rlock cannot know its group.
+fn shared(path: &Path) -> Result<Directory, String> {
+    let open = || -> io::Result<(File, u32)> {
+        let file = existing(path, OFlag::empty())?;
+        let mode = file.metadata()?.mode();
+        Ok((file, mode))
+    };
+    let (file, mode) = open().map_err(|error| {
+        let remedy = "make it for the users' group: install -d -m 2770 -g GROUP DIR";
+        format!("cannot open the directory: {error}; {}", if is_missing(&error) { remedy } else { REMEDY })
+    })?;
+    let mode = shared_mode(mode).map_err(|why| format!("the directory {why}"))?;
+    Ok(Directory { file, path: path.to_path_buf(), shared: Some(mode) })
+}
+
+/// Returns the mode of files in a shared directory of this mode: those who may write to the directory may write to them.
+/// Else why its users could not open or delete each other's files, and what to do.
+fn shared_mode(mode: u32) -> Result<u32, String> {
+    let shown = format!("(mode {:04o})", mode & 0o7777);
+    if mode & STICKY != 0 {
+        return Err(format!(
+            "has the sticky bit {shown}, so users cannot delete each other's lock files: run chmod -t"
+        ));
+    }
+    if mode & 0o022 == 0o020 && mode & SETGID == 0 {
+        return Err(format!("does not give new files its group {shown}: run chmod g+s"));
+    }
+    Ok(PRIVATE | mode & 0o666)
+}
+
+fn existing(path: &Path, flags: OFlag) -> io::Result<File> {
+    let flags = flags | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    openat(AT_FDCWD, path, flags, Mode::empty()).map(File::from).map_err(io::Error::from)
 }
 
 /// Opens the directory `path`, and makes it if it is missing. `None` if its parent does not exist on this host.
 fn opened(path: &Path, flags: OFlag) -> io::Result<Option<File>> {
-    let open = || {
-        let flags = flags | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        openat(AT_FDCWD, path, flags, Mode::empty()).map(|dir| Some(dir.into())).map_err(io::Error::from)
-    };
+    let open = || existing(path, flags).map(Some);
     match open() {
         Err(error) if is_missing(&error) => {}
         result => return result,
@@ -146,6 +202,19 @@ mod tests {
         // Not even root trusts another user's directory.
         for forbidden in [ANY_ACCESS, WRITE_ACCESS] {
             assert!(misconfiguration(8, 0o040_700, 0, forbidden).is_some_and(|why| why.contains("uid 8")));
+        }
+    }
+
+    #[test]
+    fn files_that_users_share_have_the_directorys_permissions() {
+        for (directory, files) in [(0o042_770, 0o660), (0o042_775, 0o664), (0o040_777, 0o666), (0o040_700, 0o600)] {
+            assert_eq!(shared_mode(directory), Ok(files), "{directory:o}");
+        }
+        // Any of its users may delete any file in it, and write to it.
+        for (directory, remedy) in
+            [(0o041_777, "chmod -t"), (0o043_770, "chmod -t"), (0o040_770, "chmod g+s"), (0o040_775, "chmod g+s")]
+        {
+            assert!(shared_mode(directory).is_err_and(|why| why.contains(remedy)), "{directory:o}");
         }
     }
 

@@ -13,7 +13,8 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use nix::fcntl::{AtFlags, FcntlArg, OFlag, fcntl, openat};
-use nix::sys::stat::{Mode, fstatat};
+use nix::sys::stat::{Mode, fchmod, fstatat, futimens};
+use nix::sys::time::TimeSpec;
 use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
 
 use super::directory::Directory;
@@ -29,6 +30,9 @@ const BELIEVED: usize = 9;
 
 /// Age below which a file is left as it is.
 const YOUNG: Duration = Duration::from_secs(60);
+
+/// Number of tries to open a file of a shared directory, which another user may have made this very moment.
+const NEW_FILE_TRIES: u32 = 200;
 
 /// The message for a file that cannot be a lock's.
 const IRREGULAR: &str = "is not a regular file";
@@ -68,8 +72,8 @@ impl LockFile {
         // Opening a FIFO or a device must not block.
         let flags = access | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let failed = |error: io::Error| told(&dir, &name, &error);
-        let file: File = match openat(&dir, name.as_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR) {
-            Ok(file) => file.into(),
+        let file = match open_at(&dir, &name, flags) {
+            Ok(file) => file,
             Err(nix::Error::ENOENT) if !access.contains(OFlag::O_CREAT) => return Ok(None),
             // The directory itself has been deleted since it was opened.
             Err(nix::Error::ENOENT) if !dir.stands().map_err(failed)? => return Ok(None),
@@ -77,16 +81,22 @@ impl LockFile {
             Err(nix::Error::ELOOP | nix::Error::EISDIR | nix::Error::ENXIO) => {
                 return Err(refused(&dir, &name, IRREGULAR));
             }
+            Err(nix::Error::EACCES) if dir.is_shared() => return Err(no_access(&dir, &name)),
             Err(error) => return Err(failed(error.into())),
         };
         let there = file.metadata().map_err(failed)?;
         if there.nlink() == 0 {
             return Ok(None);
         }
-        match misconfiguration(&there, Uid::effective().as_raw()) {
-            Some(why) => Err(refused(&dir, &name, &why)),
-            None => Ok(Some(Self { dir, name, file })),
+        let owner = if dir.is_shared() { None } else { Some(Uid::effective().as_raw()) };
+        if let Some(why) = misconfiguration(&there, owner) {
+            return Err(refused(&dir, &name, &why));
         }
+        if there.len() == 0 && there.mode() & 0o777 != dir.file_mode() && dir.is_shared() {
+            // A new file lacks what the umask took away. That of another user gets it from its owner.
+            let _ = fchmod(&file, Mode::from_bits_truncate(dir.file_mode()));
+        }
+        Ok(Some(Self { dir, name, file }))
     }
 
     /// Takes the kernel's lock; returns false if another process has it. It lasts until the last descriptor of this open file
@@ -176,7 +186,8 @@ impl LockFile {
         let now = SystemTime::now();
         let age = self.file.metadata().and_then(|there| there.modified()).map(|then| now.duration_since(then));
         if !matches!(age, Ok(Ok(age)) if age < YOUNG) {
-            let _ = self.file.set_modified(now);
+            // Another user's file: only this very moment can be set, by all that may write to it.
+            let _ = futimens(&self.file, &TimeSpec::UTIME_NOW, &TimeSpec::UTIME_NOW);
         }
     }
 
@@ -238,18 +249,31 @@ pub(super) fn unnamed() -> Occupant {
     Occupant::new(OccupantKind::Unnamed, None)
 }
 
-/// Returns why no rlock of `user` can have made a file with this metadata, if so.
-fn misconfiguration(there: &Metadata, user: u32) -> Option<String> {
+/// Opens the file `name` of `dir`. For a moment another user's new file has only the mode that the umask left of it.
+fn open_at(dir: &Directory, name: &str, flags: OFlag) -> nix::Result<File> {
+    let mode = Mode::from_bits_truncate(dir.file_mode());
+    let mut tries = if dir.is_shared() { NEW_FILE_TRIES } else { 1 };
+    loop {
+        tries -= 1;
+        match openat(dir, name, flags, mode) {
+            Err(nix::Error::EACCES) if tries > 0 => std::thread::yield_now(),
+            result => return result.map(File::from),
+        }
+    }
+}
+
+/// Returns why no rlock of the user `owner` can have made a file with this metadata, if so. `None`: of any user.
+fn misconfiguration(there: &Metadata, owner: Option<u32>) -> Option<String> {
     if !there.is_file() {
         return Some(IRREGULAR.to_owned());
     }
-    if there.uid() != user {
-        return Some(format!("belongs to uid {}, not to uid {user}", there.uid()));
+    if let Some(owner) = owner.filter(|owner| there.uid() != *owner) {
+        return Some(format!("belongs to uid {}, not to uid {owner}", there.uid()));
     }
     if there.nlink() > 1 {
         return Some(format!("has {} names (hard links)", there.nlink()));
     }
-    (there.mode() & 0o022 != 0)
+    (owner.is_some() && there.mode() & 0o022 != 0)
         .then(|| format!("can be written to by other users (mode {:04o})", there.mode() & 0o7777))
 }
 
@@ -284,6 +308,14 @@ fn told(dir: &Directory, name: &str, error: &io::Error) -> String {
     format!("{path}: {error}; {first}, or name another directory with local:/dir")
 }
 
+/// Returns the message for a file of a shared directory that this user may not open or make.
+fn no_access(dir: &Directory, name: &str) -> String {
+    let path = shown(&dir.path().join(name));
+    format!(
+        "{path}: permission denied; this user needs write access to the shared directory and its files, by its group"
+    )
+}
+
 fn refused(dir: &Directory, name: &str, why: &str) -> String {
     let path = shown(&dir.path().join(name));
     format!("{path} {why}; it was left alone: move it away, or name another directory with local:/dir")
@@ -291,7 +323,15 @@ fn refused(dir: &Directory, name: &str, why: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::node::address::LocalDir;
+
+    fn directory(path: &Path) -> Rc<Directory> {
+        let chosen = LocalDir { path: path.to_path_buf(), is_shared: false };
+        Rc::new(Directory::open(Some(&chosen)).unwrap())
+    }
 
     fn opened(dir: &Rc<Directory>) -> LockFile {
         LockFile::open(Rc::clone(dir), "job.lock".to_owned()).unwrap().unwrap()
@@ -300,7 +340,7 @@ mod tests {
     #[test]
     fn a_look_keeps_no_taker_out_however_long_it_takes() {
         let place = tempfile::tempdir().unwrap();
-        let dir = Rc::new(Directory::open(Some(place.path())).unwrap());
+        let dir = directory(place.path());
         let leftover = opened(&dir);
         leftover.publish("8c7d6f1e-1111-4222-8333-123456789abc {}").unwrap();
         let mut look = LockFile::existing(Rc::clone(&dir), "job.lock".to_owned()).unwrap().unwrap();
@@ -318,13 +358,13 @@ mod tests {
     fn a_file_in_a_directory_that_was_moved_stands_nowhere() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("locks");
-        let dir = Rc::new(Directory::open(Some(&path)).unwrap());
+        let dir = directory(&path);
         let file = opened(&dir);
         assert!(file.stands().unwrap());
         std::fs::rename(&path, place.path().join("moved")).unwrap();
         assert!(!file.stands().unwrap());
         // Another directory of the same name, with a file of the same name, is not ours.
-        let another = opened(&Rc::new(Directory::open(Some(&path)).unwrap()));
+        let another = opened(&directory(&path));
         assert!(another.stands().unwrap() && !file.stands().unwrap());
         std::fs::remove_file(another.path()).unwrap();
         assert!(!another.stands().unwrap());

@@ -17,7 +17,7 @@ mod watch;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ use self::gate::{Gate, TURN};
 use self::listening::{Awaited, Listening, OwnGate, Until};
 use self::member::{Joined, Member};
 use self::watch::Watch;
+use super::address::LocalDir;
 use super::{
     Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Look, Node, Pages, Pending, Probe, Release, ReleaseReply,
     Renew, Renewal, Store, Vote, Wake,
@@ -57,15 +58,15 @@ const UNWATCHED: Duration = Duration::from_millis(500);
 /// A directory of locks.
 pub struct LocalStore {
     name: String,
-    dir: Option<PathBuf>,
+    dir: Option<LocalDir>,
 }
 
 impl LocalStore {
     /// Locks in `dir`, or in the user's own directory. Errors are configuration errors: they name the directory.
-    pub fn open(dir: Option<&Path>) -> Result<Self, String> {
-        let name = dir.map_or_else(|| "local".to_owned(), |dir| format!("local:{}", shown(dir)));
+    pub fn open(dir: Option<&LocalDir>) -> Result<Self, String> {
+        let name = dir.map_or_else(|| "local".to_owned(), ToString::to_string);
         Directory::open(dir).map_err(|why| format!("--node {name}: {why}"))?;
-        Ok(Self { name, dir: dir.map(Path::to_path_buf) })
+        Ok(Self { name, dir: dir.cloned() })
     }
 }
 
@@ -100,7 +101,7 @@ struct LocalNode {
     name: String,
     /// The directory of `local:/dir`; `None` is the user's own. It is opened again for each attempt and observation, since it
     /// may have been replaced.
-    chosen: Option<PathBuf>,
+    chosen: Option<LocalDir>,
     held: Rc<RefCell<Option<Held>>>,
     /// The change for which the waiter of the last attempt waits.
     awaited: Rc<RefCell<Option<Awaited>>>,
@@ -138,7 +139,7 @@ impl Place {
 
 impl LocalNode {
     fn files(&self, key: &Key) -> Result<Files, Fault> {
-        let dir = Directory::open(self.chosen.as_deref()).map_err(unfit)?;
+        let dir = Directory::open(self.chosen.as_ref()).map_err(unfit)?;
         Ok(Files::new(dir, key.stored()))
     }
 

@@ -37,8 +37,12 @@ fn claim(mode: Mode) -> Claim {
     }
 }
 
+fn named(dir: &Path) -> LocalDir {
+    LocalDir { path: dir.to_path_buf(), is_shared: false }
+}
+
 fn node(dir: &Path) -> Box<dyn Node> {
-    LocalStore::open(Some(dir)).unwrap().lock()
+    LocalStore::open(Some(&named(dir))).unwrap().lock()
 }
 
 fn try_once(node: &dyn Node, claim: &Claim) -> Vote {
@@ -251,7 +255,7 @@ fn an_older_rlock_and_members_keep_each_other_out() {
         assert_eq!(older.metadata().unwrap().len(), 0);
         kill(node);
         assert!(older.try_lock().is_ok());
-        let other = super::LocalStore::open(Some(place.path())).unwrap().lock();
+        let other = self::node(place.path());
         assert!(matches!(try_once(&*other, &claim), Vote::Held(_)));
     }
 }
