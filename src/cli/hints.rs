@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::definition;
-use crate::text::duration;
+use crate::secret;
+use crate::text::{duration, escape};
 
 /// Words that other tools have for what rlock has, and the words to type here.
 const FOREIGN: [(&str, &str); 15] = [
@@ -58,7 +59,8 @@ pub(super) fn dashed_value(error: &clap::Error, words: &[OsString]) -> Option<St
         };
         let long = described.get_arguments().find(is_meant)?.get_long()?;
         let is_dashed = value.len() > 1 && value.starts_with('-');
-        is_dashed.then(|| format!("a value that begins with - is written --{long}={value}"))
+        let shown = || escape::text(&secret::without_userinfo(value));
+        is_dashed.then(|| format!("a value that begins with - is written --{long}={}", shown()))
     })
 }
 
@@ -112,6 +114,8 @@ mod tests {
             (&["inspekt"], "did you mean inspect?"),
             (&["run", "-k", "-x", "true"], "a value that begins with - is written --key=-x; see"),
             (&["run", "-k", "j", "--ttl", "-5s", "true"], "a value that begins with - is written --ttl=-5s; see"),
+            (&["run", "-k", "-\u{202e}x", "true"], "written --key=-\\u{202e}x; see"),
+            (&["run", "-k", "j", "--node", "-redis://u:pw@h", "true"], "written --node=-redis://***@h; see"),
             (&["run", "-k", "j", "--no-wait", "-5", "true"], "unexpected argument '-5' found; see"),
             (&["--node", "local", "run"], "'run --node' exists"),
             (&["inspect", "--watch", "5s", "job"], "write --watch=5s: behind a space, 5s is the name of a lock"),
