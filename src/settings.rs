@@ -123,6 +123,7 @@ pub fn check(args: &RunArgs, sources: &Sources) -> Result<(), Failure> {
     schedule(options(&args.lock, args.kill_after))?;
     wait(&args.lock, sources)?;
     mode(&args.lock, sources)?;
+    args.output.volume(sources)?;
     let is_given = |span: Option<Duration>| span.is_some_and(|span| !span.is_zero());
     let of_servers = [
         ("--supersede", args.lock.supersede),

@@ -1,6 +1,7 @@
 //! Options and locks that all subcommands on locks have.
 
-use super::{Command, FileArgs, NodeArgs, OutputArgs};
+use super::{Command, FileArgs, NodeArgs, OutputArgs, Rank, Sources};
+use crate::exit::{Failure, Outcome};
 use crate::report::Log;
 use crate::text::glob::Glob;
 
@@ -10,6 +11,22 @@ pub(super) struct Common<'a> {
     output: &'a OutputArgs,
     /// Names of the locks, as far as they are known.
     pub(super) locks: Vec<String>,
+}
+
+impl OutputArgs {
+    /// Returns `--quiet` and `--verbose`. They contradict each other only if their sources are of one rank; else the higher one
+    /// decides. Of two variables it is `RLOCK_VERBOSE`.
+    pub fn volume(&self, sources: &Sources) -> Result<(bool, bool), Failure> {
+        if !(self.quiet && self.verbose) {
+            return Ok((self.quiet, self.verbose));
+        }
+        let (of_quiet, of_verbose) = (sources.of("quiet").rank(), sources.of("verbose").rank());
+        if of_quiet == of_verbose && of_quiet != Rank::Variable {
+            let message = "--quiet and --verbose contradict each other: give one of them";
+            return Err(Failure::new(Outcome::Usage, message));
+        }
+        Ok((of_quiet > of_verbose, of_verbose >= of_quiet))
+    }
 }
 
 impl Command {
@@ -34,6 +51,22 @@ impl Command {
             Self::Completions { .. } | Self::Man { .. } => return None,
         };
         Some(Common { files: &nodes.files, output, locks })
+    }
+
+    /// Returns the options of the lines that rlock prints.
+    pub(super) fn output_mut(&mut self) -> Option<&mut OutputArgs> {
+        match self {
+            Self::Run(args) => Some(&mut args.0.output),
+            Self::Acquire(args) => Some(&mut args.0.output),
+            Self::Renew(args) => Some(&mut args.0.output),
+            Self::Release(args) => Some(&mut args.0.output),
+            Self::Check(args) => Some(&mut args.0.output),
+            Self::Inspect(args) => Some(&mut args.0.output),
+            Self::Break(args) => Some(&mut args.0.output),
+            Self::Doctor(args) => Some(&mut args.0.output),
+            Self::Config(args) => Some(&mut args.0.output),
+            Self::Completions { .. } | Self::Man { .. } => None,
+        }
     }
 
     /// Returns `--log`.

@@ -41,6 +41,15 @@ impl FileArgs {
 impl Parsed {
     /// Completes what was typed by the configuration files. `rlock config` reads them by itself.
     pub fn with_files(self) -> Result<Self, Failure> {
+        let mut whole = self.completed()?;
+        if let Some(output) = whole.cli.command.output_mut() {
+            let volume = output.volume(&whole.sources).map_err(|failure| whole.sources.explain(failure))?;
+            (output.quiet, output.verbose) = volume;
+        }
+        Ok(whole)
+    }
+
+    fn completed(self) -> Result<Self, Failure> {
         let Some(common) = self.cli.command.common() else { return Ok(self) };
         if matches!(self.cli.command, Command::Config(_)) {
             return Ok(self);
@@ -230,6 +239,20 @@ mod tests {
         assert!(sources.of("shared").rank() > sources.of("slots").rank());
         let (_, sources) = run("[lock.'j*']\nslots = 3\nshared = true\n", "job", &[]).unwrap();
         assert_eq!(sources.of("shared").rank(), sources.of("slots").rank());
+    }
+
+    #[test]
+    fn of_quiet_and_verbose_the_one_of_the_higher_rank_counts() {
+        let volume = |text: &str, words: &[&str]| {
+            let (args, sources) = run(text, "job", words).unwrap();
+            args.output.volume(&sources).map_err(|failure| sources.explain(failure).outcome)
+        };
+        assert_eq!(volume("[defaults]\nquiet = true\n", &["-v"]), Ok((false, true)));
+        assert_eq!(volume("[defaults]\nverbose = true\n", &["-q"]), Ok((true, false)));
+        assert_eq!(volume("[defaults]\nverbose = true\n[lock.job]\nquiet = true\n", &[]), Ok((true, false)));
+        assert_eq!(volume("[defaults]\nverbose = true\nquiet = true\n", &[]), Err(Outcome::Config));
+        assert_eq!(volume("", &["-q", "-v"]), Err(Outcome::Usage));
+        assert_eq!((volume("", &["-q"]), volume("", &["-v"])), (Ok((true, false)), Ok((false, true))));
     }
 
     #[test]

@@ -31,6 +31,7 @@ fn bad_input_is_64_or_78_with_one_line_and_no_connection() {
         (64, "--ttl", &["-k", "job", "--ttl", "100ms", "--kill-after", "0", "true"]),
         (64, "--wait", &["-k", "job", "--wait=-1", "true"]),
         (64, "--no-wait", &["-k", "job", "--wait", "3", "--no-wait", "true"]),
+        (64, "--quiet", &["-k", "job", "-q", "-v", "true"]),
         (64, "--busy-code", &["-k", "job", "-E", "256", "true"]),
         (64, "--drift", &["-k", "job", "--drift", "nan", "true"]),
         (64, "--signal", &["-k", "job", "--signal", "FOO", "true"]),
