@@ -1,7 +1,9 @@
 //! How rlock ends, and the exit code for it: the only place with numbers.
 
 use std::fmt;
+use std::io;
 
+use nix::errno::Errno;
 use serde_json::{Map, Value};
 
 use crate::lock::keys::Keys;
@@ -27,6 +29,10 @@ pub enum Outcome {
     Unreachable,
     /// A bug in rlock.
     Bug,
+    /// The system refused rlock something, such as a descriptor or memory.
+    System,
+    /// Output could not be written.
+    Output,
     /// Another client holds the lock; the code is `--busy-code`.
     Busy(u8),
     /// A waiter came later, and both have `--supersede`.
@@ -58,6 +64,8 @@ impl Outcome {
             Self::Usage => 64,
             Self::Unreachable => 69,
             Self::Bug => 70,
+            Self::System => 71,
+            Self::Output => 74,
             Self::Superseded => 76,
             Self::Refused => 77,
             Self::Config => 78,
@@ -98,6 +106,8 @@ pub const TABLE: &[(&str, &str)] = &[
     ("64", "usage"),
     ("69", "no majority of nodes could be reached"),
     ("70", "a bug in rlock"),
+    ("71", "the system refused rlock something: file descriptors, memory, processes"),
+    ("74", "output could not be written"),
     ("75 (-E)", "busy: another client holds it, and --wait is over"),
     ("76", "superseded: another run with --supersede came later, while this one waited"),
     ("77", "refused: password, ACL, certificate; the other nodes are no majority"),
@@ -163,9 +173,28 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Returns the outcome that an error carries; an error without one is a bug.
+/// Returns the outcome that an error carries. Without one, an error of a system call is the system's, and any other is a bug.
 pub fn outcome_of(error: &anyhow::Error) -> Outcome {
-    error.downcast_ref::<Failure>().map_or(Outcome::Bug, |failure| failure.outcome)
+    match error.downcast_ref::<Failure>() {
+        Some(failure) => failure.outcome,
+        None if error_of_system(error).is_some() => Outcome::System,
+        None => Outcome::Bug,
+    }
+}
+
+/// Returns the error of a system call that `error` passes on, if it says nothing else.
+pub fn error_of_system(error: &anyhow::Error) -> Option<io::Error> {
+    let code = |cause: &(dyn std::error::Error + 'static)| {
+        let code = cause.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+        code.or_else(|| cause.downcast_ref::<Errno>().map(|errno| *errno as i32))
+    };
+    let code = if error.is::<Failure>() { None } else { error.chain().find_map(code) };
+    code.map(io::Error::from_raw_os_error)
+}
+
+/// Whether the system lacks what `error` is about: the same call may succeed later, or with higher limits.
+pub fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN | libc::ENOBUFS))
 }
 
 #[cfg(test)]
@@ -189,6 +218,17 @@ mod tests {
     }
 
     #[test]
+    fn an_error_of_a_system_call_is_no_bug() {
+        for error in [anyhow::Error::from(io::Error::from_raw_os_error(libc::EMFILE)), Errno::ENOMEM.into()] {
+            assert_eq!(outcome_of(&error), Outcome::System);
+            assert_eq!(outcome_of(&error.context("the guard")), Outcome::System);
+        }
+        assert_eq!(outcome_of(&io::Error::other("a surprise").into()), Outcome::Bug);
+        let failure = Failure::new(Outcome::Config, io::Error::from_raw_os_error(libc::EMFILE).to_string());
+        assert_eq!(outcome_of(&failure.into()), Outcome::Config);
+    }
+
+    #[test]
     fn every_outcome_has_the_code_of_the_design() {
         let codes = [
             (Outcome::Done, 0),
@@ -198,6 +238,8 @@ mod tests {
             (Outcome::Usage, 64),
             (Outcome::Unreachable, 69),
             (Outcome::Bug, 70),
+            (Outcome::System, 71),
+            (Outcome::Output, 74),
             (Outcome::Busy(BUSY), 75),
             (Outcome::Superseded, 76),
             (Outcome::Refused, 77),

@@ -24,6 +24,7 @@ pub use event::{AtNode, Event};
 pub use log::{Log, LogMode};
 pub use notify::Manager;
 pub use problem::Problem;
+use problem::told_of_system;
 pub use progress::{Form, Progress, ProgressMode};
 pub use record::{LossReason, Record, Recorder};
 pub use status::StatusLine;
@@ -149,13 +150,16 @@ pub fn failure(log: Log, error: &anyhow::Error) {
         Outcome::Refused => "refused",
         Outcome::Config => "config",
         Outcome::CannotExecute | Outcome::NotFound => "exec",
+        Outcome::System => "system",
+        Outcome::Output => "output",
         _ => "failed",
     };
     let failure = error.downcast_ref::<Failure>();
     let mut fields = failure.map_or_else(Map::new, |failure| failure.fields.clone());
     fields.insert("code".to_owned(), outcome.code().into());
     let keys = failure.and_then(|failure| failure.keys.as_ref());
-    stderr::last_line(render(log, Level::Error, event, keys, &format!("{error:#}"), fields));
+    let message = exit::error_of_system(error).map_or_else(|| format!("{error:#}"), |cause| told_of_system(&cause));
+    stderr::last_line(render(log, Level::Error, event, keys, &message, fields));
 }
 
 /// Makes a panic one line that asks for a report, in the form of `--log`.

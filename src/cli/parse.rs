@@ -1,6 +1,7 @@
 //! Reads the command line, and makes one line of what clap has to say about it.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 
 use clap::ValueEnum;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -10,7 +11,7 @@ use super::hints;
 use super::sources::{Sources, variable};
 use super::{Cli, definition};
 use crate::exit::{Failure, Outcome};
-use crate::report::{Log, LogMode};
+use crate::report::{Log, LogMode, Problem};
 use crate::secret;
 use crate::text::escape;
 
@@ -55,9 +56,13 @@ pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
         let line = match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 let whole = with_texts(definition()).try_get_matches_from(typed).err().unwrap_or(error);
-                // A reader that has gone away has seen enough.
-                let _ = whole.print();
-                return Ok(None);
+                return match whole.print() {
+                    Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                        Err(Problem::NotPrinted { error: &error }.failure().into())
+                    }
+                    // A reader that has gone away has seen enough.
+                    _ => Ok(None),
+                };
             }
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
                 format!("no subcommand given; try rlock run --key NAME -- CMD, or {}", help())

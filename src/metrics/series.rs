@@ -88,7 +88,13 @@ impl RunResult {
             Outcome::TimeIsUp => Self::Timeout,
             Outcome::Unreachable => Self::Unreachable,
             Outcome::Refused => Self::Refused,
-            Outcome::No | Outcome::Usage | Outcome::Bug | Outcome::Config | Outcome::Signalled(_) => Self::Error,
+            Outcome::No
+            | Outcome::Usage
+            | Outcome::Bug
+            | Outcome::System
+            | Outcome::Output
+            | Outcome::Config
+            | Outcome::Signalled(_) => Self::Error,
         }
     }
 

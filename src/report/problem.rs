@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::event::holders_nodes;
 use super::status_text::{at_node, fields_of, fields_of_faults, holder, newer_waiter, occupied, told};
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, is_shortage};
 use crate::lock::blocker::Blocker;
 use crate::lock::census::{Census, State};
 use crate::lock::fault::{Fault, FaultKind, Faults};
@@ -137,13 +137,12 @@ impl Problem<'_> {
                     FaultKind::Unavailable | FaultKind::Unknown => Outcome::Unreachable,
                 }
             }
-            Self::Unfit { .. }
-            | Self::OtherList { .. }
-            | Self::TokenNotPrinted { .. }
-            | Self::NotPrinted { .. }
-            | Self::InvalidUser { .. }
-            | Self::Store { .. }
-            | Self::UnusableProc { .. } => Outcome::Config,
+            Self::Unfit { .. } | Self::OtherList { .. } | Self::InvalidUser { .. } | Self::Store { .. } => {
+                Outcome::Config
+            }
+            Self::TokenNotPrinted { .. } | Self::NotPrinted { .. } => Outcome::Output,
+            Self::UnusableProc { error } if is_shortage(error) => Outcome::System,
+            Self::UnusableProc { .. } => Outcome::Config,
             Self::NotTheHolder { .. }
             | Self::OtherFence { .. }
             | Self::TooLittleLeft { .. }
@@ -170,7 +169,7 @@ impl Problem<'_> {
             | Self::NoTerminalFor { .. }
             | Self::UnsafeForShell
             | Self::NoManPage { .. } => Outcome::Usage,
-            Self::NoGuard { .. } => Outcome::CannotExecute,
+            Self::NoGuard { .. } => Outcome::System,
             Self::GuardGone { .. } => Outcome::Lost,
             Self::NotStarted { outcome, .. } => *outcome,
             Self::StoppedAfterBug => Outcome::Bug,
@@ -289,11 +288,14 @@ impl fmt::Display for Problem<'_> {
                 write!(f, "--node {node}: no server has a user with a blank or a control character")
             }
             Self::Store { why } => f.write_str(why),
+            Self::UnusableProc { error } if is_shortage(error) => {
+                write!(f, "cannot read /proc: {}; nothing was run", told_of_system(error))
+            }
             Self::UnusableProc { error } => write!(
                 f,
                 "/proc: {error}, so rlock could not see a command end; mount a /proc of this namespace (unshare --mount-proc); nothing was run"
             ),
-            Self::NoGuard { error } => write!(f, "cannot start the guard: {error}; nothing was run"),
+            Self::NoGuard { error } => write!(f, "cannot start the guard: {}; nothing was run", told_of_system(error)),
             Self::GuardGone { error } => {
                 write!(f, "the guard has ended and another cannot be started ({error}); the command was killed")
             }
@@ -301,6 +303,12 @@ impl fmt::Display for Problem<'_> {
             Self::StoppedAfterBug => f.write_str("the command was stopped after a bug"),
         }
     }
+}
+
+/// Tells an error of a system call, and the remedy if the system lacks something.
+pub(super) fn told_of_system(error: &io::Error) -> String {
+    let remedy = "; raise the limits of descriptors, processes and memory (ulimit -a)";
+    format!("{error}{}", if is_shortage(error) { remedy } else { "" })
 }
 
 fn no_terminal(who: &str) -> String {

@@ -281,7 +281,7 @@ fn a_token_that_cannot_be_told_is_a_lock_that_is_not_kept() {
         .stdout(full)
         .output()
         .expect("rlock");
-    assert_eq!(finished.status.code(), Some(78), "{finished:?}");
+    assert_eq!(finished.status.code(), Some(74), "{finished:?}");
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
 }
 
@@ -292,18 +292,18 @@ fn a_token_that_is_told_to_a_closed_stdout_is_a_lock_that_is_not_kept() {
     for redirection in [">&-", "<&- >&-", ">&- 2>&-", "1</dev/null"] {
         let script = format!("exec {RLOCK} acquire -k job --node {node} {redirection}");
         let output = std::process::Command::new("sh").args(["-c", &script]).output().expect("sh");
-        assert_eq!(output.status.code(), Some(78), "{redirection}: {output:?}");
+        assert_eq!(output.status.code(), Some(74), "{redirection}: {output:?}");
         assert_eq!(server.cli(&["EXISTS", "job"]), "0", "{redirection}");
     }
 }
 
 #[test]
-fn what_was_asked_for_and_cannot_be_printed_is_78_and_no_bug() {
+fn what_was_asked_for_and_cannot_be_printed_is_74_and_no_bug() {
     let server = Server::start();
     for redirection in [">&-", ">/dev/full"] {
         let script = format!("exec {} inspect --node {} {redirection}", RLOCK, server.url());
         let output = std::process::Command::new("sh").args(["-c", &script]).output().expect("sh");
-        assert_eq!(output.status.code(), Some(78), "{redirection}: {output:?}");
+        assert_eq!(output.status.code(), Some(74), "{redirection}: {output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("cannot print"), "{redirection}: {output:?}");
     }
 }

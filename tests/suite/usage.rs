@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::support::{Finished, RLOCK, Server, rlock, rlock_words};
+use crate::support::{Finished, RLOCK, Rlock, Server, rlock, rlock_words};
 
 #[test]
 fn bad_input_is_64_or_78_with_one_line_and_no_connection() {
@@ -177,6 +177,20 @@ fn without_proc_nothing_is_run() {
 }
 
 /// A variable that sudo, cron or ssh drops is missed at once, and not after two hosts have had separate locks for a year.
+#[test]
+fn output_that_cannot_be_written_is_74_and_a_lack_of_descriptors_71() {
+    let sh = |script: &str| Rlock::of("sh", ["-c", &script.replace("rlock", RLOCK)]).finish();
+    for words in ["config", "man", "completions bash", "doctor --node local", "inspect --node local j", "--help"] {
+        sh(&format!("rlock {words} >/dev/full")).code(74).said(&["cannot print"]);
+    }
+    sh("rlock config >&-").code(74).said(&["cannot print"]);
+    // The guard, /proc, and rlock's own calls need descriptors, in this order.
+    for limit in [5, 6, 8] {
+        let run = sh(&format!("ulimit -n {limit}; rlock run -k job --node redis://127.0.0.1:1 echo ran"));
+        run.code(71).printed(&[]).said(&["Too many open files", "ulimit -a"]);
+    }
+}
+
 #[test]
 fn where_no_node_is_named_one_line_says_which_is_used() {
     let bin = RLOCK;

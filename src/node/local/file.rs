@@ -303,6 +303,7 @@ fn told(dir: &Directory, name: &str, error: &io::Error) -> String {
     let path = shown(&dir.path().join(name));
     let first = match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => "make room there",
+        Some(libc::EMFILE | libc::ENFILE) => "raise the limit of open files (ulimit -n)",
         _ => "mend that",
     };
     format!("{path}: {error}; {first}, or name another directory with local:/dir")
