@@ -104,8 +104,8 @@ pub enum Command {
     /// Without a name, all locks that an rlock has used within a week and that are held are shown. They are found with
     /// SCAN, which does not block the servers.
     ///
-    /// Exit 0 if the nodes could tell. For a single KEY: 0 if it is held, 1 if it is free. 69 if no majority of the nodes
-    /// answers.
+    /// Exit 0 if one of the locks with these names and patterns is held, 1 if none is. Without any, 0 if the nodes could tell.
+    /// 69 if no majority of the nodes answers.
     Inspect(Deferred<InspectArgs>),
     /// Take a lock away from its holder
     ///

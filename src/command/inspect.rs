@@ -50,6 +50,8 @@ const OFTEN: Duration = Duration::from_millis(50);
 struct Selection {
     /// Those given by name.
     keys: Vec<Key>,
+    /// Whether the exit code tells if one of them is held: a name or a pattern was given.
+    is_question: bool,
     /// Patterns for others; one that matches every name, if nothing was given.
     patterns: Vec<Glob>,
     prefix: String,
@@ -106,15 +108,11 @@ impl Selection {
         let key = |name: &String| settings::key(&args.nodes, name);
         let keys = args.keys.iter().chain(names).map(key).collect::<Result<Vec<_>, _>>()?;
         let mut patterns: Vec<Glob> = patterns.into_iter().map(|text| Glob::new(text)).collect();
-        if keys.is_empty() && patterns.is_empty() {
+        let is_question = !keys.is_empty() || !patterns.is_empty();
+        if !is_question {
             patterns.push(Glob::new("*"));
         }
-        Ok(Self { keys, patterns, prefix })
-    }
-
-    /// Whether one lock is asked for, so that the exit code tells whether it is held.
-    fn is_one(&self) -> bool {
-        self.keys.len() == 1 && self.patterns.is_empty()
+        Ok(Self { keys, is_question, patterns, prefix })
     }
 
     fn names(&self, key: &Key) -> bool {
@@ -190,19 +188,21 @@ impl View {
         }
     }
 
-    /// Returns whether the nodes could tell, and for a single lock whether it is held.
+    /// Returns whether the nodes could tell, and whether any lock is held that was asked for.
     fn outcome(self, reach: &NodeSettings, selection: &Selection) -> anyhow::Result<Outcome> {
         if let Some(failure) = self.incomplete {
             return Err(failure.into());
         }
+        let state = |observations: &Observations| observations.census().state();
+        let is_held = self.locks.iter().any(|(_, observations)| state(observations) == State::Held);
         for (key, observations) in &self.locks {
-            let census = observations.census();
-            if !census.is_answered() || (selection.is_one() && census.state() == State::Unknown) {
+            // A lock of which the nodes say different things may be the one that is held.
+            let decides = selection.is_question && !is_held && state(observations) == State::Unknown;
+            if !observations.census().is_answered() || decides {
                 return Err(unanswered(key, &self.nodes, &observations.faults, reach.node_is_default).into());
             }
         }
-        let free = self.locks.first().is_some_and(|(_, observations)| observations.census().state() == State::Free);
-        Ok(if selection.is_one() && free { Outcome::No } else { Outcome::Done })
+        Ok(if selection.is_question && !is_held { Outcome::No } else { Outcome::Done })
     }
 }
 
