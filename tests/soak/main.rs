@@ -74,9 +74,9 @@ pub(crate) struct Plan {
     share: u64,
 }
 
-/// What the contenders take the lock from.
+/// Servers from which the contenders take the lock.
 enum Nodes {
-    /// Servers by themselves, as many nodes.
+    /// As many servers by themselves, each of which is a node.
     Servers(u16),
     Cluster,
     /// A service with sentinels.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use crate::documentation::links;
 use crate::support::{RLOCK, Rlock, Running, Server, eventually, rlock, rlock_words, skipped};
 
 fn contrib(name: &str) -> PathBuf {
@@ -155,6 +156,20 @@ fn the_action_holds_its_lock_from_its_step_to_the_end_of_the_job() {
     assert!(String::from_utf8_lossy(&lost.stdout).starts_with("::error::rlock: deploy was not released"));
 }
 
+/// Looks at README and the pages that the package has of `docs/`. Notes for contributors link into the checkout.
+fn links_lead_to_files(root: &Path) {
+    for folder in ["docs", "docs/recipes", "docs/reference"] {
+        let entries = std::fs::read_dir(root.join(folder)).expect(folder).map(|entry| entry.expect("an entry").path());
+        for page in entries.filter(|path| path.is_file()).chain([root.join("README.md")]) {
+            let text = std::fs::read_to_string(&page).expect("a page");
+            for link in links(&text).filter(|link| !link.contains("://") && !link.starts_with('#')) {
+                let file = link.split('#').next().expect("a file");
+                assert!(page.with_file_name(file).exists(), "{}: {link}", page.display());
+            }
+        }
+    }
+}
+
 /// As packaging/release does, with the binary under test in the place of the static one.
 #[test]
 fn the_package_installs_runs_and_goes_without_a_trace() {
@@ -175,6 +190,9 @@ fn the_package_installs_runs_and_goes_without_a_trace() {
     let package = run("deb", &[Path::new(RLOCK), &root.join("LICENSE-MIT"), folder.path()]);
     let name = format!("rlock_{}_", env!("CARGO_PKG_VERSION"));
     assert!(package.contains(&name), "{package}");
+    let unpacked = Command::new("dpkg-deb").args(["-x", &package, "."]).current_dir(folder.path()).status();
+    assert!(unpacked.expect("dpkg-deb").success());
+    links_lead_to_files(&folder.path().join("usr/share/doc/rlock"));
     let tried = run("smoke", &[Path::new(RLOCK), Path::new(&package)]);
     assert!(tried.ends_with("packaging/smoke: passed"), "{tried}");
 }
