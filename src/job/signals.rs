@@ -55,7 +55,12 @@ impl Signals {
         let caught = signal_sets::forwarded().filter(|signal| !inherited.ignored(*signal)).chain([Signal::SIGCHLD]);
         let numbers: Vec<i32> = caught.map(|signal| signal as i32).collect();
         let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), numbers)?;
-        Ok(Self { delivery: ManuallyDrop::new(delivery), pending: VecDeque::new(), inherited: inherited.clone(), spared: vec![] })
+        Ok(Self {
+            delivery: ManuallyDrop::new(delivery),
+            pending: VecDeque::new(),
+            inherited: inherited.clone(),
+            spared: vec![],
+        })
     }
 
     /// Leaves the zombies of `children` to their owners from now on, and reaps all other children when they end. These are
