@@ -278,8 +278,8 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             break
         }
         'rlock;doctor' {
-            [CompletionResult]::new('-k', '-k', [CompletionResultType]::ParameterName, 'A lock for these nodes: checks that the ACL allows its key, and prints the ACL line for it alone')
-            [CompletionResult]::new('--key', '--key', [CompletionResultType]::ParameterName, 'A lock for these nodes: checks that the ACL allows its key, and prints the ACL line for it alone')
+            [CompletionResult]::new('-k', '-k', [CompletionResultType]::ParameterName, 'A lock for these nodes: checks that the ACL allows its key, and makes the ACL line for it alone')
+            [CompletionResult]::new('--key', '--key', [CompletionResultType]::ParameterName, 'A lock for these nodes: checks that the ACL allows its key, and makes the ACL line for it alone')
             [CompletionResult]::new('--node', '--node', [CompletionResultType]::ParameterName, 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Text put before every key')
             [CompletionResult]::new('--node-timeout', '--node-timeout', [CompletionResultType]::ParameterName, 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]')
@@ -295,6 +295,7 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('--restart-guard', '--restart-guard', [CompletionResultType]::ParameterName, 'The restart guard you plan to use, as for run')
             [CompletionResult]::new('--log', '--log', [CompletionResultType]::ParameterName, 'Form of rlock''s lines: text, json, which prints each step too, or journal: entries of systemd''s journal with fields')
             [CompletionResult]::new('--progress', '--progress', [CompletionResultType]::ParameterName, 'How to tell what takes longer than a second: one line that is redrawn, or plain lines')
+            [CompletionResult]::new('--acl', '--acl', [CompletionResultType]::ParameterName, 'Print the ACL line, which grants a user exactly the rights that rlock needs')
             [CompletionResult]::new('--try', '--try', [CompletionResultType]::ParameterName, 'Also take the lock rlock-doctor at each node, and give it back')
             [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print one object instead of the table')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Print nothing when busy or waiting; failures still get their line')

@@ -267,8 +267,8 @@ set edit:completion:arg-completer[rlock] = {|@words|
             cand --help 'Print help (see more with ''--help'')'
         }
         &'rlock;doctor'= {
-            cand -k 'A lock for these nodes: checks that the ACL allows its key, and prints the ACL line for it alone'
-            cand --key 'A lock for these nodes: checks that the ACL allows its key, and prints the ACL line for it alone'
+            cand -k 'A lock for these nodes: checks that the ACL allows its key, and makes the ACL line for it alone'
+            cand --key 'A lock for these nodes: checks that the ACL allows its key, and makes the ACL line for it alone'
             cand --node 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local'
             cand --prefix 'Text put before every key'
             cand --node-timeout 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]'
@@ -284,6 +284,7 @@ set edit:completion:arg-completer[rlock] = {|@words|
             cand --restart-guard 'The restart guard you plan to use, as for run'
             cand --log 'Form of rlock''s lines: text, json, which prints each step too, or journal: entries of systemd''s journal with fields'
             cand --progress 'How to tell what takes longer than a second: one line that is redrawn, or plain lines'
+            cand --acl 'Print the ACL line, which grants a user exactly the rights that rlock needs'
             cand --try 'Also take the lock rlock-doctor at each node, and give it back'
             cand --json 'Print one object instead of the table'
             cand -q 'Print nothing when busy or waiting; failures still get their line'

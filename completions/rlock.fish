@@ -268,7 +268,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand break" -l foreign -d 'Break 
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s k -l key -d 'A lock for these nodes: checks that the ACL allows its key, and prints the ACL line for it alone' -r
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s k -l key -d 'A lock for these nodes: checks that the ACL allows its key, and makes the ACL line for it alone' -r
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l prefix -d 'Text put before every key' -r
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r
@@ -290,6 +290,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l progress -d 'How 
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'
 none\t'Nothing'"
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l acl -d 'Print the ACL line, which grants a user exactly the rights that rlock needs'
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l try -d 'Also take the lock rlock-doctor at each node, and give it back'
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l json -d 'Print one object instead of the table'
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'

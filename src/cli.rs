@@ -122,7 +122,8 @@ pub enum Command {
     ///
     /// Checks of each node: role, version, round trip, clock, uptime, persistence, eviction, replicas, and the rights that
     /// rlock needs; and whether the nodes are independent. Changes nothing. Says what is wrong, what follows from it and
-    /// what to do, and prints the ACL SETUSER line that grants exactly the rights that rlock needs.
+    /// what to do. With --acl, or where a right is missing, prints the ACL SETUSER line that grants exactly the rights that rlock
+    /// needs.
     ///
     /// Exit 0 if the nodes are fit, 1 if there are warnings, and 69, 77 or 78 if they are not fit: no majority, refused, or
     /// wrongly configured. Warnings are: a policy that evicts, a clock that is wrong, a recent restart, or a replica that may

@@ -168,7 +168,7 @@ pub struct InspectArgs {
 
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
-    /// A lock for these nodes: checks that the ACL allows its key, and prints the ACL line for it alone
+    /// A lock for these nodes: checks that the ACL allows its key, and makes the ACL line for it alone
     #[arg(short = 'k', long = "key", value_name = "NAME", help_heading = "Lock")]
     pub keys: Vec<String>,
 
@@ -184,6 +184,12 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "auto|off|DUR", env = "RLOCK_RESTART_GUARD", default_value = "auto")]
     #[arg(value_parser = restart_guard, help_heading = "Lock", allow_negative_numbers = true)]
     pub restart_guard: RestartGuard,
+
+    /// Print the ACL line, which grants a user exactly the rights that rlock needs
+    ///
+    /// It is also printed where a node's user lacks a right. --json has it always.
+    #[arg(long, help_heading = "Output")]
+    pub acl: bool,
 
     /// Also take the lock rlock-doctor at each node, and give it back
     #[arg(long = "try", help_heading = "Lock")]

@@ -38,7 +38,7 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
         return Err(Problem::InvalidUser { node: &way.to_string() }.failure().into());
     }
     let report = block_on(async { probed(&reach, &keys, own.as_ref(), &how).await })?;
-    print((if args.json { report.json() } else { report.text() }).as_bytes())?;
+    print((if args.json { report.json() } else { report.text(args.acl) }).as_bytes())?;
     Ok(match diagnosis::verdict(&report.findings) {
         Level::Note => Outcome::Done,
         Level::Warn => Outcome::No,

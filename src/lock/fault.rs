@@ -68,7 +68,7 @@ impl Fault {
         } else if says(&["run the 'wait", "run the 'WAIT"]) {
             "grant +wait, and for --fsync +waitaof"
         } else if says(&["NOPERM", "permission", "can't run this command", "can't access"]) {
-            "grant the ACL line that rlock doctor prints"
+            "grant the ACL line that rlock doctor --acl prints"
         } else {
             "give the user and password that the server knows"
         }

@@ -109,7 +109,7 @@ fn rights_that_are_missing_are_named() {
     told().code(77).tells(&[
         "may not use eval",
         "not fit",
-        "ACL SETUSER weak on >PASSWORD ~* resetchannels &rlock:wake:* +eval",
+        "ACL SETUSER weak reset on >PASSWORD ~* resetchannels &rlock:wake:* +eval",
     ]);
     server.cli(&["ACL", "SETUSER", "weak", "+eval", "-info"]);
     told().code(0).tells(&["note: ", "may not use info"]);
@@ -220,7 +220,7 @@ fn a_user_with_the_rights_of_the_line_can_do_everything() {
 fn the_documentation_has_the_line_that_doctor_prints() {
     let line =
         include_str!("../../docs/nodes.md").lines().find(|line| line.starts_with("ACL SETUSER ")).expect("the line");
-    let told = doctor("redis://127.0.0.1:1").args(["-k", "backup"]).finish();
+    let told = doctor("redis://127.0.0.1:1").args(["-k", "backup", "--acl"]).finish();
     told.tells(&[&format!("rights that rlock needs: {line}")]);
 }
 
@@ -280,8 +280,8 @@ fn a_users_name_that_would_add_words_to_the_line_is_refused() {
         let told = doctor(&format!("redis://{name}@127.0.0.1:1")).finish().code(78).printed(&[]);
         told.said(&["--node redis://127.0.0.1:1", "no server has a user"]).never_said("nopass");
     }
-    let told = doctor("redis://a%22b@127.0.0.1:1").finish().code(69);
-    told.tells(&[r#"ACL SETUSER "a\"b" on >PASSWORD "#]);
+    let told = doctor("redis://a%22b@127.0.0.1:1").args(["--acl"]).finish().code(69);
+    told.tells(&[r#"ACL SETUSER "a\"b" reset on >PASSWORD "#]);
 }
 
 /// Checks what doctor says of a server that refuses to set keys, and that `run` ends there with 69 as well.

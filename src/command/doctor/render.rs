@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::diagnosis::{self, Finding, Level};
+use super::rights;
 use crate::node::Fault;
 use crate::node::redis::probe::Probe;
 use crate::text::duration;
@@ -47,8 +48,8 @@ impl Report {
         finding.node.map(|node| self.names[node].as_str())
     }
 
-    /// Returns the table, the findings, the verdict and the ACL line.
-    pub(super) fn text(&self) -> String {
+    /// Returns the table, the findings, the verdict and, if it is asked for or needed, the ACL line.
+    pub(super) fn text(&self, with_acl: bool) -> String {
         let width = terminal::columns(std::io::stdout());
         let rows: Vec<Vec<String>> =
             self.names.iter().zip(&self.probes).map(|(name, probe)| row(name, probe)).collect();
@@ -62,7 +63,8 @@ impl Report {
             lines.push(format!("{}: {about}{}; {}", finding.level.name(), finding.what, finding.cure));
         }
         lines.push(format!("verdict: {}", self.words()));
-        lines.extend(self.acl.as_ref().map(|acl| format!("rights that rlock needs: {acl}")));
+        let acl = self.acl.as_ref().filter(|_| with_acl || self.probes.iter().any(rights::are_lacking));
+        lines.extend(acl.map(|acl| format!("rights that rlock needs: {acl}")));
         lines.join("\n") + "\n"
     }
 

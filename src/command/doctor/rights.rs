@@ -4,6 +4,15 @@ use super::diagnosis::{Level, Votes};
 use crate::exit::Outcome;
 use crate::node::redis::acl::{CHANNELS, Impact, Right};
 use crate::node::redis::probe::Probe;
+use crate::node::{Fault, FaultKind};
+
+/// Whether the node's user lacks a right, so that the ACL line is needed. A node may refuse even the first question.
+pub(super) fn are_lacking(probe: &Result<Probe, Fault>) -> bool {
+    match probe {
+        Ok(probe) => !probe.missing.is_empty() || !probe.denied.is_empty() || probe.wakeups_denied,
+        Err(fault) => fault.kind == FaultKind::Refused && fault.why.contains("NOPERM"),
+    }
+}
 
 pub(super) fn judge(probe: &Probe, nodes: usize, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
     granted(probe, nodes, votes, say);
@@ -54,7 +63,11 @@ fn known(probe: &Probe, nodes: usize, say: &mut impl FnMut(Level, String, &str))
     let unfit = Level::Unfit(Outcome::Config);
     if let Some(fault) = &probe.scripts {
         let what = format!("it cannot run rlock's scripts: {}", fault.why.trim_end_matches('.'));
-        say(unfit, what, "allow EVAL and the commands of the ACL line there, or name another server");
+        say(
+            unfit,
+            what,
+            "allow EVAL and the commands of the ACL line there (rlock doctor --acl), or name another server",
+        );
     }
     let cure = "see rename-command in its configuration, or whether a proxy is in front of it";
     each_lack(&probe.unknown, nodes, Some(unfit), &mut |level, what| {

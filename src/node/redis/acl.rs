@@ -92,7 +92,7 @@ pub const OF_DATABASE: &[&str] = &["select"];
 /// Rights that a cluster needs beside them.
 pub const OF_CLUSTER: &[&str] = &["cluster|slots", "cluster|nodes", "asking"];
 
-/// Returns the line that grants `user` these rights and `more` for the locks `keys`, or for all locks if there are none.
+/// Returns the line that grants `user` these rights and `more`, and takes away any other, for the locks `keys`, or for all locks if there are none.
 pub fn acl_line(user: &str, keys: &[Key], more: &[&str]) -> String {
     let patterns = keys.iter().flat_map(|key| {
         // Each kind is named: `*` in its place would match keys of other locks as well.
@@ -108,7 +108,7 @@ pub fn acl_line(user: &str, keys: &[Key], more: &[&str]) -> String {
         .chain(["resetchannels".to_owned(), CHANNELS.to_owned()])
         .chain(rights.map(|right| format!("+{right}")));
     let user = word(user);
-    format!("ACL SETUSER {user} on >PASSWORD {}", words.collect::<Vec<_>>().join(" "))
+    format!("ACL SETUSER {user} reset on >PASSWORD {}", words.collect::<Vec<_>>().join(" "))
 }
 
 /// Returns the pattern that matches `name` alone.
@@ -135,7 +135,7 @@ mod tests {
         let line = acl_line("ci", &[key("job")], &[]);
         assert!(
             line.starts_with(
-                "ACL SETUSER ci on >PASSWORD ~job ~rlock:fence:{job}:job ~rlock:leases:{job}:job \
+                "ACL SETUSER ci reset on >PASSWORD ~job ~rlock:fence:{job}:job ~rlock:leases:{job}:job \
                  ~rlock:holders:{job}:job ~rlock:queue:{job}:job ~rlock:turns:{job}:job ~rlock:standby:{job}:job ~rlock:newest:{job}:job ~rlock:once:{job}:job ~rlock:primary:{job}:job ~rlock:doctor:{job}:job resetchannels &rlock:wake:* +eval +type "
             ),
             "{line}"
@@ -157,6 +157,6 @@ mod tests {
         for name in ["", "x nopass ~* +@all", "x\ty", "x\ny", "x\u{a0}y", "x\0", "x\u{202e}y", "x\x1b[2J"] {
             assert!(!is_user(name), "{name:?}");
         }
-        assert!(acl_line("a\"b", &[], &[]).starts_with(r#"ACL SETUSER "a\"b" on >PASSWORD "#));
+        assert!(acl_line("a\"b", &[], &[]).starts_with(r#"ACL SETUSER "a\"b" reset on >PASSWORD "#));
     }
 }
