@@ -1,6 +1,7 @@
 //! `rlock doctor`: tells whether nodes are fit to hold locks. Changes nothing, but for the lock of `--try`.
 
 mod diagnosis;
+mod local;
 mod render;
 mod rights;
 mod trial;
@@ -17,6 +18,7 @@ use crate::cli::subcommands::DoctorArgs;
 use crate::exit::Outcome;
 use crate::lock::key::Key;
 use crate::lock::schedule::ScheduleOptions;
+use crate::node::local::Survey;
 use crate::node::place::Way;
 use crate::node::redis::acl::{OF_CLUSTER, OF_DATABASE, acl_line, is_user};
 use crate::report::Problem;
@@ -59,7 +61,10 @@ async fn probed(reach: &NodeSettings, keys: &[Key], own: Option<&Key>, how: &Use
     let term = how.schedule.term();
     let Some(probes) = stores.iter().map(|store| store.probe(keys)).collect::<Option<Vec<_>>>() else {
         let tried = trial::of_each(&stores, own, |_| true, term, limit).await;
-        return Ok(Report::of_local(stores[0].name(), diagnosis::of_local(&tried)));
+        let chosen = reach.place.local().flatten();
+        let survey = Survey::of(chosen).map_err(|why| Problem::Store { why }.failure())?;
+        let findings = local::judge(&survey, tried.first().and_then(Option::as_ref));
+        return Ok(Report::of_local(stores[0].name(), survey, findings));
     };
     let probes = join_all(probes).await;
     let trials = trial::of_each(&stores, own, |node| probes[node].is_ok(), term, limit).await;
@@ -70,5 +75,5 @@ async fn probed(reach: &NodeSettings, keys: &[Key], own: Option<&Key>, how: &Use
     let of_cluster = if servers.iter().any(|way| matches!(way, Way::Cluster(_))) { OF_CLUSTER } else { &[] };
     let acl = acl_line(user.unwrap_or("rlock"), keys, &[of_database, of_cluster].concat());
     let names = stores.iter().map(|store| store.name().to_owned()).collect();
-    Ok(Report { names, probes, findings, acl: Some(acl) })
+    Ok(Report { names, probes, survey: None, findings, acl: Some(acl) })
 }

@@ -1,8 +1,9 @@
 //! `doctor`: it names each fault of a set of nodes, and calls a set without a fault fit.
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{Finished, RLOCK, Rlock, Server, eventually, rlock, rlock_words};
 
@@ -348,7 +349,18 @@ fn a_minority_that_refuses_us_is_a_warning_with_its_own_cure() {
 #[test]
 fn a_local_lock_is_fit_where_its_directory_is() {
     let dir = tempfile::tempdir().expect("a directory");
-    doctor(&format!("local:{}", dir.path().display())).finish().code(0).tells(&["verdict: fit"]);
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o750)).expect("its mode");
+    let node = format!("local:{}", dir.path().display());
+    let place = format!("directory {}, on ", dir.path().display());
+    doctor(&node).finish().code(0).tells(&["verdict: fit", &place, "mode 0750"]);
+    let told = doctor(&node).args(["--json"]).finish().code(0).stdout.join("");
+    let told: Value = serde_json::from_str(&told).expect("an object");
+    let shown = &told["nodes"][0];
+    assert_eq!(
+        (&shown["directory"], &shown["mode"], &shown["inotify"]),
+        (&json!(dir.path()), &json!("0750"), &json!(true))
+    );
+    assert!(shown["file_system"].is_string() && shown["owner"].is_u64(), "{shown}");
     doctor("local:/dev/null").finish().code(78);
 }
 

@@ -59,18 +59,6 @@ pub(super) struct Use {
     pub(super) guard: RestartGuard,
 }
 
-/// Returns the finding of a trial on this machine alone.
-pub(super) fn of_local(trials: &[Option<Trial>]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let votes = Votes { majority: false, refused: true };
-    for (node, trial) in trials.iter().enumerate() {
-        trial::judge(trial.as_ref(), votes, &mut |level, what, cure| {
-            findings.push(Finding { node: Some(node), level, what, cure: cure.to_owned() });
-        });
-    }
-    findings
-}
-
 /// Returns all findings, in the order of the nodes. `trials` has one for each node.
 pub(super) fn of(probes: &[Result<Probe, Fault>], trials: &[Option<Trial>], how: &Use) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -111,6 +99,9 @@ pub(super) struct Votes {
 }
 
 impl Votes {
+    /// Those of a directory of this machine: there is no other.
+    pub(super) const OF_LOCAL: Self = Self { majority: false, refused: true };
+
     fn of(probes: &[Result<Probe, Fault>], trials: &[Option<Trial>], how: &Use) -> Self {
         let quorum = Quorum::of(probes.len());
         let nodes = || probes.iter().zip(trials.iter().map(Option::as_ref));

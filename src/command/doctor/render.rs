@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::diagnosis::{self, Finding, Level};
-use super::rights;
+use super::{local, rights};
 use crate::node::Fault;
+use crate::node::local::Survey;
 use crate::node::redis::probe::Probe;
 use crate::text::duration;
 use crate::text::escape;
@@ -18,6 +19,8 @@ pub(super) struct Report {
     pub(super) names: Vec<String>,
     /// One for each node; none on `local`.
     pub(super) probes: Vec<Result<Probe, Fault>>,
+    /// The directory of `local`.
+    pub(super) survey: Option<Survey>,
     pub(super) findings: Vec<Finding>,
     pub(super) acl: Option<String>,
 }
@@ -35,9 +38,9 @@ const COLUMNS: [Column; 9] = [
 ];
 
 impl Report {
-    /// The report of `local`: its directory was opened, and `findings` are of the trial.
-    pub(super) fn of_local(name: &str, findings: Vec<Finding>) -> Self {
-        Self { names: vec![name.to_owned()], probes: Vec::new(), findings, acl: None }
+    /// The report of `local`.
+    pub(super) fn of_local(name: &str, survey: Survey, findings: Vec<Finding>) -> Self {
+        Self { names: vec![name.to_owned()], probes: Vec::new(), survey: Some(survey), findings, acl: None }
     }
 
     fn verdict(&self) -> Level {
@@ -54,6 +57,7 @@ impl Report {
         let rows: Vec<Vec<String>> =
             self.names.iter().zip(&self.probes).map(|(name, probe)| row(name, probe)).collect();
         let mut lines = if rows.is_empty() { self.names.clone() } else { table::fit(&COLUMNS, &rows, width) };
+        lines.extend(self.survey.as_ref().map(local::text));
         for (name, probe) in self.names.iter().zip(&self.probes) {
             let watched = probe.as_ref().ok().and_then(|probe| probe.watched.as_ref());
             lines.extend(watched.map(|(primary, _)| format!("{name}: {primary}")));
@@ -83,8 +87,8 @@ impl Report {
             Level::Warn => "warn",
             Level::Unfit(_) => "unfit",
         };
-        let local = || self.probes.is_empty().then(|| json!({ "node": self.names[0], "reachable": true }));
-        let nodes = self.names.iter().zip(&self.probes).map(|(name, probe)| node(name, probe)).chain(local());
+        let local = self.survey.as_ref().map(|survey| local::object(&self.names[0], survey));
+        let nodes = self.names.iter().zip(&self.probes).map(|(name, probe)| node(name, probe)).chain(local);
         let findings = self.findings.iter().map(|finding| {
             json!({
                 "node": self.name(finding),

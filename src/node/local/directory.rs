@@ -70,6 +70,11 @@ impl Directory {
         &self.path
     }
 
+    /// User id of its owner, and its permissions.
+    pub(super) fn owner_and_mode(&self) -> io::Result<(u32, u32)> {
+        self.file.metadata().map(|there| (there.uid(), there.mode() & 0o7777))
+    }
+
     /// Whether its path still leads to it.
     pub(super) fn stands(&self) -> io::Result<bool> {
         let ours = self.file.metadata()?;

@@ -11,6 +11,7 @@ mod files;
 mod gate;
 mod listening;
 mod member;
+mod survey;
 mod table;
 mod watch;
 
@@ -27,6 +28,7 @@ use self::files::Files;
 use self::gate::{Gate, TURN};
 use self::listening::{Awaited, Listening, OwnGate, Until};
 use self::member::{Joined, Member};
+pub use self::survey::Survey;
 use self::watch::Watch;
 use super::address::LocalDir;
 use super::{
