@@ -8,6 +8,7 @@ mod help;
 mod hints;
 mod parse;
 mod sources;
+mod strange;
 pub mod subcommands;
 mod values;
 
@@ -21,6 +22,7 @@ pub use catalogue::{Row, Settings, runs};
 pub use help::VARIABLES;
 pub use parse::{Parsed, log_format, parse};
 pub use sources::{DEFAULTS, Rank, Source, Sources};
+pub use strange::{StrangeVariable, strange_variables};
 use subcommands::{AcquireArgs, BreakArgs, CheckArgs, ConfigArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs};
 pub use values::{List, restart_guard};
 

@@ -20,7 +20,7 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
-pub use event::{AtNode, Event};
+pub use event::{AtNode, Event, strange_variable};
 pub use log::{Log, LogMode};
 pub use notify::Manager;
 pub use problem::Problem;

@@ -13,8 +13,8 @@ use futures_util::future::join_all;
 use super::nodes::{stores, warn_of_default_node};
 use super::output::print;
 use super::runtime::block_on;
-use crate::cli::Sources;
 use crate::cli::subcommands::DoctorArgs;
+use crate::cli::{Sources, strange_variables};
 use crate::exit::Outcome;
 use crate::lock::key::Key;
 use crate::lock::schedule::ScheduleOptions;
@@ -39,7 +39,8 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     if let Some(way) = servers.iter().find(|way| !has_valid_user(way)) {
         return Err(Problem::InvalidUser { node: &way.to_string() }.failure().into());
     }
-    let report = block_on(async { probed(&reach, &keys, own.as_ref(), &how).await })?;
+    let mut report = block_on(async { probed(&reach, &keys, own.as_ref(), &how).await })?;
+    report.findings.extend(strange_variables().iter().map(diagnosis::of_variable));
     print((if args.json { report.json() } else { report.text(args.acl) }).as_bytes())?;
     Ok(match diagnosis::verdict(&report.findings) {
         Level::Note => Outcome::Done,

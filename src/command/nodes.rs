@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cli::OutputArgs;
+use crate::cli::{OutputArgs, StrangeVariable, strange_variables};
 use crate::exit::Failure;
 use crate::lock::details::{LONGEST_NOTE, fits};
 use crate::lock::fault::Faults;
@@ -33,6 +33,11 @@ pub(super) fn warn_of_default_node(
 pub(super) fn warn_of_settings(settings: &LockSettings, output: &OutputArgs) {
     if settings.note.as_deref().is_some_and(|note| !fits(note, LONGEST_NOTE)) {
         settings.report.say(&Event::NoteCut { limit: LONGEST_NOTE });
+    }
+    if settings.report.tells_steps() {
+        for StrangeVariable { name, meant } in strange_variables() {
+            settings.report.say(&Event::StrangeVariable { name: &name, meant: meant.as_deref() });
+        }
     }
     warn_of_default_node(&settings.place, settings.node_is_default, output, Some(&settings.report.keys));
 }

@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 pub(super) use words::holders_nodes;
 use words::lost_how;
+pub use words::strange_variable;
 
 use super::Level;
 use super::status_text::{Status, at_node, fields_of, holder};
@@ -42,6 +43,8 @@ pub struct AtNode<'a> {
 pub enum Event<'a> {
     /// No `--node` and no `RLOCK_NODE` was given, so the default is used.
     DefaultNode { node: &'a str },
+    /// A variable looks like one of rlock's and is none. `meant`: the one that it resembles.
+    StrangeVariable { name: &'a str, meant: Option<&'a str> },
     /// `--note` exceeds the limit, in bytes.
     NoteCut { limit: usize },
     /// The wait goes on. `ahead`: number of waiters in front.
@@ -163,6 +166,7 @@ impl Event<'_> {
     pub fn name(&self) -> &'static str {
         match self {
             Self::DefaultNode { .. } => "default-node",
+            Self::StrangeVariable { .. } => "variable",
             Self::NoteCut { .. } => "note",
             Self::Waiting { .. } | Self::WaitingForever { .. } | Self::Progress { .. } => "waiting",
             Self::EndingLeftovers { .. } => "leftovers",
@@ -206,7 +210,8 @@ impl Event<'_> {
     /// Level, which decides whether it is printed.
     pub fn level(&self) -> Level {
         match self {
-            Self::Waiting { .. }
+            Self::StrangeVariable { .. }
+            | Self::Waiting { .. }
             | Self::Progress { .. }
             | Self::WaitOver { .. }
             | Self::EndingLeftovers { .. }
@@ -263,6 +268,7 @@ impl Event<'_> {
     pub fn fields(&self) -> Map<String, Value> {
         let fields = match self {
             Self::DefaultNode { node } => json!({ "node": node }),
+            Self::StrangeVariable { name, meant } => json!({ "variable": name, "meant": meant }),
             Self::NoteCut { limit } => json!({ "limit": limit }),
             Self::Waiting { blocked, ahead } => {
                 let mut fields = fields_of(blocked);

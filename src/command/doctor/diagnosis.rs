@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::cli::StrangeVariable;
 use crate::exit::Outcome;
 use crate::lock::quorum::Quorum;
 use crate::lock::restart::{self, RestartGuard, Restarted};
@@ -9,6 +10,7 @@ use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::node::redis::acl::Impact;
 use crate::node::redis::probe::Probe;
 use crate::node::{Fault, FaultKind};
+use crate::report::strange_variable;
 use crate::text::duration;
 
 use super::trial::{self, Trial};
@@ -57,6 +59,12 @@ pub(super) struct Use {
     /// The choices that made the schedule.
     pub(super) options: ScheduleOptions,
     pub(super) guard: RestartGuard,
+}
+
+/// Returns the finding of a variable that rlock does not know.
+pub(super) fn of_variable(variable: &StrangeVariable) -> Finding {
+    let what = strange_variable(&variable.name, variable.meant.as_deref());
+    Finding { node: None, level: Level::Note, what, cure: "it has no effect; see rlock doctor --help".to_owned() }
 }
 
 /// Returns all findings, in the order of the nodes. `trials` has one for each node.

@@ -6,7 +6,7 @@ use super::{AtNode, Event};
 use crate::job::policy::Reaction;
 use crate::lock::lease::Revoked;
 use crate::report::status_text::{ahead, occupied, told};
-use crate::text::duration;
+use crate::text::{duration, escape};
 
 impl fmt::Display for Event<'_> {
     #[expect(clippy::too_many_lines, reason = "one sentence for each event")]
@@ -15,6 +15,7 @@ impl fmt::Display for Event<'_> {
             Self::DefaultNode { node } => {
                 write!(f, "no node is configured, using {node} (--node, RLOCK_NODE or node in /etc/rlock/config.toml)")
             }
+            Self::StrangeVariable { name, meant } => f.write_str(&strange_variable(name, *meant)),
             Self::NoteCut { limit } => write!(f, "--note is cut to the {limit} bytes that are stored"),
             Self::Waiting { blocked, ahead: rank } => write!(f, "waiting{}: {}", ahead(*rank), told(blocked)),
             Self::Progress { status, still } => f.write_str(&status.plain(*still)),
@@ -139,4 +140,10 @@ fn reacted(reaction: Reaction) -> &'static str {
         Reaction::Killed => "the command was killed",
         Reaction::Ignored => "the command goes on (--on-lost warn) and may not be alone",
     }
+}
+
+/// Tells of a variable that rlock does not know, and which one it resembles.
+pub fn strange_variable(name: &str, meant: Option<&str>) -> String {
+    let meant = meant.map(|meant| format!(": did you mean {meant}?")).unwrap_or_default();
+    format!("unknown variable {}{meant}", escape::text(name))
 }
