@@ -157,12 +157,20 @@ impl Deref for Faults {
     }
 }
 
-/// `redis1: no answer within 1s; redis2: cannot connect`.
+/// `redis1: no answer within 1s; redis2, redis3: cannot connect`. Nodes with the same fault stand together, since a whole set
+/// often has one: all have just been started, or none can be reached.
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let has_same = |a: &NodeFault, b: &NodeFault| a.fault.why == b.fault.why;
+        let mut separator = "";
         for (index, there) in self.0.iter().enumerate() {
-            let separator = if index > 0 { "; " } else { "" };
-            write!(f, "{separator}{}: {}", there.name, there.fault)?;
+            if self.0[..index].iter().any(|earlier| has_same(earlier, there)) {
+                continue;
+            }
+            let alike = self.0[index..].iter().filter(|other| has_same(other, there));
+            let names = alike.map(|other| other.name.as_str()).collect::<Vec<_>>().join(", ");
+            write!(f, "{separator}{names}: {}", there.fault)?;
+            separator = "; ";
         }
         Ok(())
     }
@@ -214,6 +222,9 @@ mod tests {
         assert_eq!(faults.no_majority(Quorum::of(1)), "redis1: no answer");
         faults.push(2, "redis3", Fault::new(FaultKind::Unavailable, "cannot connect"));
         let listed = "no majority of the 3 nodes: redis1: no answer; redis3: cannot connect";
+        assert_eq!(faults.no_majority(Quorum::of(3)), listed);
+        faults.push(1, "redis2", Fault::new(FaultKind::Unavailable, "no answer"));
+        let listed = "no majority of the 3 nodes: redis1, redis2: no answer; redis3: cannot connect";
         assert_eq!(faults.no_majority(Quorum::of(3)), listed);
     }
 }
