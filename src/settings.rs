@@ -14,8 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use schedule::schedule;
-pub use store::StoreConfig;
-use store::addresses;
+pub use store::{StoreConfig, addresses};
 
 use crate::cli::{DEFAULTS, LockArgs, NodeArgs, OutputArgs, Rank, RunArgs, Source, Sources};
 use crate::config::Choice;
@@ -279,7 +278,7 @@ fn environment(args: &LockArgs, keys: &Keys, sources: &Sources) -> Vec<(&'static
     if !sources.in_environment("node") {
         // An invalid address ends the run before there is a command.
         let shown: Vec<OsString> =
-            addresses(&args.nodes).unwrap_or_default().iter().map(Address::without_secret).collect();
+            addresses(&args.nodes.node).unwrap_or_default().iter().map(Address::without_secret).collect();
         set.push(("RLOCK_NODE", shown.join(OsStr::new(","))));
     }
     let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf()).into_os_string();

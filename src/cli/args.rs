@@ -121,7 +121,8 @@ pub struct LockArgs {
 
     /// Let K runs hold the lock at a time, 1 to 1000; RLOCK_SLOT tells each its number
     ///
-    /// All runs must give the same K: another one waits until all of these have ended. --slots 1 is an exclusive lock.
+    /// All runs must give the same K: another one waits until all of these have ended. --slots 1 is an exclusive lock. Of the free
+    /// slots each run gets the first one behind a random number.
     #[arg(long, value_name = "K", env = "RLOCK_SLOTS", value_parser = slots, allow_negative_numbers = true)]
     pub slots: Option<Mode>,
 
@@ -147,7 +148,7 @@ pub struct LockArgs {
 
     /// Lease length: the lock is free this long after its holder's last renewal at the latest
     #[arg(long, value_name = "DUR", env = "RLOCK_TTL", default_value = "30s", value_parser = duration::parse)]
-    #[arg(allow_negative_numbers = true, hide_short_help = true)]
+    #[arg(allow_negative_numbers = true)]
     pub ttl: Duration,
 
     /// Keep the lock for this long after a loss: what the command had asked others to do may still go on
@@ -166,7 +167,6 @@ pub struct LockArgs {
     ///
     /// So of many runs that wait, as deploys do, only the last one that came goes on.
     #[arg(long, env = "RLOCK_SUPERSEDE", value_parser = yes_or_no, action = ArgAction::SetTrue)]
-    #[arg(hide_short_help = true)]
     pub supersede: bool,
 
     /// Clock-rate error allowed for, as a fraction of the TTL

@@ -79,6 +79,11 @@ fn alone(arg: &Arg) -> Arg {
 }
 
 impl Settings {
+    /// Adds to the refusal of a setting's value where the value came from.
+    pub fn explain(&self, failure: Failure) -> Failure {
+        self.sources.explain(failure)
+    }
+
     /// Returns the settings of runs of these locks with this profile.
     pub fn new(config: &Config, profile: Option<&str>, locks: &[String]) -> anyhow::Result<Self> {
         let options = Catalogue::new().options;

@@ -64,6 +64,13 @@ pub(super) fn dashed_value(error: &clap::Error, words: &[OsString]) -> Option<St
     })
 }
 
+/// Returns where options stand, if `run` lacks a lock's name that was typed: behind the command, which got it.
+pub(super) fn behind_command(error: &clap::Error, words: &[OsString]) -> Option<&'static str> {
+    let is_key = |word: &OsString| word == "-k" || word == "--key" || word.as_encoded_bytes().starts_with(b"--key=");
+    let is_meant = error.kind() == ErrorKind::MissingRequiredArgument && words.iter().skip(2).any(is_key);
+    is_meant.then_some("options stand before the command: what follows it is the command's own")
+}
+
 /// Returns how to write the interval of `--watch`, if a word behind it looks like one: clap takes that for a lock's name.
 pub(super) fn separate_interval(words: &[OsString]) -> Option<String> {
     let (_, interval) = words.iter().zip(words.iter().skip(1)).find(|(flag, word)| {
@@ -119,6 +126,8 @@ mod tests {
             (&["run", "-k", "j", "--no-wait", "-5", "true"], "unexpected argument '-5' found; see"),
             (&["--node", "local", "run"], "'run --node' exists"),
             (&["inspect", "--watch", "5s", "job"], "write --watch=5s: behind a space, 5s is the name of a lock"),
+            (&["run", "true", "-k", "j"], "--key <NAME>; options stand before the command"),
+            (&["run", "true"], "--key <NAME>; see rlock run --help"),
             (&["frobnicate"], "unrecognized subcommand 'frobnicate'; see rlock --help"),
         ] {
             let refusal = refusal(words);

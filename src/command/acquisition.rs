@@ -126,7 +126,7 @@ pub(super) fn ended_by(caught: CaughtSignal) -> Outcome {
 fn failure(lock: &LockSettings, which: usize, nodes: &Nodes, reason: &Reason) -> Failure {
     let problem = match reason {
         Reason::Blocked(blocked @ (Blocked::Busy(_) | Blocked::Split(..))) => {
-            Problem::Busy { blocked, code: lock.busy_code }
+            Problem::Busy { blocked, wanted: lock.mode, code: lock.busy_code }
         }
         Reason::Blocked(blocked @ (Blocked::Unreachable(..) | Blocked::TooLate)) => {
             Problem::Unreachable { blocked, node_is_default: lock.node_is_default }
@@ -188,7 +188,8 @@ impl Claimant for Client<'_> {
     }
 
     fn name(&self) -> String {
-        self.identity.to_string()
+        let note = self.lock.note.as_ref().map(|note| format!(" ({note})"));
+        format!("{}{}", self.identity, note.unwrap_or_default())
     }
 
     fn waiter(&mut self) -> Waiter {

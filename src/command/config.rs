@@ -27,6 +27,9 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let settings = Settings::new(&config, profile.as_deref(), &args.keys)?;
+    // clap knows what the other values must be.
+    let nodes = settings.rows().find(|row| row.name == "node").map_or_else(Vec::new, |row| row.values);
+    settings::addresses(&nodes).map_err(|failure| settings.explain(failure))?;
     let text = if args.json {
         Value::Array(settings.rows().map(|row| object(&row)).collect()).to_string() + "\n"
     } else {

@@ -107,6 +107,9 @@ impl Place {
         let (file, metadata) = match input::open(&self.path) {
             Ok(opened) => opened,
             Err(error) if self.may_be_missing(error.kind()) => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(fail(&"there is no such file; --config takes the path of one, or none"));
+            }
             Err(error) => return Err(fail(&error)),
         };
         if self.kind != Kind::Named {

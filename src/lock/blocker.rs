@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::occupant::{Occupant, OccupantKind};
 use super::queue::Waiter;
+use crate::text::escape;
 
 /// The party that keeps a node from granting.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -69,7 +70,10 @@ impl Blocker {
         match self {
             Self::Occupant(occupant) => occupant.told(now),
             Self::Reserved(reservation) => reservation.to_string(),
-            Self::Newer(Some(waiter)) => format!("superseded by {}, pid {}", waiter.person(), waiter.pid),
+            Self::Newer(Some(waiter)) => {
+                let note = waiter.note.as_ref().map(|note| format!(" ({})", escape::text(note)));
+                format!("superseded by {}, pid {}{}", waiter.person(), waiter.pid, note.unwrap_or_default())
+            }
             Self::Newer(None) => "superseded by an entry that is not rlock's".to_owned(),
         }
     }

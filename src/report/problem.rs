@@ -28,8 +28,8 @@ const NAME_A_SERVER: &str = "; name a server with --node, RLOCK_NODE or node in 
 /// A failure that ends a subcommand.
 #[derive(Debug)]
 pub enum Problem<'a> {
-    /// The lock is held, or its votes are split. `code`: `--busy-code`.
-    Busy { blocked: &'a Blocked, code: u8 },
+    /// The lock is held, or its votes are split. `wanted`: the kind that was asked for, `code`: `--busy-code`.
+    Busy { blocked: &'a Blocked, wanted: Mode, code: u8 },
     /// A waiter came later, and both have `--supersede`.
     Superseded { newer: &'a Blocker },
     /// A wait ended without a majority.
@@ -200,7 +200,7 @@ impl Problem<'_> {
 impl fmt::Display for Problem<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy { blocked, .. } => write!(f, "busy: {}", told(blocked)),
+            Self::Busy { blocked, wanted, .. } => write!(f, "busy: {}{}", told(blocked), other_slots(blocked, *wanted)),
             Self::Superseded { newer } => write!(f, "{}, which came later; nothing was run", newer.named()),
             Self::Unreachable { blocked, node_is_default: false } => f.write_str(&told(blocked)),
             Self::Unreachable { blocked, node_is_default: true } => {
@@ -309,6 +309,18 @@ impl fmt::Display for Problem<'_> {
 pub(super) fn told_of_system(error: &io::Error) -> String {
     let remedy = "; raise the limits of descriptors, processes and memory (ulimit -a)";
     format!("{error}{}", if is_shortage(error) { remedy } else { "" })
+}
+
+/// Tells that the lock has another number of slots than was asked for: a wrong number looks like a lock that is full.
+fn other_slots(blocked: &Blocked, wanted: Mode) -> String {
+    let (Blocked::Busy(party) | Blocked::Split(party, _)) = blocked else { return String::new() };
+    let theirs = party.occupant().and_then(Occupant::mode).and_then(Mode::number);
+    match (theirs, wanted.number()) {
+        (Some(theirs), Some(ours)) if theirs != ours => {
+            format!("; {theirs} slots and {ours} exclude each other: give each run of the lock the same --slots")
+        }
+        _ => String::new(),
+    }
 }
 
 fn no_terminal(who: &str) -> String {

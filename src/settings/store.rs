@@ -80,7 +80,7 @@ enum Addresses {
 impl Addresses {
     fn parse(args: &NodeArgs) -> Result<Self, Failure> {
         let mut servers: Vec<Remote> = Vec::new();
-        let addresses = addresses(args)?;
+        let addresses = addresses(&args.node)?;
         let is_one = addresses.len() == 1;
         for address in addresses {
             let remote = match address {
@@ -109,10 +109,10 @@ impl Addresses {
 }
 
 /// Reads the addresses one by one.
-pub(super) fn addresses(args: &NodeArgs) -> Result<Vec<Address>, Failure> {
+pub fn addresses(nodes: &[String]) -> Result<Vec<Address>, Failure> {
     // The rest of an address whose password has a comma. None of its parts may be shown.
     let is_rest = |node: &String| node.contains('@') && !node.contains("://") && !node.starts_with("local:");
-    let nodes = joined(args.node.iter().map(String::as_str));
+    let nodes = joined(nodes.iter().map(String::as_str));
     if nodes.iter().skip(1).any(is_rest) {
         return Err(config(
             "--node: an address begins with redis:// or the like; a comma in a password must be written %2C",

@@ -39,9 +39,10 @@ pub fn show(span: Duration) -> String {
     humantime::format_duration(span).to_string().replace(' ', "")
 }
 
-/// Returns a spelling for messages: at most two units, nothing below a tenth of a millisecond.
+/// Returns a spelling for messages: at most two units, tenths of a second or whole milliseconds, and below one its tenths.
 pub fn show_rounded(span: Duration) -> String {
     let rounded = match span.as_secs() {
+        0 if span.subsec_millis() > 0 => Duration::from_millis(span.subsec_millis().into()),
         0 => Duration::from_micros(u64::from(span.subsec_micros()) / 100 * 100),
         1..60 => Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX) / 100 * 100),
         _ => Duration::from_secs(span.as_secs()),
@@ -93,6 +94,7 @@ mod tests {
     fn what_people_read_has_two_units_at_most() {
         assert_eq!(show_rounded(Duration::from_millis(723_456)), "12m 3s");
         assert_eq!(show_rounded(Duration::from_micros(412)), "400us");
+        assert_eq!(show_rounded(Duration::from_micros(3_512)), "3ms");
         assert_eq!(show_rounded(Duration::from_millis(9_876)), "9s 800ms");
         assert_eq!(show_rounded(Duration::ZERO), "0s");
     }

@@ -119,6 +119,8 @@ fn a_profile_or_a_file_that_is_not_there_is_78() {
     set.rlock(&run).env("RLOCK_PROFILE", "c").finish().code(78).said(&["RLOCK_PROFILE", "known: a, b"]);
     rlock_words(["run", "--profile", "c", "-k", "job", "true"]).finish().code(78).said(&["none is defined"]);
     Configured::new("default-profile = 'c'\n[profile.a]\n").refused(&run, 1, &["default-profile c", "known: a"]);
+    let missing = rlock_words(["run", "--config", "/no/such/file", "-k", "job", "true"]).finish().code(78);
+    missing.said(&["/no/such/file: there is no such file", "or none"]);
     for file in ["/no/such/file", "/"] {
         rlock_words(["run", "--config", file, "-k", "job", "true"]).finish().code(78).said(&[file]);
     }
@@ -340,6 +342,9 @@ fn config_shows_each_setting_with_its_source_and_no_password() {
     assert_eq!((&node["source"], &node["line"], &node["value"][1]), (&"file".into(), &3.into(), &"redis://i".into()));
     let no_wait = all.iter().find(|row| row["name"] == "no-wait").expect("a row");
     assert_eq!((&no_wait["source"], &no_wait["value"]), (&"built-in".into(), &false.into()));
+    // No run could use it.
+    let refused = rlock_words(["config"]).env("RLOCK_NODE", "redis://u:hunter2@h:port").finish().code(78).printed(&[]);
+    refused.said(&["--node redis://h", "from the environment: RLOCK_NODE"]).never_said("hunter2");
 }
 
 #[test]

@@ -123,6 +123,10 @@ fn slots_are_given_to_as_many_as_there_are_and_each_has_its_own_number() {
 #[test]
 fn one_slot_is_an_exclusive_lock() {
     let nodes = Nodes::start(1);
+    let full = job(&nodes, &["--slots", "3"]).hold("echo ready; read line; true");
+    let other = job(&nodes, &["-n", "--slots", "5"]).sh("echo ran").code(75).printed(&[]);
+    other.said(&["held in 1 of 3 slots by", "3 slots and 5 exclude each other", "the same --slots"]);
+    full.finish().code(0).silent();
     let holder = job(&nodes, &["--slots", "1"]).hold("echo ready; echo \"${RLOCK_SLOT-none}\"; read line; true");
     assert!(nodes[0].cli(&["GET", "job"]).contains("\"mode\":\"x\""));
     is_busy_for(&nodes, &[]);

@@ -34,6 +34,20 @@ fn is_superseded(waiter: Running) {
     waiter.finish().code(76).printed(&[]).said(&["job: superseded by ", ", pid ", "came later"]);
 }
 
+#[test]
+fn the_newer_run_is_named_with_its_note() {
+    let nodes = Nodes::start(1);
+    let holder = hold(&nodes, &[]);
+    let older = queued(&nodes, SUPERSEDE);
+    let newer = queued(&nodes, &["--supersede", "--note", "build 77"]);
+    older.finish().code(76).said(&["superseded by tester@", "(build 77), which came later"]);
+    holder.finish().code(0);
+    newer.finish().code(0);
+    let holder = job(&nodes, &["--ttl", "3s"]).hold("echo ready; exec sleep 60");
+    job(&nodes, &["--replace", "--note", "build 78"]).command(["true"]).code(0);
+    holder.finish().code(79).mentions(&["(build 78) broke the lock"]);
+}
+
 #[track_caller]
 fn has_run(waiter: Running) {
     waiter.finish().code(0).printed(&["ran"]).silent();

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::diagnosis::{self, Finding, Level};
 use super::{local, rights};
-use crate::node::Fault;
 use crate::node::local::Survey;
 use crate::node::redis::probe::Probe;
+use crate::node::{Fault, FaultKind};
 use crate::text::duration;
 use crate::text::escape;
 use crate::text::table::{self, Column};
@@ -108,10 +108,18 @@ impl Report {
 }
 
 fn row(name: &str, probe: &Result<Probe, Fault>) -> Vec<String> {
-    let Ok(probe) = probe else {
-        let mut cells = vec![name.to_owned(), "away".to_owned()];
-        cells.resize(COLUMNS.len(), String::new());
-        return cells;
+    let probe = match probe {
+        Ok(probe) => probe,
+        Err(fault) => {
+            let state = match fault.kind {
+                FaultKind::Refused => "refused",
+                FaultKind::Unfit => "unfit",
+                FaultKind::Unavailable | FaultKind::Unknown => "away",
+            };
+            let mut cells = vec![name.to_owned(), state.to_owned()];
+            cells.resize(COLUMNS.len(), String::new());
+            return cells;
+        }
     };
     let field = |name| probe.field(name).unwrap_or("?").to_owned();
     vec![
