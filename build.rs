@@ -15,7 +15,7 @@ use std::{env, fs, io};
 const SCRIPTS: &str = "src/node/redis/scripts";
 
 /// The file with which each script begins.
-const FIRST: &str = "peek.lua";
+const FIRST: &str = "base.lua";
 
 /// A variable for packagers: if it is set, libgcc stays a shared library.
 const SHARED_LIBGCC: &str = "RLOCK_SHARED_LIBGCC";

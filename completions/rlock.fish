@@ -45,6 +45,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -s E -l busy-code -d 'E
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l note -d 'Text for those who ask which client holds the lock (a CI job\'s URL)' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l ttl -d 'Lease length: the lock is free this long after its holder\'s last renewal at the latest' -r
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l lock-delay -d 'Keep the lock for this long after a loss: what the command had asked others to do may still go on' -r
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l as -d 'Form of the stored lock: redisson is one that Redisson\'s lock() respects and that wakes its waiters' -r -f -a "rlock\t'A string, which every client that uses `SET key value NX` respects'
+redisson\t'A hash as Redisson\'s, whose clients respect it and are told of its end'"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l order -d 'Which waiter gets the lock next' -r -f -a "oldest\t'The waiter that has waited longest'
 newest\t'The waiter that came last'
 any\t'A random waiter'"
@@ -98,6 +100,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s E -l busy-code -
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l note -d 'Text for those who ask which client holds the lock (a CI job\'s URL)' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ttl -d 'Lease length: the lock is free this long after its holder\'s last renewal at the latest' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l lock-delay -d 'Keep the lock for this long after a loss: what the command had asked others to do may still go on' -r
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l as -d 'Form of the stored lock: redisson is one that Redisson\'s lock() respects and that wakes its waiters' -r -f -a "rlock\t'A string, which every client that uses `SET key value NX` respects'
+redisson\t'A hash as Redisson\'s, whose clients respect it and are told of its end'"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l order -d 'Which waiter gets the lock next' -r -f -a "oldest\t'The waiter that has waited longest'
 newest\t'The waiter that came last'
 any\t'A random waiter'"

@@ -21,6 +21,7 @@ use crate::config::Choice;
 use crate::exit::{Failure, Outcome};
 use crate::job::handback::HandBack;
 use crate::job::policy;
+use crate::lock::form::Form;
 use crate::lock::key::Key;
 use crate::lock::keys::Keys;
 use crate::lock::mode::Mode;
@@ -63,6 +64,8 @@ pub struct LockSettings {
     pub copies: Option<Copies>,
     /// The kind of the lock.
     pub mode: Mode,
+    /// `--as`.
+    pub form: Form,
     /// `--wait`; `None`: without end.
     pub wait: Option<Duration>,
     /// `--order`.
@@ -121,10 +124,14 @@ impl RunSettings {
 pub fn check(args: &RunArgs, sources: &Sources) -> Result<(), Failure> {
     schedule(options(&args.lock, args.kill_after))?;
     wait(&args.lock, sources)?;
-    mode(&args.lock, sources)?;
+    let mode = mode(&args.lock, sources)?;
+    if args.lock.form == Form::Redisson {
+        redisson(mode, args.lock.supersede || args.replace, remains::given(args))?;
+    }
     args.output.volume(sources)?;
     let is_given = |span: Option<Duration>| span.is_some_and(|span| !span.is_zero());
     let of_servers = [
+        ("--as redisson", args.lock.form == Form::Redisson),
         ("--supersede", args.lock.supersede),
         ("--wait-replicas", args.lock.copies.wait_replicas.is_some_and(|replicas| replicas > 0)),
         ("--fsync", args.lock.copies.fsync),
@@ -171,6 +178,7 @@ impl LockSettings {
             schedule,
             copies,
             mode,
+            form: args.form,
             wait,
             order: args.order,
             supersede: args.supersede,
@@ -181,7 +189,12 @@ impl LockSettings {
             outer: outer_locks(),
             node_is_default: !sources.given("node"),
         };
-        remains::check(RemainsOptions { lock_delay, ..remains }, &lock)?;
+        let remains = RemainsOptions { lock_delay, ..remains };
+        remains::check(remains, &lock)?;
+        if lock.form == Form::Redisson {
+            lock.place.needs_server("--as redisson")?;
+            redisson(lock.mode, lock.supersede, remains)?;
+        }
         Ok(lock)
     }
 }
@@ -239,11 +252,33 @@ fn supersedes(option: &str, keys: &Keys, order: Order, place: &StoreConfig) -> R
     Ok(())
 }
 
+/// Checks that a lock with these options can have the form of Redisson's.
+fn redisson(mode: Mode, supersedes: bool, remains: RemainsOptions) -> Result<(), Failure> {
+    let others = [
+        ("--supersede", supersedes),
+        ("--hold-at-least", !remains.hold_at_least.is_zero()),
+        ("--lock-delay", !remains.lock_delay.is_zero()),
+        ("--once", remains.once.is_some()),
+    ];
+    match others.into_iter().find_map(|(option, is_given)| is_given.then_some(option)) {
+        _ if mode != Mode::Exclusive => {
+            Err(usage("--as redisson is for exclusive locks: its clients know no other kind"))
+        }
+        Some(option) => Err(usage(format!(
+            "--as redisson and {option} contradict each other: it is for a lock that is held and released"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Sets `--replace`, if it fits the other options.
 fn replace(lock: &mut LockSettings) -> Result<(), Failure> {
     supersedes("--replace", &lock.keys, lock.order, &lock.place)?;
     if let Mode::Slots(_) = lock.mode {
         return Err(usage("--replace and --slots contradict each other: it is unknown which of the holders must go"));
+    }
+    if lock.form == Form::Redisson {
+        return Err(usage("--replace and --as redisson contradict each other: clients of Redisson cannot be replaced"));
     }
     if lock.wait == Some(Duration::ZERO) {
         return Err(usage("--replace and --no-wait contradict each other: the holder must stop first"));

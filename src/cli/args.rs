@@ -13,6 +13,7 @@ use rustls::pki_types::ServerName;
 use super::values::{exit_code, rate, restart_guard, server_name, signal, slots, some_time, yes_or_no};
 use crate::exit;
 use crate::job::facts::OnLost;
+use crate::lock::form::Form;
 use crate::lock::mode::Mode;
 use crate::lock::queue::Order;
 use crate::lock::restart::RestartGuard;
@@ -158,6 +159,20 @@ pub struct LockArgs {
     #[arg(long, value_name = "DUR", env = "RLOCK_LOCK_DELAY", value_parser = duration::parse)]
     #[arg(allow_negative_numbers = true, hide_short_help = true)]
     pub lock_delay: Option<Duration>,
+
+    /// Form of the stored lock: redisson is one that Redisson's lock() respects and that wakes its waiters
+    ///
+    /// With the form rlock, which SET NX clients respect, Redisson's lock() fails with WRONGTYPE. Give all runs of a lock the
+    /// same form. redisson is for exclusive locks, without --supersede, --hold-at-least, --lock-delay and --once.
+    #[arg(
+        id = "as",
+        long = "as",
+        value_name = "FORM",
+        env = "RLOCK_AS",
+        default_value = "rlock",
+        hide_short_help = true
+    )]
+    pub form: Form,
 
     /// Which waiter gets the lock next
     #[arg(long, value_name = "WHO", env = "RLOCK_ORDER", default_value = "oldest", hide_short_help = true)]

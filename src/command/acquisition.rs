@@ -15,6 +15,7 @@ use crate::job::nested::outers::OuterRuns;
 use crate::job::signals::Signals;
 use crate::lock::details::Details;
 use crate::lock::fence;
+use crate::lock::form::Form;
 use crate::lock::instant::Instant;
 use crate::lock::occupant::Occupant;
 use crate::lock::queue::{Ticket, Waiter};
@@ -269,6 +270,7 @@ impl Client<'_> {
             n: self.nodes,
             v: 0,
             parked: false,
+            as_redisson: self.lock.form == Form::Redisson,
         }
     }
 }

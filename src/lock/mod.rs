@@ -10,6 +10,7 @@ pub mod census;
 pub mod details;
 pub mod fault;
 pub mod fence;
+pub mod form;
 pub mod group;
 pub mod identity;
 pub mod instant;

@@ -55,7 +55,8 @@ impl Claim {
     /// Returns the release of the key that the request may have set; `queue`: the fate of the waiter's place in the queue.
     pub fn release(&self, queue: QueueAction) -> Release {
         let mode = Some(self.details.mode);
-        Release { key: self.key.clone(), token: self.token, queue, mode, parked: None, mark: None }
+        let as_redisson = self.details.as_redisson;
+        Release { key: self.key.clone(), token: self.token, queue, mode, parked: None, mark: None, as_redisson }
     }
 
     /// The same, once a command has run under the lock.
@@ -124,6 +125,8 @@ pub struct Release {
     pub parked: Option<Parked>,
     /// The mark of a success.
     pub mark: Option<Mark>,
+    /// Whether the lock has the form of Redisson's. Of no account if the kind is not known.
+    pub as_redisson: bool,
 }
 
 /// A lock that stays when its command has ended.

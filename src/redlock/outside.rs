@@ -53,7 +53,8 @@ pub async fn renew(nodes: &Nodes, renew: &Renew, limit: Duration) -> (Count, Opt
 /// Deletes the lock everywhere if it is `token`'s. All nodes are waited for: no holder renews this lock, and a key that stays
 /// at a slow node would stay for its whole TTL.
 pub async fn release(nodes: &Nodes, key: &Key, token: Token, limit: Duration) -> Count {
-    let release = Release { key: key.clone(), token, queue: QueueAction::None, mode: None, parked: None, mark: None };
+    let (key, queue) = (key.clone(), QueueAction::None);
+    let release = Release { key, token, queue, mode: None, parked: None, mark: None, as_redisson: false };
     let mut done = 0;
     let faults = nodes.ask(
         limit,

@@ -48,6 +48,7 @@ mod promoted;
 mod prose;
 mod queue;
 mod reclaimed;
+mod redisson;
 mod redlock;
 mod remains;
 mod replicas;

@@ -33,6 +33,8 @@ const IN_LINE: Impact = Impact::Degraded("waiters go in no order, or learn late 
 
 const OF_MEMBERS: Impact = Impact::Degraded("--shared and --slots cannot be used, and such locks not be described");
 
+const AS_REDISSON: Impact = Impact::Degraded("--as redisson cannot be used, and such locks not be described");
+
 /// Rights to commands that rlock sends by themselves. All others are used by scripts.
 pub const OUTSIDE_SCRIPTS: [&str; 5] = ["info", "scan", "dbsize", "hello", "subscribe"];
 
@@ -79,6 +81,8 @@ pub const RIGHTS: &[Right] = &[
     Right { name: "hdel", trial: &["HDEL", "KEY", ""], lacks: OF_MEMBERS },
     Right { name: "hlen", trial: &["HLEN", "KEY"], lacks: OF_MEMBERS },
     Right { name: "pexpireat", trial: &["PEXPIREAT", "KEY", "1"], lacks: OF_MEMBERS },
+    Right { name: "hexists", trial: &["HEXISTS", "KEY", ""], lacks: AS_REDISSON },
+    Right { name: "hstrlen", trial: &["HSTRLEN", "KEY", ""], lacks: AS_REDISSON },
 ];
 
 /// Whether `name` is one that a server can give to a user and a terminal can show.

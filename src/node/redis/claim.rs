@@ -3,7 +3,7 @@
 use redis::Cmd;
 
 use super::call::{QUEUE_LIFE, fence_life, flag, in_queue, millis, on_lock_and};
-use super::{ACQUIRE, ACQUIRE_NEWEST, JOIN, JOIN_NEWEST};
+use super::{ACQUIRE, ACQUIRE_AS_REDISSON, ACQUIRE_NEWEST, JOIN, JOIN_NEWEST};
 use crate::lock::key::Derived;
 use crate::lock::queue::Ticket;
 use crate::lock::request::Claim;
@@ -46,6 +46,7 @@ fn command(claim: &Claim, least_uptime: Option<u64>, marker: Option<Derived>) ->
     let mode = claim.details.mode;
     let newest = claim.ticket.as_ref().map(Ticket::newest).filter(|newest| !newest.is_empty());
     let script = match (mode.has_members(), newest.is_some()) {
+        (false, false) if claim.details.as_redisson => ACQUIRE_AS_REDISSON,
         (false, false) => ACQUIRE,
         (false, true) => ACQUIRE_NEWEST,
         (true, false) => JOIN,

@@ -24,6 +24,7 @@ mod metered;
 mod picky;
 mod pool;
 pub mod probe;
+mod redisson;
 mod release;
 mod replicas;
 pub mod reply;
@@ -58,8 +59,9 @@ use pool::{Pool, Route};
 use requests::{PendingReply, Reply, Requests};
 // Public for the suite, which runs them on the simulated server and on real ones.
 pub use scripts::{
-    ACQUIRE, ACQUIRE_NEWEST, ANNOUNCE, DELETE_FOREIGN, FORCE_DELETE, HEAL, JOIN, JOIN_NEWEST, KEEP, KEEP_MEMBER, LEAVE,
-    OBSERVE, RELEASE, RELEASE_ALONE, RELEASE_ANY, RENEW, RENEW_ALONE, TOMBSTONE, UNMARK,
+    ACQUIRE, ACQUIRE_AS_REDISSON, ACQUIRE_NEWEST, ANNOUNCE, DELETE_FOREIGN, FORCE_DELETE, HEAL, HEAL_AS_REDISSON, JOIN,
+    JOIN_NEWEST, KEEP, KEEP_MEMBER, LEAVE, OBSERVE, RELEASE, RELEASE_ALONE, RELEASE_ANY, RELEASE_AS_REDISSON, RENEW,
+    RENEW_ALONE, TOMBSTONE, UNMARK,
 };
 pub use server::RedisServer;
 use state::Subscription;
@@ -158,9 +160,13 @@ impl Node for RedisNode {
         let slot = call.slot;
         let reply = self.requests.set(call, for_young, self.waiters_channel(claim));
         let (pool, requests, term) = (Arc::clone(&self.pool), self.requests.clone(), claim.term);
+        let (redissons, wakes) = (redisson::channel(&claim.key), Arc::clone(&self.wakes));
         let undo = self.requests.counts_copies().then(|| self.giving_back(&claim.release(QueueAction::None)));
         Box::pin(async move {
             let Reply { sent, source, result, lacking } = reply.received().await;
+            if result.as_ref().is_ok_and(redisson::blocks_the_first) {
+                pool.also_listen(&redissons, &wakes, slot).await;
+            }
             let answer = match result.and_then(|value| reply::answer(&value, term.end(sent))) {
                 Ok(answer) => answer,
                 Err(fault) => return Vote::Failed(stranger::explained(&requests, slot, fault).await).into(),
@@ -194,7 +200,7 @@ impl Node for RedisNode {
 
     fn heal(&self, heal: &Heal) -> Pending<Renewal> {
         let Renew { key, token, fence, term, index } = &heal.renew;
-        let mut command = on_lock(HEAL, key);
+        let mut command = on_lock(if heal.details.as_redisson { HEAL_AS_REDISSON } else { HEAL }, key);
         command.arg(token.to_string()).arg(heal.details.value(*token)).arg(millis(term.ttl()));
         command.arg(fence.get()).arg(fence_life(*term)).arg(in_queue(heal.waiter.as_ref()));
         command.arg(heal.told.map_or_else(String::new, |counter| counter.to_string()));

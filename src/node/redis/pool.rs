@@ -137,6 +137,14 @@ impl Pool {
         self.listeners.add(channel, wakes);
     }
 
+    /// The same, and subscribes to `channel` on the newest connection, if that was opened for a waiter.
+    pub(super) async fn also_listen(&self, channel: &str, wakes: &Wakes, slot: Option<Slot>) {
+        self.listen(channel, wakes);
+        if let Some(newest) = self.newest(slot) {
+            newest.subscribe(channel).await;
+        }
+    }
+
     /// The newest connection.
     pub(super) fn newest(&self, slot: Option<Slot>) -> Option<Link> {
         let open = self.open();

@@ -3,7 +3,7 @@
 use redis::Cmd;
 
 use super::call::{QUEUE_LIFE, flag, in_queue, millis, on_keys, on_lock};
-use super::{KEEP, KEEP_MEMBER, LEAVE, RELEASE, RELEASE_ALONE, RELEASE_ANY};
+use super::{KEEP, KEEP_MEMBER, LEAVE, RELEASE, RELEASE_ALONE, RELEASE_ANY, RELEASE_AS_REDISSON};
 use crate::lock::key::Key;
 use crate::lock::mode::Mode;
 use crate::lock::queue::Waiter;
@@ -42,6 +42,7 @@ fn script(release: &Release) -> &'static str {
     let has_members = release.mode.map(Mode::has_members);
     match (has_members, release.parked.is_some() || release.mark.is_some()) {
         (None, _) => RELEASE_ANY,
+        (Some(false), false) if release.as_redisson => RELEASE_AS_REDISSON,
         (Some(false), false) => RELEASE,
         (Some(false), true) => KEEP,
         // A member leaves no mark.

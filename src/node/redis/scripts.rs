@@ -2,26 +2,30 @@
 
 macro_rules! script {
     ($($name:ident)+) => {
-        concat!($(include_str!(concat!(env!("OUT_DIR"), "/", stringify!($name), ".lua"))),+)
+        concat!(include_str!(concat!(env!("OUT_DIR"), "/base.lua")), $(include_str!(concat!(env!("OUT_DIR"), "/", stringify!($name), ".lua"))),+)
     };
 }
 
-pub const ACQUIRE: &str = script!(peek queue turn marker crowd enter acquire);
-pub const ACQUIRE_NEWEST: &str = script!(peek queue turn marker crowd enter newest superseded acquire);
-pub const JOIN: &str = script!(peek queue turn marker crowd members admit enter join);
-pub const JOIN_NEWEST: &str = script!(peek queue turn marker crowd members admit enter newest superseded join);
+pub const ACQUIRE: &str = script!(peek_any queue turn marker crowd enter put acquire);
+pub const ACQUIRE_NEWEST: &str = script!(peek_any queue turn marker crowd enter newest superseded put acquire);
+pub const ACQUIRE_AS_REDISSON: &str = script!(peek_any queue turn marker crowd enter put_hash acquire);
+pub const JOIN: &str = script!(peek_any queue turn marker crowd members admit enter join);
+pub const JOIN_NEWEST: &str = script!(peek_any queue turn marker crowd members admit enter newest superseded join);
 pub const ANNOUNCE: &str = script!(peek queue newest announce);
-pub const RENEW: &str = script!(peek token counter marker members admit renew);
-pub const RENEW_ALONE: &str = script!(peek token marker renew_alone);
-pub const RELEASE_ALONE: &str = script!(peek token marker release_alone);
-pub const HEAL: &str = script!(peek token counter marker members admit heal);
-pub const TOMBSTONE: &str = script!(peek token marker members admit tombstone);
-pub const FORCE_DELETE: &str = script!(peek token counter queue marker members pass any force_delete);
+pub const RENEW: &str = script!(peek_any token counter marker members admit renew);
+pub const RENEW_ALONE: &str = script!(peek_any token marker renew_alone);
+pub const RELEASE_ALONE: &str = script!(peek_any token marker redisson delete release_alone);
+pub const HEAL: &str = script!(peek token counter marker members admit put heal);
+pub const HEAL_AS_REDISSON: &str = script!(peek_any token counter marker members admit put_hash heal);
+pub const TOMBSTONE: &str = script!(peek_any token marker members admit tombstone);
+pub const FORCE_DELETE: &str =
+    script!(peek_any token counter queue marker members pass redisson delete parked any force_delete);
 pub const UNMARK: &str = script!(peek token unmark);
-pub const DELETE_FOREIGN: &str = script!(peek queue delete_foreign);
-pub const OBSERVE: &str = script!(peek marker members admit observe);
+pub const DELETE_FOREIGN: &str = script!(peek_any queue delete_foreign);
+pub const OBSERVE: &str = script!(peek_any marker members admit observe);
 pub const RELEASE: &str = script!(peek token queue marker pass exclusive release);
+pub const RELEASE_AS_REDISSON: &str = script!(peek queue marker pass redisson exclusive_hash release);
 pub const LEAVE: &str = script!(peek queue marker members pass leave release);
-pub const KEEP: &str = script!(peek token queue marker pass ending keep release);
+pub const KEEP: &str = script!(peek token queue marker pass ending parked keep release);
 pub const KEEP_MEMBER: &str = script!(peek token queue marker members pass ending keep_member release);
-pub const RELEASE_ANY: &str = script!(peek token queue marker members pass any release);
+pub const RELEASE_ANY: &str = script!(peek_any token queue marker members pass redisson delete parked any release);

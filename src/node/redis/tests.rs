@@ -5,6 +5,7 @@ mod memory;
 mod newest;
 mod promoted;
 pub(in crate::node) mod received;
+mod redisson;
 mod remains;
 mod scripts;
 mod size;

@@ -214,6 +214,9 @@ fn eval(script: &str, args: &[&str]) -> Words {
     head.iter().chain(&KEYS).chain(args).map(|word| word.as_bytes().to_vec()).collect()
 }
 
+/// The token whose exclusive lock has the form of Redisson's.
+const HASHED: usize = 2;
+
 /// The text of a waiter with `--supersede`.
 fn came(waiter: usize) -> String {
     format!("{:016} {}", 1_000_000 + waiter, WAITERS[waiter])
@@ -241,6 +244,7 @@ fn request(step: &Step, start: i64) -> Option<(usize, Words)> {
             let came = came(waiter);
             args.extend(supersedes.then_some(came.as_str()));
             let script = match (place.is_some(), supersedes) {
+                (false, false) if token == HASHED => scripts::ACQUIRE_AS_REDISSON,
                 (false, false) => scripts::ACQUIRE,
                 (false, true) => scripts::ACQUIRE_NEWEST,
                 (true, false) => scripts::JOIN,
@@ -259,7 +263,7 @@ fn request(step: &Step, start: i64) -> Option<(usize, Words)> {
             let (name, value, fence) = (name(token), value(token), after(fence));
             let Place { kind, nodes, index, .. } = place;
             let args = [&name, &value, TTLS[token], &fence, LONG, WAITERS[waiter], told, kind, nodes, index];
-            eval(scripts::HEAL, &args)
+            eval(if token == HASHED && kind == "x" { scripts::HEAL_AS_REDISSON } else { scripts::HEAL }, &args)
         }
         Step::Release { token, waiter, stays, script } => {
             // Token 0 is none here: the waiter leaves the queue.

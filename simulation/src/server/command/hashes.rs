@@ -45,6 +45,11 @@ pub(super) fn hget(state: &mut State, args: &[&[u8]]) -> Outcome {
     Ok(value(fields(state, args[1])?, args[2]))
 }
 
+pub(super) fn hstrlen(state: &mut State, args: &[&[u8]]) -> Outcome {
+    let fields = fields(state, args[1])?;
+    Ok(Reply::count(fields.and_then(|fields| find(fields, args[2]).map(|at| fields[at].1.len())).unwrap_or_default()))
+}
+
 pub(super) fn hmget(state: &mut State, args: &[&[u8]]) -> Outcome {
     let fields = fields(state, args[1])?;
     Ok(Reply::Array(args[2..].iter().map(|name| value(fields, name)).collect()))

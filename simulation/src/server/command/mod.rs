@@ -70,6 +70,7 @@ pub(super) const COMMANDS: &[Command] = &[
     row("hlen", 2, &[], hashes::hlen),
     row("hmget", -3, &[], hashes::hmget),
     row("hset", -4, &[Write, DenyOom], hashes::hset),
+    row("hstrlen", 3, &[], hashes::hstrlen),
     row("info", -1, &[], connection::info),
     row("pexpire", -3, &[Write], keys::pexpire),
     row("pexpireat", -3, &[Write], keys::pexpireat),

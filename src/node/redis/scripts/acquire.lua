@@ -5,6 +5,6 @@ local ahead, left = before('x', 1, true)
 if ahead then return reply({'turn', ahead, left}) end
 local fence = next_fence()
 if not fence then return reply({'exhausted'}) end
-call('SET', KEY, ARGV[1], 'PX', ARGV[2])
+put(ARGV[1], ARGV[2])
 if waiter ~= '' then drop(waiter) end
 return reply({'granted', fence, '0'})

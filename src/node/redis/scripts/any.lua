@@ -14,6 +14,6 @@ local function give_up(token, ends_parked)
   end
   local is_ours = ours(seen, token) or broken(seen, token) or ends_parked and parked(seen, token)
   if not is_ours then return false, seen, seen end
-  call('DEL', KEY)
+  delete()
   return true, nil
 end

@@ -47,7 +47,7 @@ local now_at = whole(count)
 if count > tonumber(fence) and now_at ~= ARGV[7] then return {'absent', now_at} end
 call('SET', KEYS[2], whole(math.max(count, tonumber(fence))), 'PX', ARGV[5])
 if kind == 'x' then
-  call('SET', KEY, ARGV[2], 'PX', ttl)
+  put(ARGV[2], ttl)
 else
   admit(seen, kind, ARGV[9], ttl, token, index, fence, ARGV[2])
 end

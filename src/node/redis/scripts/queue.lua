@@ -24,23 +24,20 @@ local function waiters(from, to)
   return found.err and {} or found
 end
 
--- Removes a waiter; returns false if that failed (read-only, ACL), so that callers do not loop forever.
+-- Removes a waiter; returns nil if that failed (read-only, ACL), so that callers do not loop forever.
 local function drop(waiter)
   try('ZREM', TURNS, waiter)
-  return type(try('ZREM', QUEUE, waiter)) == 'number'
+  return tonumber(try('ZREM', QUEUE, waiter))
 end
 
--- Returns the number of receivers: 0 if the waiter is gone, false if PUBLISH is not allowed.
-local function wake(waiter, word)
-  local heard = try('PUBLISH', channel(waiter), word)
-  return type(heard) == 'number' and heard
-end
+-- Returns the number of receivers: 0 if the waiter is gone, nil if PUBLISH is not allowed.
+local function wake(waiter, word) return tonumber(try('PUBLISH', channel(waiter), word)) end
 
 -- Returns the ms since the waiter was told that it may go; nil if it was not. A time in the future counts as long ago: the
 -- clock was set back since.
 local function told(waiter)
-  local at = try('ZSCORE', TURNS, waiter)
-  if type(at) ~= 'string' then return end
+  local at = tonumber(try('ZSCORE', TURNS, waiter))
+  if not at then return end
   local ago = clock_ms() - at
   return ago < 0 and STALLED or ago
 end
@@ -55,7 +52,7 @@ local function appoint_standbys(head)
   if since and now >= tonumber(since) and now - since < STALLED then
     local left = 0
     for waiter in string.gmatch(names, '[^\n]+') do
-      if waiter ~= head and type(try('ZRANK', QUEUE, waiter)) == 'number' then left = left + 1 end
+      if waiter ~= head and tonumber(try('ZRANK', QUEUE, waiter)) then left = left + 1 end
     end
     if left >= 2 then return end
   end

@@ -6,5 +6,5 @@ local seen = peek()
 if not seen then return {'absent'} end
 if marker(seen) then return redis.error_reply('TRYAGAIN the members of the lock are at another server') end
 if not ours(seen, ARGV[1]) and not broken(seen, ARGV[1]) then return seen end
-call('DEL', KEY)
+delete()
 return {'released'}

@@ -22,6 +22,8 @@ if seen[2] == 'string' and is_of(value, 'broken ' .. ARGV[1]) then return told()
 if seen[2] ~= 'string' or not is_of(value, ARGV[1]) then return seen end
 if index then
   write(ARGV[1], index, fence, ARGV[2])
+elseif hashed then
+  call('HSET', KEY, 'rlock', ARGV[2])
 else
   call('SET', KEY, ARGV[2], 'KEEPTTL')
 end

@@ -76,14 +76,23 @@ impl Host {
         self.get(&key().derived(Derived::Fence)).map_or(0, |(count, _)| count.parse().unwrap())
     }
 
-    /// Executes a command by hand.
-    pub(super) fn by_hand(&self, words: &[&str]) {
+    /// Executes a command by hand, and returns the reply.
+    pub(super) fn by_hand(&self, words: &[&str]) -> String {
         let mut command = Cmd::new();
         command.arg(words);
         let mut memory = self.memory();
-        let peer = memory.connect();
-        memory.receive(peer, &command.get_packed_command(), wall());
-        memory.disconnect(peer);
+        let ours = memory.connect();
+        let said = memory.receive(ours, &command.get_packed_command(), wall());
+        memory.disconnect(ours);
+        let mut reply = String::new();
+        for (to, bytes) in said {
+            if to == ours {
+                reply.push_str(&String::from_utf8_lossy(&bytes));
+            } else {
+                let _ = self.streams.lock().unwrap()[&to].send(bytes);
+            }
+        }
+        reply
     }
 
     pub(super) fn queue(&self) -> Vec<String> {

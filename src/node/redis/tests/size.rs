@@ -8,7 +8,9 @@ use super::*;
 #[test]
 fn a_request_and_both_releases_fit_into_what_a_server_reads_at_once() {
     const ARGUMENTS: usize = 2048;
-    for (request, release) in [(ACQUIRE_NEWEST, RELEASE), (JOIN_NEWEST, LEAVE)] {
+    for (request, release) in
+        [(ACQUIRE_NEWEST, RELEASE), (ACQUIRE_AS_REDISSON, RELEASE_AS_REDISSON), (JOIN_NEWEST, LEAVE)]
+    {
         let size = request.len() + 2 * release.len() + ARGUMENTS;
         assert!(size <= 16 * 1024, "{size} bytes");
     }
