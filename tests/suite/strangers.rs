@@ -1,5 +1,6 @@
 //! Servers that are not what their address says, and servers and proxies that lack commands: each is named for what it is.
 
+use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
@@ -132,6 +133,21 @@ fn doctor_judges_a_server_behind_a_proxy_that_closes_at_commands() {
     }
     // Scripts use them behind the proxy.
     assert!(!told.contains("publish,") && !told.contains("know time"), "{told}");
+}
+
+/// fakeredis is such a server: it has no INFO, and answers with an error.
+#[test]
+fn doctor_judges_a_server_that_closes_the_connection_after_an_error() {
+    let server = Server::tcp(&["--appendonly", "yes", "--rename-command", "INFO", ""]);
+    let has_failed = Cell::new(false);
+    let url = relay(server.port(), move |request| {
+        let info = b"$4\r\nINFO\r\n";
+        !has_failed.replace(request.windows(info.len()).any(|word| word == info))
+    });
+    rlock("job").node(&url).args(["-n"]).command(["echo", "ran"]).code(0).silent().printed(&["ran"]);
+    let told = rlock_words(["doctor", "--try"]).node(&url).finish().code(0).stdout.join("\n");
+    assert!(told.contains("it does not know info") && told.contains("verdict: fit"), "{told}");
+    assert!(!told.contains("know scan") && !told.contains("cannot run"), "{told}");
 }
 
 #[test]

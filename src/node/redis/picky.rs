@@ -1,4 +1,4 @@
-//! A client of a server or proxy that may close the connection at a command that it does not know.
+//! A client of a server or proxy that may close the connection at a command that it does not know, or after an error.
 
 use std::time::Duration;
 
@@ -31,17 +31,20 @@ impl<'a> PickyClient<'a> {
         &self.client
     }
 
-    /// Sends a command. A command at which the connection is closed is one that the server does not know, if it answers
-    /// another one on a new connection.
+    /// Sends a command, which must do no harm if it is sent twice. A server may have closed the connection at the command before
+    /// it, so it is repeated on a new one. A command at which that is closed too is one that the server does not know, if it answers
+    /// another one.
     pub(super) async fn command(&mut self, words: &[&str]) -> Result<Value, Fault> {
-        let said = self.client.command(words).await;
-        let is_closed = matches!(&said, Err(fault) if fault.kind == FaultKind::Unknown) && self.client.is_closed();
-        if !is_closed {
-            return said;
+        for _ in 0..2 {
+            let said = self.client.command(words).await;
+            let is_closed = matches!(&said, Err(fault) if fault.kind == FaultKind::Unknown) && self.client.is_closed();
+            if !is_closed {
+                return said;
+            }
+            self.client = Client::open(self.connector, self.limit, REPLY_LIMIT).await?;
         }
-        self.client = Client::open(self.connector, self.limit, REPLY_LIMIT).await?;
         match self.client.command(&["TYPE", self.key]).await {
-            Err(fault) if fault.kind == FaultKind::Unknown => said,
+            Err(fault) if fault.kind == FaultKind::Unknown => Err(fault),
             _ => Err(Fault::new(FaultKind::Unfit, CLOSED)),
         }
     }
