@@ -1,6 +1,7 @@
 //! Nodes that are a cluster: `redis-cluster://`. What a failover does is in `cluster/failovers.rs`, what a slot that moves does in
-//! `cluster/moves.rs`.
+//! `cluster/moves.rs`, and what members announce in `cluster/announced.rs`.
 
+mod announced;
 mod failovers;
 mod moves;
 
