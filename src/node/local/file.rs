@@ -92,7 +92,8 @@ impl LockFile {
         if let Some(why) = misconfiguration(&there, owner) {
             return Err(refused(&dir, &name, &why));
         }
-        if there.len() == 0 && there.mode() & 0o777 != dir.file_mode() && dir.is_shared() {
+        let is_fit = there.mode() & 0o777 == dir.file_mode() || access == OFlag::O_RDONLY;
+        if there.len() == 0 && !is_fit && dir.is_shared() {
             // A new file lacks what the umask took away. That of another user gets it from its owner.
             let _ = fchmod(&file, Mode::from_bits_truncate(dir.file_mode()));
         }
