@@ -288,13 +288,7 @@ impl fmt::Display for Problem<'_> {
                 write!(f, "--node {node}: no server has a user with a blank or a control character")
             }
             Self::Store { why } => f.write_str(why),
-            Self::UnusableProc { error } if is_shortage(error) => {
-                write!(f, "cannot read /proc: {}; nothing was run", told_of_system(error))
-            }
-            Self::UnusableProc { error } => write!(
-                f,
-                "/proc: {error}, so rlock could not see a command end; mount a /proc of this namespace (unshare --mount-proc); nothing was run"
-            ),
+            Self::UnusableProc { error } => f.write_str(&unusable_proc(error)),
             Self::NoGuard { error } => write!(f, "cannot start the guard: {}; nothing was run", told_of_system(error)),
             Self::GuardGone { error } => {
                 write!(f, "the guard has ended and another cannot be started ({error}); the command was killed")
@@ -321,6 +315,15 @@ fn other_slots(blocked: &Blocked, wanted: Mode) -> String {
         }
         _ => String::new(),
     }
+}
+
+fn unusable_proc(error: &io::Error) -> String {
+    if is_shortage(error) {
+        return format!("cannot read /proc: {}; nothing was run", told_of_system(error));
+    }
+    format!(
+        "/proc: {error}, so rlock could not see a command end; mount a /proc of this namespace (unshare --mount-proc); nothing was run"
+    )
 }
 
 fn no_terminal(who: &str) -> String {
