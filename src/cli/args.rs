@@ -10,7 +10,7 @@ use clap::{ArgAction, Args};
 use nix::sys::signal::Signal;
 use rustls::pki_types::ServerName;
 
-use super::values::{exit_code, rate, restart_guard, server_name, signal, slots, some_time, yes_or_no};
+use super::values::{exit_code, rate, replicas, restart_guard, server_name, signal, slots, some_time, yes_or_no};
 use crate::exit;
 use crate::job::facts::OnLost;
 use crate::lock::form::Form;
@@ -211,7 +211,8 @@ pub struct CopyArgs {
     ///
     /// A server answers before its replicas have the write, so a failover can lose a lock. Give the number of all replicas
     /// that may become the primary. The command is stopped if they stay away, as it is if the server does.
-    #[arg(long, value_name = "N", env = "RLOCK_WAIT_REPLICAS", allow_negative_numbers = true, hide_short_help = true)]
+    #[arg(long, value_name = "N", env = "RLOCK_WAIT_REPLICAS", value_parser = replicas)]
+    #[arg(allow_negative_numbers = true, hide_short_help = true)]
     pub wait_replicas: Option<u16>,
 
     /// Count it only once it is on the disks of the server and of these replicas (Redis 7.2; appendonly yes)

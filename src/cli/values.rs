@@ -50,6 +50,11 @@ pub(super) fn exit_code(text: &str) -> Result<u8, String> {
     text.parse().map_err(|_| "write a number from 0 to 255".to_owned())
 }
 
+/// Reads a number of replicas.
+pub(super) fn replicas(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| "write a number from 0 to 65535".to_owned())
+}
+
 /// Reads the number of slots.
 pub(super) fn slots(text: &str) -> Result<Mode, String> {
     let mode = text.parse().ok().and_then(Mode::slots);

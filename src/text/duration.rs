@@ -16,7 +16,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     }
     match humantime::parse_duration(trimmed) {
         Ok(span) => Ok(span),
-        Err(_) if trimmed.parse::<f64>().is_ok() => {
+        Err(_) if trimmed.parse::<f64>().is_ok_and(f64::is_finite) => {
             Err(format!("the unit is missing: write {trimmed}s or {trimmed}ms"))
         }
         Err(_) => Err("write it like 30s, 5m or 1h30m".to_owned()),
@@ -76,6 +76,14 @@ mod tests {
         assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
         for bad in ["30", "5M", "-3s", "", "s", "1e3", "inf", "nan", "30 parsecs"] {
             assert!(parse(bad).is_err(), "{bad} must be refused");
+        }
+    }
+
+    #[test]
+    fn a_unit_is_missing_behind_a_number_alone() {
+        assert!(parse("30").is_err_and(|why| why.contains("write 30s")));
+        for bad in ["inf", "nan", "infinity"] {
+            assert!(parse(bad).is_err_and(|why| why.contains("like 30s")), "{bad}");
         }
     }
 

@@ -121,6 +121,10 @@ fn kind_of_server_error(text: &str) -> FaultKind {
 
 /// The server's message, with its code where the crate has kept it.
 fn message(error: &RedisError) -> String {
+    // The crate's own words show the parser's state, and bytes as numbers.
+    if error.kind() == ErrorKind::Parse {
+        return "its answer is none of Redis' protocol".to_owned();
+    }
     let mut message = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (None, Some(detail)) => detail.to_owned(),
@@ -136,6 +140,13 @@ fn message(error: &RedisError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_parsers_state_is_not_shown() {
+        let error = RedisError::from((ErrorKind::Parse, "Unexpected `50`"));
+        let fault = fault(&error, None);
+        assert_eq!((fault.kind, fault.why.as_str()), (FaultKind::Unknown, "its answer is none of Redis' protocol"));
+    }
 
     #[test]
     fn errors_of_both_redis_generations_are_told_apart() {
