@@ -93,6 +93,12 @@ impl Reporter {
         }
     }
 
+    /// Whether a wait is told by nothing, though the user has not asked for silence.
+    pub fn waits_in_silence(&self) -> bool {
+        let is_shown = self.progress.form(self.log, self.quiet) != Form::None;
+        !self.quiet && !self.tells_steps() && self.progress == ProgressMode::Auto && !is_shown
+    }
+
     /// Prints a step that explains why rlock takes long, also where `--progress` asks for that alone.
     pub fn progress(&self, event: &Event) {
         if self.tells_steps() || self.progress.form(self.log, self.quiet) != Form::None {

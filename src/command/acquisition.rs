@@ -37,6 +37,9 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// Least time between two updates of the status line.
 const REDRAW: Duration = Duration::from_secs(1);
 
+/// Time for which a wait without a status line tells nothing of nodes that do not answer.
+const SILENT: Duration = Duration::from_secs(1);
+
 /// The end of a wait.
 pub(super) enum Acquired {
     /// The locks are held.
@@ -70,10 +73,23 @@ pub(super) async fn take(
     let identity = Identity::new();
     let first = waiter(lock, &identity);
     let since = first.since;
-    let waiting = Waiting::new(options, first, clock::now());
+    let begun = clock::now();
+    let waiting = Waiting::new(options, first, begun);
     let progress = Progress::new(&lock.report, REDRAW);
     let manager = Manager::of_environment().filter(|_| matches!(purpose, Purpose::Command(..)));
-    let mut client = Client { lock, purpose, identity, nodes: nodes[0].len(), since, progress, manager, asked: None };
+    let mut client = Client {
+        lock,
+        purpose,
+        identity,
+        nodes: nodes[0].len(),
+        since,
+        progress,
+        manager,
+        begun,
+        unheard: 0,
+        has_told_of_nodes: false,
+        asked: None,
+    };
     loop {
         let waited = wait(nodes, waiting.clone(), &mut client, &mut async || terminating(signals).await).await?;
         return Ok(match waited {
@@ -153,6 +169,12 @@ struct Client<'a> {
     progress: Progress,
     /// The service manager that waits for the command.
     manager: Option<Manager>,
+    /// Begin of the wait.
+    begun: Instant,
+    /// Number of attempts that no majority answered. A server that stalls once is no news.
+    unheard: u32,
+    /// Whether the user was told, in place of a status line, that no majority answers.
+    has_told_of_nodes: bool,
     /// When the nodes were asked, until they have answered.
     asked: Option<Instant>,
 }
@@ -207,7 +229,18 @@ impl Claimant for Client<'_> {
     }
 
     fn say(&mut self, lock: usize, notice: &Notice) {
-        self.lock.report.of(&self.lock.keys[lock]).say(&Event::from(notice));
+        let report = self.lock.report.of(&self.lock.keys[lock]);
+        let event = Event::from(notice);
+        report.say(&event);
+        // Without a status line, cron's mail would tell nothing before the wait is given up.
+        if let Notice::TryingAgain(_) = notice {
+            self.unheard += 1;
+            let is_long = self.unheard > 1 && clock::now() >= self.begun + SILENT;
+            if is_long && !self.has_told_of_nodes && report.waits_in_silence() {
+                self.has_told_of_nodes = true;
+                report.show(&event);
+            }
+        }
     }
 
     fn changed(&mut self, lock: usize, change: &Change) {

@@ -131,3 +131,17 @@ fn a_value_that_is_none_of_the_four_is_refused() {
     let run = rlock("job").args(["--node", "local", "--progress", "fancy"]).command(["true"]).code(64);
     run.said(&["--progress", "auto"]).within(Duration::from_secs(5));
 }
+
+#[test]
+fn nodes_that_do_not_answer_are_told_after_a_second_where_no_line_shows_the_wait() {
+    let lines = |words: &[&str]| {
+        let run = rlock("job").node("redis://127.0.0.1:1").args(words).command(["true"]).code(69);
+        let told = run.stderr.lines().filter(|line| line.ends_with("; trying again")).count();
+        assert!(run.stderr.lines().last().is_some_and(|line| !line.contains("trying")), "{}", run.stderr);
+        (told, run.stderr.lines().count())
+    };
+    assert_eq!(lines(&["--wait", "4"]), (1, 2));
+    for words in [&["-n"][..], &["--wait", "0.5"], &["--wait", "4", "-q"], &["--wait", "4", "--progress", "none"]] {
+        assert_eq!(lines(words), (0, 1), "{words:?}");
+    }
+}
