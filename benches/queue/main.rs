@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "the report is the output of a bench")]
 
 mod crowd;
+mod deployed;
 
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ fn main() -> Result<()> {
     println!("{}", machine::described(&programs)?);
 
     hand_overs(place, wanted.div_ceil(WAITERS), etcd)?;
+    deployed::report(place, wanted.div_ceil(WAITERS))?;
     crowd::report(place)?;
     several_nodes(place, wanted.div_ceil(WAITERS))?;
     println!("\nload average {} at the end", machine::load()?);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Finished, Nodes, Rlock, Running, Server, eventually, guard_of, rlock, rlock_words};
+use crate::support::{Cluster, Finished, Nodes, Rlock, Running, Server, eventually, guard_of, rlock, rlock_words};
 
 const CHANNEL: &str = "redisson_lock__channel:{job}";
 
@@ -160,6 +160,18 @@ fn a_lock_that_redisson_took_meanwhile_is_lost_and_not_touched() {
     assert!(takes(&server, LOCK));
     holder.finish().code(79).mentions(&["lost the lock"]);
     assert_eq!(server.cli(&["HGETALL", "job"]), format!("{THREAD}\n1"));
+}
+
+#[test]
+fn in_a_cluster_its_end_is_told_on_the_channel_of_the_shard_too() {
+    let server = Cluster::single(|port| vec!["--port".to_owned(), port.to_string()]);
+    let url = format!("redis-cluster://127.0.0.1:{}", server.port());
+    let run = || rlock("job").node(&url).args(["--as", "redisson"]).command(["true"]).code(0).silent();
+    run();
+    let knows_shards = !server.cli(&["COMMAND", "INFO", "SPUBLISH"]).is_empty();
+    let told = server.cli(&["INFO", "commandstats"]);
+    let stats = told.lines().find(|line| line.starts_with("cmdstat_spublish:calls=1,"));
+    assert_eq!(stats.is_some_and(|line| line.contains("failed_calls=0")), knows_shards, "{told}");
 }
 
 #[test]

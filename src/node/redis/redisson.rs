@@ -4,7 +4,7 @@ use redis::Value;
 
 use crate::lock::key::Key;
 
-/// Returns the channel on which a client of Redisson says that it has released the lock. `token.lua` says it there too.
+/// Returns the channel on which a client of Redisson says that it has released the lock. `redisson.lua` says it there too.
 pub(super) fn channel(key: &Key) -> String {
     let name = key.stored();
     let tagged = if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") };

@@ -43,9 +43,18 @@ impl RlockRun {
     /// Makes one of the binary `program`, with its lock on `servers`.
     pub fn on(program: &str, servers: &[Server]) -> Result<Self> {
         let urls: Vec<String> = servers.iter().map(Server::tcp_url).collect();
+        Self::with(program, urls.join(","), servers.iter())
+    }
+
+    /// The same with its lock at the node `url`, whose server is `primary`.
+    pub fn at(program: &str, url: String, primary: &Server) -> Result<Self> {
+        Self::with(program, url, std::iter::once(primary))
+    }
+
+    fn with<'a>(program: &str, urls: String, servers: impl Iterator<Item = &'a Server>) -> Result<Self> {
         let queue = Key::new("", KEY)?.derived(Derived::Queue);
-        let connections = servers.iter().map(Server::connect).collect();
-        Ok(Self { program: program.to_owned(), kind: Vec::new(), urls: urls.join(","), connections, queue })
+        let connections = servers.map(Server::connect).collect();
+        Ok(Self { program: program.to_owned(), kind: Vec::new(), urls, connections, queue })
     }
 
     /// Has the waiters take the kind of lock that these options name.

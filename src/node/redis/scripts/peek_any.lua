@@ -7,7 +7,7 @@ local hashed
 local function peek()
   local kind = call('TYPE', KEY).ok
   if kind == 'none' then return end
-  -- Where the user may not ask, it is taken for a foreign hash.
+  -- A hash is foreign to a user who may not ask.
   local left, size = call('PTTL', KEY), kind == 'hash' and tonumber(try('HSTRLEN', KEY, 'rlock')) or 0
   hashed = size > 0 and size < 1025
   if hashed then return {'held', 'string', size, call('HGET', KEY, 'rlock'), left} end
