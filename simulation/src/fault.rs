@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::deployment::Deployment;
 use crate::node::Survives;
 use crate::random::Random;
 use crate::scenario::{CROWD, Kind};
@@ -70,6 +71,8 @@ pub enum Fault {
     Cut { host: usize, node: usize, up: bool, down: bool, lasts: Duration, gives_up: bool },
     /// A host's packets to and from a node take longer.
     Slow { host: usize, node: usize, extra: Duration, lasts: Duration },
+    /// A trouble of a service with sentinels.
+    Service { node: usize, trouble: Trouble, lasts: Duration },
     /// SIGSTOP to an rlock.
     StopClient { target: Target, lasts: Duration },
     /// SIGKILL to an rlock, and to its guard just before.
@@ -78,12 +81,33 @@ pub enum Fault {
     Terminate { target: Target },
 }
 
+/// A trouble of a service with sentinels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// SIGSTOP to the primary.
+    StopPrimary,
+    /// SIGKILL to the primary, which starts again later.
+    KillPrimary(Survives),
+    /// A failover on an operator's order.
+    Failover,
+    /// The primary is cut off from sentinels and replicas, perhaps together with a host.
+    CutOff { host: Option<usize> },
+    /// A sentinel is cut off from the others, and hears of no switch.
+    Isolate { sentinel: usize },
+    /// A host is cut off from all sentinels.
+    Deafen { host: usize },
+    /// Replicas get writes later.
+    Lag(Duration),
+}
+
 /// Facts on which the faults of a scenario depend.
 pub struct Faults {
     /// The kind of world.
     pub kind: Kind,
-    /// Number of nodes.
-    pub nodes: usize,
+    /// Number of machines with a server or a sentinel.
+    pub machines: usize,
+    /// How each node is deployed.
+    pub deployment: Deployment,
     /// Number of hosts.
     pub hosts: usize,
     /// `--ttl`.
@@ -126,7 +150,12 @@ impl Faults {
         if self.kind == Kind::Away && random.chance(0.7) {
             return self.lose_meanwhile(random);
         }
-        let (node, host) = (random.below(self.nodes), random.below(self.hosts));
+        if let Deployment::Sentinels { down_after, .. } = self.deployment
+            && random.chance(0.6)
+        {
+            return self.of_service(down_after, random);
+        }
+        let (node, host) = (random.below(self.machines), random.below(self.hosts));
         let longest = random.weighted(&[(3, self.node_timeout), (3, self.ttl / 2), (2, self.ttl * 2)]);
         let lasts = random.time(Duration::from_millis(1), longest);
         if matches!(self.kind, Kind::Waiters | Kind::Newest) {
@@ -160,17 +189,35 @@ impl Faults {
             5 => Fault::StopClient { target, lasts },
             6 => Fault::KillClient { target, with_guard: random.chance(0.3) },
             7 => Fault::Terminate { target },
-            _ if random.chance(0.5) => Fault::OutOfMemory { node, lasts },
+            // A server with sentinels has its role from them.
+            _ if self.kind == Kind::Sentinel || random.chance(0.5) => Fault::OutOfMemory { node, lasts },
             _ => Fault::Demote { node, lasts },
         }
     }
 
+    fn of_service(&self, down_after: Duration, random: &mut Random) -> Fault {
+        let (node, host) = (random.below(self.machines / self.deployment.machines()), random.below(self.hosts));
+        let longest = random.weighted(&[(2, down_after), (3, self.ttl + down_after * 3), (1, self.ttl * 3)]);
+        let lasts = random.time(Duration::from_millis(1), longest);
+        let survives = random.weighted(&[(2, Survives::All), (1, Survives::Nothing)]);
+        let trouble = match random.below(10) {
+            0 | 1 => Trouble::StopPrimary,
+            2 | 3 => Trouble::KillPrimary(survives),
+            4 | 5 => Trouble::Failover,
+            6 => Trouble::CutOff { host: random.chance(0.7).then_some(host) },
+            7 => Trouble::Isolate { sentinel: random.below(self.deployment.sentinels(node).len()) },
+            8 => Trouble::Deafen { host },
+            _ => Trouble::Lag(random.time(Duration::ZERO, self.ttl)),
+        };
+        Fault::Service { node, trouble, lasts: if trouble == Trouble::Failover { Duration::ZERO } else { lasts } }
+    }
+
     fn lose_meanwhile(&self, random: &mut Random) -> Fault {
-        let away = random.below(self.nodes);
+        let away = random.below(self.machines);
         Fault::LoseMeanwhile {
             away,
             killed: random.weighted(&[(2, None), (1, Some(Survives::All)), (2, Some(Survives::Nothing))]),
-            node: (away + self.nodes - 1) % self.nodes,
+            node: (away + self.machines - 1) % self.machines,
             lost: random.weighted(&[(2, Lost::Key), (1, Lost::All)]),
             after: random.time(Duration::ZERO, self.ttl / 2),
             lasts: random.time(Duration::ZERO, self.ttl),
@@ -184,7 +231,7 @@ impl Faults {
             Kind::One | Kind::Calm | Kind::Waiters | Kind::Newest | Kind::Crowd => {
                 Fault::KillServer { node, lasts: down, survives: Survives::All }
             }
-            Kind::Forgetful | Kind::Several | Kind::Keys | Kind::Kinds | Kind::Once | Kind::Parked => {
+            Kind::Forgetful | Kind::Several | Kind::Keys | Kind::Kinds | Kind::Once | Kind::Parked | Kind::Sentinel => {
                 let survives = random.weighted(&[(1, Survives::All), (2, Survives::Saved), (3, Survives::Nothing)]);
                 if survives == Survives::Saved && random.chance(0.5) {
                     Fault::Save { node }

@@ -16,6 +16,7 @@ use rlock::lock::instant::Instant;
 use crate::command::{Commands, Moment};
 use crate::network::{Network, Packet, SocketId};
 use crate::random::Random;
+use crate::service::Step;
 use crate::story::Story;
 use crate::witness::Witness;
 
@@ -64,6 +65,8 @@ pub enum Event {
     Meanwhile(usize),
     /// The fault with this number ends.
     Mend(usize),
+    /// The service of this node does something.
+    Service(usize, Step),
     /// The lock of a dead rlock is given back by its guard, which executes `rlock release`.
     HandBack(ProcessId),
     /// The locks are looked at.

@@ -16,6 +16,7 @@
 
 pub mod client;
 pub mod command;
+pub mod deployment;
 pub mod fault;
 pub mod kernel;
 pub mod network;
@@ -24,6 +25,7 @@ pub mod process;
 pub mod random;
 pub mod scenario;
 pub mod server;
+pub mod service;
 pub mod shrink;
 pub mod story;
 pub mod tally;

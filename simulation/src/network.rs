@@ -17,6 +17,7 @@ use rlock::node::redis::dial::{Dial, Stream};
 use rlock::node::{Fault, FaultKind};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::deployment;
 use crate::kernel::{self, Event, Kernel, ProcessId};
 use crate::random::Random;
 
@@ -233,13 +234,15 @@ fn close(kernel: &mut Kernel, id: SocketId) {
     }
 }
 
-/// Returns the way to open connections from `host` to `node`.
-pub fn dialer(host: usize, node: usize) -> Dial {
-    Arc::new(move |_, _| {
+/// Returns what opens connections from `host`.
+pub fn dialer(host: usize) -> Dial {
+    Arc::new(move |access, _| {
         Box::pin(async move {
-            let stream = SimulatedStream::connect(host, node);
+            let refused = || Fault::new(FaultKind::Unavailable, "cannot connect: Connection refused");
+            let machine = deployment::machine(&access.server.endpoint).ok_or_else(refused)?;
+            let stream = SimulatedStream::connect(host, machine);
             if !stream.connected().await {
-                return Err(Fault::new(FaultKind::Unavailable, "cannot connect: Connection refused"));
+                return Err(refused());
             }
             Ok(Box::new(stream) as Box<dyn Stream>)
         })

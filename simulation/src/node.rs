@@ -8,10 +8,13 @@ use rlock::lock::instant::Instant;
 use crate::client::UNIX_BEGIN;
 use crate::kernel::{BEGIN, Kernel};
 use crate::network::{self, Packet, SocketId, Way};
-use crate::server::{Kept, Peer, Server, Snapshot, Value, WallMicros};
+use crate::server::{Kept, Peer, Server, Snapshot, Value, WallMicros, Watch};
 
 /// Bytes that Redis 6.2 reads at once. Of a client that has gone it reads no more than this when it resumes.
 const READ_AT_ONCE: usize = 16 * 1024;
+
+/// A day in microseconds.
+const DAY: i64 = 24 * 3_600_000_000;
 
 /// The first word of the reply of heal.lua, where it has set the key again.
 const HEALED: &[u8] = b"$6\r\nhealed\r\n";
@@ -66,7 +69,7 @@ impl Node {
     /// A server that has been up for a day.
     pub fn new(number: usize, clock: WallClock) -> Self {
         let WallMicros(begin) = clock.at(BEGIN);
-        let server = Server::new("node", number as u64, WallMicros(begin - 24 * 3_600_000_000));
+        let server = Server::new("node", number as u64, WallMicros(begin - DAY));
         let (peers, sockets) = Default::default();
         Self {
             number,
@@ -79,6 +82,12 @@ impl Node {
             started: Instant::from_nanos(0),
             snapshot: None,
         }
+    }
+
+    /// Puts a sentinel on the machine that has seen its primary for a day. `watch`: what it watches since then.
+    pub fn watch(&mut self, watch: impl FnOnce(WallMicros) -> Watch) {
+        let since = WallMicros(self.clock.at(BEGIN).0 - DAY);
+        self.server = Server::sentinel("sentinel", self.number as u64, since, watch(since));
     }
 
     /// The server.
@@ -249,6 +258,24 @@ impl Node {
             for socket in self.peers.keys().copied().collect::<Vec<_>>() {
                 self.forget(socket);
                 network::send(kernel, socket, Way::Down, Packet::End);
+            }
+        }
+    }
+
+    /// Makes the server a replica with these data, or a primary with them. Sentinels close its connections then.
+    pub fn takes_role(&mut self, kernel: &mut Kernel, is_replica: bool, data: Option<Snapshot>) {
+        if let Some(data) = data {
+            self.server.load(data);
+        }
+        self.server.set_replica(is_replica);
+        self.disconnect_all(kernel);
+    }
+
+    /// Sends a message of the server's own to the subscribers of a channel.
+    pub fn publish(&mut self, kernel: &mut Kernel, channel: &str, message: &str) {
+        for (peer, bytes) in self.server.publish(channel, message) {
+            if let Some(&socket) = self.sockets.get(&peer) {
+                network::send(kernel, socket, Way::Down, Packet::Bytes(bytes));
             }
         }
     }

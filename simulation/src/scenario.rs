@@ -20,6 +20,7 @@ use rlock::lock::schedule::{Schedule, ScheduleOptions};
 use crate::client::acquire::Steps;
 use crate::client::{Ends, Settings};
 use crate::command::{AtTerm, Behaviour};
+use crate::deployment::Deployment;
 use crate::fault::{Fault, Faults};
 use crate::network::Latency;
 use crate::node::WallClock;
@@ -56,11 +57,13 @@ pub enum Kind {
     Parked,
     /// One to five nodes whose clocks are wrong and are set.
     Clocks,
+    /// One or three nodes, each a service with sentinels: failovers that lose writes, under a restart guard.
+    Sentinel,
 }
 
 impl Kind {
     /// All kinds, with their names on the command line.
-    pub const ALL: [(&'static str, Self); 14] = [
+    pub const ALL: [(&'static str, Self); 15] = [
         ("calm", Self::Calm),
         ("one", Self::One),
         ("forgetful", Self::Forgetful),
@@ -75,6 +78,7 @@ impl Kind {
         ("once", Self::Once),
         ("parked", Self::Parked),
         ("clocks", Self::Clocks),
+        ("sentinel", Self::Sentinel),
     ];
 
     /// Returns the name on the command line.
@@ -176,6 +180,7 @@ impl Scenario {
             Kind::Several => random.weighted(&[(1, 2), (4, 3), (1, 4), (3, 5)]),
             Kind::Crowd => random.weighted(&[(1, 1), (1, 3)]),
             Kind::Lossy | Kind::Away => random.weighted(&[(2, 3), (1, 5)]),
+            Kind::Sentinel => random.weighted(&[(2, 1), (1, 3)]),
             Kind::Calm
             | Kind::Clocks
             | Kind::Keys
@@ -193,10 +198,14 @@ impl Scenario {
         let ahead = match kind {
             Kind::Clocks => 60_000_000,
             Kind::Calm => 0,
+            // The fence of a lone node rises by its servers' clocks where the guard is short.
+            Kind::Sentinel => 150_000,
             _ => 1_500_000,
         };
         let clock = |_| WallClock { ahead: signed(&mut random, ahead), rate: signed(&mut random, 4_000) };
-        let clocks = (0..nodes).map(clock).collect();
+        let deployment = settings.deployment;
+        let machines = nodes * deployment.machines();
+        let clocks = (0..machines).map(clock).collect();
         let latency = latency(kind, settings.schedule, &mut random);
         let mut clients: Vec<Plan> = match kind {
             Kind::Crowd => (0..CROWD).map(|number| one_of_a_crowd(number, hosts, &mut random)).collect(),
@@ -217,7 +226,8 @@ impl Scenario {
         let faults = if kind == Kind::Calm {
             Vec::new()
         } else {
-            let faults = Faults { kind, nodes, hosts, ttl, node_timeout: settings.schedule.node_timeout() };
+            let node_timeout = settings.schedule.node_timeout();
+            let faults = Faults { kind, machines, deployment, hosts, ttl, node_timeout };
             faults.draw(horizon, &mut random)
         };
         Self { seed, kind, settings, latency, skews, clocks, clients, faults }
@@ -247,11 +257,20 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
     let order = if matches!(kind, Kind::Newest | Kind::Crowd) { Order::Oldest } else { drawn };
     let names: &[&str] = if kind == Kind::Keys { &["a", "b", "c"] } else { &["job"] };
     let keys = names.iter().map(|name| Key::new("", name).expect("a name")).collect();
-    Settings { nodes, keys, schedule, guard, order, remains, reclaims: false }
+    let deployment = match kind {
+        Kind::Sentinel => Deployment::Sentinels {
+            replicas: 1 + random.below(2),
+            down_after: ms(random.weighted(&[(1, 100), (1, 300), (1, 1_000)])),
+        },
+        _ => Deployment::Alone,
+    };
+    Settings { nodes, deployment, keys, schedule, guard, order, remains, reclaims: false }
 }
 
 fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {
-    let most = Duration::from_micros(random.weighted(&[(2, 300), (2, 2_000), (1, 15_000)]));
+    // Each request to a service with sentinels takes several exchanges.
+    let slow = if kind == Kind::Sentinel { 5_000 } else { 15_000 };
+    let most = Duration::from_micros(random.weighted(&[(2, 300), (2, 2_000), (1, slow)]));
     let spikes = if matches!(kind, Kind::Calm | Kind::Away | Kind::Waiters | Kind::Newest | Kind::Crowd) {
         0.0
     } else {

@@ -26,6 +26,10 @@ pub struct Tally {
     pub superseded: u64,
     /// Locks that were lost and went on.
     pub reclaimed: u64,
+    /// Servers that took over from others.
+    pub switches: u64,
+    /// Writes of servers that had been replaced.
+    pub stale: u64,
     /// Faults that hit.
     pub faults: u64,
     /// Requests executed.
@@ -50,6 +54,8 @@ impl Tally {
             healed: report.counts.healed,
             superseded: report.exits.get(&Outcome::Superseded.code()).copied().unwrap_or_default(),
             reclaimed: report.counts.reclaimed,
+            switches: report.switches,
+            stale: report.stale,
             faults: report.faults,
             requests: report.requests,
             took: report.took,
@@ -68,6 +74,8 @@ impl Tally {
         self.healed += other.healed;
         self.superseded += other.superseded;
         self.reclaimed += other.reclaimed;
+        self.switches += other.switches;
+        self.stale += other.stale;
         self.faults += other.faults;
         self.requests += other.requests;
         self.took += other.took;

@@ -22,7 +22,7 @@ pub struct Tenures {
     quorum: usize,
     /// Part of the drift allowance that clocks of a wrong rate leave.
     slack: Duration,
-    /// For each node: the promises that may still be believed, as token and end.
+    /// For each server: the promises that may still be believed, as token and end.
     promised: Vec<Vec<(Vec<u8>, Instant)>>,
 }
 
@@ -34,7 +34,7 @@ impl Tenures {
             key: scenario.settings.keys[0].stored().as_bytes().to_vec(),
             quorum: Quorum::of(nodes).needed(),
             slack: scenario.settings.schedule.ttl().mul_f64(0.004),
-            promised: vec![Vec::new(); nodes],
+            promised: vec![Vec::new(); scenario.clocks.len()],
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod faults;
 mod judge;
+mod services;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use crate::node::Node;
 use crate::process::Process;
 use crate::random::Random;
 use crate::scenario::{Errand, Kind, Plan, Scenario};
+use crate::service::Service;
 use crate::story::Story;
 use crate::tenure::Tenures;
 use crate::witness::{Counts, Violation, Witness};
@@ -38,6 +40,10 @@ pub struct Report {
     pub counts: Counts,
     /// Number of faults that hit.
     pub faults: u64,
+    /// Number of servers that took over from others.
+    pub switches: u64,
+    /// Number of requests by which a server that had been replaced changed data.
+    pub stale: u64,
     /// Number of requests that the servers executed.
     pub requests: u64,
     /// Simulated time.
@@ -53,7 +59,7 @@ pub struct Report {
 /// Plays `scenario`. `story`: where its lines go.
 pub fn play(scenario: &Scenario, story: Story) -> Report {
     let hosts = scenario.skews.len();
-    let network = Network::new(scenario.seed, scenario.latency, hosts, scenario.settings.nodes);
+    let network = Network::new(scenario.seed, scenario.latency, hosts, scenario.clocks.len());
     let random = Random::of(scenario.seed, "world", 0);
     let keeps_order = scenario.kind == Kind::Calm && scenario.settings.order == Order::Oldest;
     let needed = Quorum::of(scenario.settings.nodes).needed();
@@ -91,7 +97,12 @@ struct Running {
 
 struct World<'a> {
     scenario: &'a Scenario,
+    /// The machines of the nodes; where each node is one server, the nodes.
     nodes: Vec<Node>,
+    /// The services with sentinels.
+    services: Vec<Service>,
+    /// The machine that a fault has hit, by the fault's number.
+    struck: BTreeMap<usize, usize>,
     tenures: Tenures,
     processes: BTreeMap<ProcessId, Running>,
     /// Processes that a fault has stopped, by the fault's number.
@@ -112,9 +123,12 @@ struct World<'a> {
 impl<'a> World<'a> {
     fn new(scenario: &'a Scenario) -> Self {
         let nodes = scenario.clocks.iter().enumerate().map(|(number, clock)| Node::new(number, *clock));
+        let mut nodes: Vec<Node> = nodes.collect();
         Self {
             scenario,
-            nodes: nodes.collect(),
+            services: services::of(scenario, &mut nodes),
+            nodes,
+            struck: BTreeMap::new(),
             tenures: Tenures::new(scenario),
             processes: BTreeMap::new(),
             stopped: BTreeMap::new(),
@@ -192,6 +206,7 @@ impl<'a> World<'a> {
             Event::Fault(number) => self.strike(number),
             Event::Meanwhile(number) => self.lose_meanwhile(number),
             Event::Mend(number) => self.mend(number),
+            Event::Service(node, step) => self.service_does(node, step),
             Event::HandBack(process) => self.hand_back(process),
             Event::Look => self.look(),
         }
@@ -200,7 +215,11 @@ impl<'a> World<'a> {
     fn deliver(&mut self, socket: SocketId, packet: Packet) {
         kernel::with(|kernel| {
             let node = kernel.network.node(socket);
+            let before = self.nodes[node].server().writes();
             self.nodes[node].take(kernel, socket, packet);
+            if self.nodes[node].server().writes() != before {
+                self.has_written(node, kernel);
+            }
             self.tenures.observe(node, &self.nodes[node], kernel.now);
         });
     }
@@ -316,6 +335,8 @@ impl<'a> World<'a> {
             violation: kernel.witness.violation.clone(),
             counts: kernel.witness.counts,
             faults: self.hits,
+            switches: self.services.iter().map(Service::switches).sum(),
+            stale: self.services.iter().map(Service::stale).sum(),
             requests: self.requests(),
             took: kernel.now.since(BEGIN),
             digest: kernel.digest(),

@@ -7,6 +7,7 @@ mod commands;
 mod expiry;
 mod frame;
 mod pair;
+mod sentinels;
 mod shipped;
 
 use proptest::prelude::*;

@@ -115,6 +115,13 @@ fn a_lock_that_is_parked_is_given_to_no_other_client() {
 }
 
 #[test]
+fn a_primary_that_was_replaced_grants_nothing_that_counts_nor_does_its_successor_too_early() {
+    let tally = played(Kind::Sentinel);
+    assert!(tally.grants > SEEDS * 3 && tally.lost > 0 && tally.healed > 0, "{tally:?}");
+    assert!(tally.switches > SEEDS * 3 && tally.stale > SEEDS, "{tally:?}");
+}
+
+#[test]
 fn a_seed_gives_the_same_story_again() {
     for seed in 0..5 {
         let told = || {

@@ -6,6 +6,7 @@ pub mod run;
 
 mod claimant;
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rlock::clock;
@@ -21,13 +22,13 @@ use rlock::lock::schedule::Schedule;
 use rlock::lock::token::Token;
 use rlock::lock::waiting::{Blocked, Options, Reason, Waiting};
 use rlock::node::Store;
-use rlock::node::address::{Endpoint, Server};
+use rlock::node::place::way::Connect;
 use rlock::node::redis::RedisServer;
-use rlock::node::redis::access::Access;
 use rlock::node::redis::connection::{Connector, REPLY_LIMIT};
 use rlock::redlock::Nodes;
 use uuid::Uuid;
 
+use crate::deployment::Deployment;
 use crate::kernel::{self, BEGIN};
 use crate::network;
 use crate::witness::Share;
@@ -40,6 +41,8 @@ pub const UNIX_BEGIN: Duration = Duration::from_secs(1_800_000_000);
 pub struct Settings {
     /// Number of nodes.
     pub nodes: usize,
+    /// How each node is deployed.
+    pub deployment: Deployment,
     /// The locks of the world, in the order of their stored names.
     pub keys: Vec<Key>,
     /// `--ttl` and what follows from it.
@@ -89,11 +92,11 @@ impl Client {
     /// Opens the nodes of each lock, as the subcommands do. The locks share the connections to a server.
     fn open(&self) -> Vec<Nodes> {
         let limit = self.settings.schedule.node_timeout();
+        let host = self.host;
+        let connect: Connect = Arc::new(move |access| Connector::over(access, network::dialer(host)));
         let server = |node: usize| {
-            let server =
-                Server { endpoint: Endpoint::Unix(format!("/node{node}").into()), user: None, password: None, db: 0 };
-            let access = Access { server, password: None, trust: None };
-            RedisServer::over(Connector::over(access, network::dialer(self.host, node)), limit, REPLY_LIMIT)
+            let way = self.settings.deployment.way(node);
+            RedisServer::at(way.to_string(), way.place_over(limit, &connect), limit, REPLY_LIMIT)
         };
         let servers: Vec<RedisServer> = (0..self.settings.nodes).map(server).collect();
         self.locks.iter().map(|_| servers.iter().map(RedisServer::lock).collect()).collect()

@@ -16,11 +16,13 @@ mod request;
 mod script;
 mod sorted_set;
 mod state;
+mod watch;
 
 pub use condition::Right;
 pub use keyspace::{Entry, Fields, Value};
 pub use peers::Peer;
 pub use sorted_set::SortedSet;
+pub use watch::{Address, Watch};
 
 use identity::Identity;
 use refusal::Refusal;
@@ -59,6 +61,24 @@ impl Server {
     /// Starts an empty server. Its ids follow from `name` and `seed`.
     pub fn new(name: &str, seed: u64, now: WallMicros) -> Self {
         Self { state: State::new(Identity::new(name, seed, now)) }
+    }
+
+    /// Starts a sentinel.
+    pub fn sentinel(name: &str, seed: u64, now: WallMicros, watch: Watch) -> Self {
+        let mut sentinel = Self::new(name, seed, now);
+        sentinel.state.watch = Some(watch);
+        sentinel
+    }
+
+    /// The service that it watches, if it is a sentinel.
+    pub fn watch_mut(&mut self) -> Option<&mut Watch> {
+        self.state.watch.as_mut()
+    }
+
+    /// Sends a message of its own to the subscribers of a channel. Returns bytes for connections.
+    pub fn publish(&mut self, channel: &str, message: &str) -> Vec<(Peer, Vec<u8>)> {
+        self.state.publish(channel.as_bytes(), message.as_bytes());
+        self.state.take_outbox()
     }
 
     /// Accepts a connection.
@@ -129,6 +149,16 @@ impl Server {
     /// Returns a copy of the data.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot { data: self.state.keyspace.clone() }
+    }
+
+    /// Replaces the data, as a replica does when it begins to follow a primary.
+    pub fn load(&mut self, snapshot: Snapshot) {
+        self.state.keyspace = snapshot.data;
+    }
+
+    /// Returns the number of commands so far that may have changed data.
+    pub fn writes(&self) -> u64 {
+        self.state.writes
     }
 
     /// Loses one key: a DEL by hand, or an eviction.

@@ -21,6 +21,8 @@ pub(super) enum Reply {
     Integer(i64),
     Bulk(Vec<u8>),
     Null,
+    /// No array. RESP3 has one null for all.
+    NullArray,
     Double(f64),
     /// A text for people. RESP2 has it as a bulk string.
     Verbatim(Vec<u8>),
@@ -64,6 +66,7 @@ impl Reply {
             Self::Integer(number) => line(out, b':', number.to_string().as_bytes()),
             Self::Bulk(bytes) => bulk(out, bytes),
             Self::Null => out.extend(if is_new { &b"_\r\n"[..] } else { b"$-1\r\n" }),
+            Self::NullArray => out.extend(if is_new { &b"_\r\n"[..] } else { b"*-1\r\n" }),
             Self::Double(number) if is_new => line(out, b',', &number::written(*number)),
             Self::Double(number) => bulk(out, &number::written(*number)),
             Self::Verbatim(text) if is_new => {

@@ -10,6 +10,7 @@ use super::keyspace::Keyspace;
 use super::peers::{Peer, Peers};
 use super::refusal::Refusal;
 use super::reply::{Outcome, Reply};
+use super::watch::Watch;
 
 /// The state of a server's process.
 #[derive(Default, Debug)]
@@ -18,12 +19,16 @@ pub(super) struct State {
     pub(super) peers: Peers,
     pub(super) identity: Identity,
     pub(super) condition: Condition,
+    /// What it watches, if it is a sentinel.
+    pub(super) watch: Option<Watch>,
     /// The clock at the current call.
     pub(super) now: WallMicros,
     /// The client whose request is executed.
     pub(super) caller: Peer,
     /// Number of requests by clients, for each command.
     pub(super) requests: BTreeMap<&'static str, u64>,
+    /// Number of commands so far that may have changed data.
+    pub(super) writes: u64,
     outbox: Vec<(Peer, Vec<u8>)>,
     script: Script,
 }
@@ -57,7 +62,8 @@ impl State {
 
     fn request(&mut self, words: &[&[u8]]) -> Outcome {
         let Some(name) = words.first() else { return Ok(Reply::Several(vec![])) };
-        let Some(command) = Command::find(name) else { return Err(unknown(words)) };
+        let known = Command::find(name).filter(|command| command.is_known(self.watch.is_some()));
+        let Some(command) = known else { return Err(unknown(words)) };
         if !command.takes(words.len()) {
             return Err(Refusal::wrong_arity(command.name));
         }
@@ -73,13 +79,15 @@ impl State {
         }
         *self.requests.entry(command.name).or_default() += 1;
         self.script = Script { out_of_memory: self.condition.refuses_growth(), has_written: false };
+        self.writes += u64::from(command.is(Flag::Write));
         command.run(self, words)
     }
 
     /// Executes a command that a script calls, after Redis' checks in their order (script.c, `scriptCall`).
     pub(super) fn call(&mut self, words: &[&[u8]]) -> Outcome {
         let unknown = Refusal::new("ERR Unknown Redis command called from script");
-        let command = words.first().and_then(|name| Command::find(name)).ok_or(unknown.clone())?;
+        let command = words.first().and_then(|name| Command::find(name)).filter(|command| command.is_known(false));
+        let command = command.ok_or(unknown.clone())?;
         if command.lacks(words).is_some() {
             return Err(unknown);
         }
@@ -106,6 +114,7 @@ impl State {
             return Err(Refusal::OUT_OF_MEMORY);
         }
         self.script.has_written |= command.is(Flag::Write);
+        self.writes += u64::from(command.is(Flag::Write));
         command.run(self, words)
     }
 

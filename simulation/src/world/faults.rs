@@ -20,16 +20,20 @@ impl World<'_> {
             let now = kernel.now;
             match fault {
                 Fault::StopServer { node, .. } => {
-                    let is_up = self.nodes[node].is_up();
-                    self.nodes[node].stop();
-                    is_up
+                    let hits = self.nodes[node].is_up() && self.may_harm(node, now);
+                    if hits {
+                        self.nodes[node].stop();
+                        self.falls(node, kernel);
+                    }
+                    hits
                 }
                 Fault::KillServer { node, .. } => {
-                    let is_up = self.nodes[node].is_up();
-                    if is_up {
+                    let hits = self.nodes[node].is_up() && self.may_harm(node, now);
+                    if hits {
                         self.nodes[node].kill(kernel);
+                        self.falls(node, kernel);
                     }
-                    is_up
+                    hits
                 }
                 Fault::Save { node } => {
                     self.nodes[node].save();
@@ -81,6 +85,7 @@ impl World<'_> {
                     network::slow(kernel, host, node, extra);
                     true
                 }
+                Fault::Service { node, trouble, .. } => self.trouble(number, node, trouble, kernel),
                 Fault::StopClient { .. } | Fault::KillClient { .. } | Fault::Terminate { .. } => true,
             }
         });
@@ -152,10 +157,15 @@ impl World<'_> {
                 kernel.tell(|| format!("fault {number} is over"));
             }
             match fault {
-                Fault::StopServer { node, .. } => self.nodes[node].resume(kernel),
+                Fault::StopServer { node, .. } => {
+                    self.nodes[node].resume(kernel);
+                    self.rises(node, false, kernel);
+                }
                 Fault::KillServer { node, survives, .. } => {
                     self.nodes[node].restart(kernel, survives);
+                    self.rises(node, true, kernel);
                 }
+                Fault::Service { node, trouble, .. } => self.mend_trouble(number, node, trouble, kernel),
                 Fault::LoseMeanwhile { away, killed, .. } => {
                     for node in away_with(away, self.nodes.len()) {
                         match killed {
@@ -251,6 +261,7 @@ impl World<'_> {
             | Fault::Demote { lasts, .. }
             | Fault::Cut { lasts, .. }
             | Fault::Slow { lasts, .. }
+            | Fault::Service { lasts, .. }
             | Fault::StopClient { lasts, .. } => lasts,
             Fault::Save { .. }
             | Fault::Lose { .. }

@@ -61,7 +61,8 @@ impl World<'_> {
     fn judge_idle(&mut self, now: Instant) {
         let guard = self.scenario.settings.guard.span(self.nodes.len(), self.scenario.settings.schedule.ttl());
         let grown_up = guard + Duration::from_secs(2);
-        let ready = self.nodes.iter().map(|node| node.started() + grown_up).max().unwrap_or(BEGIN);
+        let started = self.nodes.iter().map(Node::started).max().unwrap_or(BEGIN);
+        let ready = started.max(self.services_changed()) + grown_up;
         kernel::with(|kernel| kernel.witness.judge_doomed(now));
         let only_waiters = matches!(self.scenario.kind, Kind::Waiters | Kind::Newest | Kind::Crowd);
         if self.faults > 0 && !only_waiters {

@@ -11,6 +11,9 @@ use crate::node::redis::access::Access;
 use crate::node::redis::connection::Connector;
 use crate::node::redis::tls::Trust;
 
+/// Returns what opens connections to the server that is named.
+pub type Connect = Arc<dyn Fn(Access) -> Connector + Send + Sync>;
+
 /// How to reach a node's server.
 #[derive(Clone)]
 pub enum Way {
@@ -58,10 +61,16 @@ pub struct SentinelLogin {
 impl Way {
     /// Returns the place; each question where the server is takes `limit` at most.
     pub fn place(&self, limit: Duration) -> Place {
+        let connect: Connect = Arc::new(Connector::new);
+        self.place_over(limit, &connect)
+    }
+
+    /// The same, over connections that `connect` opens.
+    pub fn place_over(&self, limit: Duration, connect: &Connect) -> Place {
         match self {
-            Self::Direct(access) => Place::fixed(Connector::new(access.clone())),
-            Self::Sentinel(watched) => Place::Sentinel(Arc::new(watched.sentinels(limit))),
-            Self::Cluster(members) => Place::Cluster(Arc::new(members.cluster(limit))),
+            Self::Direct(access) => Place::fixed(connect(access.clone())),
+            Self::Sentinel(watched) => Place::Sentinel(Arc::new(watched.sentinels(limit, connect))),
+            Self::Cluster(members) => Place::Cluster(Arc::new(members.cluster(limit, connect))),
         }
     }
 
@@ -103,35 +112,35 @@ impl Way {
 }
 
 impl Watched {
-    fn sentinels(&self, limit: Duration) -> Sentinels {
+    fn sentinels(&self, limit: Duration, connect: &Connect) -> Sentinels {
         let to_sentinel = |endpoint: &Endpoint| {
             let SentinelLogin { user, password } = self.sentinel.clone();
             let server = Server { endpoint: endpoint.clone(), user, password: None, db: 0 };
-            Connector::new(Access { server, password, trust: self.trust.clone() })
+            connect(Access { server, password, trust: self.trust.clone() })
         };
         let named = self.service.sentinels.iter().map(|endpoint| (endpoint.to_string(), to_sentinel(endpoint)));
-        let watched = self.clone();
+        let (watched, connect) = (self.clone(), Arc::clone(connect));
         let server_at = move |location: &Location| {
             let server = watched.service.server_at(location.host.clone(), location.port);
             let (password, trust) = (watched.password.clone(), watched.trust.clone());
-            Connector::new(Access { server, password, trust })
+            connect(Access { server, password, trust })
         };
         Sentinels::new(self.service.name.clone(), named, Box::new(server_at), limit)
     }
 }
 
 impl Members {
-    fn cluster(&self, limit: Duration) -> Cluster {
+    fn cluster(&self, limit: Duration, connect: &Connect) -> Cluster {
         let location = |endpoint: &Endpoint| match endpoint {
             Endpoint::Tcp { host, port, .. } => Some(Location { host: host.clone(), port: *port }),
             Endpoint::Unix(_) => None,
         };
         let seeds = self.seeds.members.iter().filter_map(location).collect();
-        let members = self.clone();
+        let (members, connect) = (self.clone(), Arc::clone(connect));
         let server_at = move |location: &Location| {
             let server = members.seeds.server_at(location.host.clone(), location.port);
             let (password, trust) = (members.password.clone(), members.trust.clone());
-            Connector::new(Access { server, password, trust })
+            connect(Access { server, password, trust })
         };
         Cluster::new(seeds, Box::new(server_at), limit)
     }

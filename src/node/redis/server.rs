@@ -34,7 +34,7 @@ impl RedisServer {
     }
 
     /// The same for a node whose server is at `place`.
-    pub(in crate::node) fn at(name: String, place: Place, limit: Duration, room: usize) -> Self {
+    pub fn at(name: String, place: Place, limit: Duration, room: usize) -> Self {
         Self { name, pool: Arc::new(Pool::new(place, limit, room)), copies: None }
     }
 

@@ -1,7 +1,7 @@
 //! A real server and a simulated one that are asked the same.
 
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ pub(super) fn words(text: &str) -> Words {
     text.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-fn packed(words: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn packed(words: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
         bytes.extend(format!("${}\r\n", word.len()).bytes());
@@ -33,22 +33,49 @@ pub(super) fn now() -> WallMicros {
     WallMicros(i64::try_from(since.as_micros()).expect("a time before the year 292,000"))
 }
 
-/// A connection to a real server.
-struct Connection {
-    stream: UnixStream,
+/// A stream to a real server or sentinel.
+trait Stream: Read + Write {
+    /// Ends it, whoever else has the descriptor.
+    fn end(&self);
+}
+
+impl Stream for UnixStream {
+    fn end(&self) {
+        let _ = self.shutdown(Shutdown::Both);
+    }
+}
+
+impl Stream for TcpStream {
+    fn end(&self) {
+        let _ = self.shutdown(Shutdown::Both);
+    }
+}
+
+/// A connection to a real server or sentinel.
+pub(super) struct Connection {
+    stream: Box<dyn Stream>,
     unread: Vec<u8>,
 }
 
 impl Connection {
     fn new(server: &support::Server) -> Self {
-        Self { stream: UnixStream::connect(server.socket()).expect("a server"), unread: Vec::new() }
+        Self::over(UnixStream::connect(server.socket()).expect("a server"))
+    }
+
+    /// Connects over TCP.
+    pub(super) fn to(port: u16) -> Self {
+        Self::over(TcpStream::connect(("127.0.0.1", port)).expect("a server"))
+    }
+
+    fn over(stream: impl Stream + 'static) -> Self {
+        Self { stream: Box::new(stream), unread: Vec::new() }
     }
 
     fn send(&mut self, words: &[Vec<u8>]) {
         self.stream.write_all(&packed(words)).expect("a server that reads");
     }
 
-    fn frame(&mut self) -> Frame {
+    pub(super) fn frame(&mut self) -> Frame {
         loop {
             if let Some((frame, used)) = Frame::cut(&self.unread) {
                 self.unread.drain(..used);
@@ -62,7 +89,7 @@ impl Connection {
     }
 
     /// Returns all frames that come until the reply to the request, and that many further ones as a request has replies.
-    fn ask(&mut self, words: &[Vec<u8>], replies: usize) -> Vec<Frame> {
+    pub(super) fn ask(&mut self, words: &[Vec<u8>], replies: usize) -> Vec<Frame> {
         self.send(words);
         // A marker that is answered in every state: the frames before its reply belong to the request.
         self.send(&super::pair::words("PING rlock-marker"));
@@ -86,7 +113,7 @@ impl Drop for Connection {
     /// Ends the connection even while a child of a parallel test, forked but not yet executed, has the descriptor too.
     /// Without that the server may keep a subscription for the next case.
     fn drop(&mut self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
+        self.stream.end();
     }
 }
 
@@ -258,9 +285,11 @@ impl<'a> Pair<'a> {
 #[test]
 fn a_case_ends_its_subscriptions_while_a_fork_has_their_descriptors() {
     let mut real = Real::start();
+    let stream = UnixStream::connect(real.server.socket()).expect("a server");
+    let forked = stream.try_clone().expect("a descriptor");
     let mut pair = Pair::new(&mut real, 1, "2");
+    pair.connections = vec![Connection::over(stream)];
     pair.asked(0, &words("SUBSCRIBE d"));
-    let forked = pair.connections[0].stream.try_clone().expect("a descriptor");
     drop(pair);
     let mut next = Pair::new(&mut real, 1, "2");
     assert_eq!(next.ask_real("PUBLISH d x"), [Frame::Line(':', "0".to_owned())]);

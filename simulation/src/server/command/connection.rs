@@ -43,16 +43,18 @@ pub(super) fn hello(state: &mut State, args: &[&[u8]]) -> Outcome {
     }
     let proto = if state.peers.protocol(caller) == Protocol::Resp3 { 3 } else { 2 };
     let role = if state.condition.replica { "replica" } else { "master" };
-    let facts = [
+    let mode = if state.watch.is_some() { "sentinel" } else { "standalone" };
+    let mut facts = vec![
         ("server", Reply::bulk("redis")),
         ("version", Reply::bulk(VERSION)),
         ("proto", Reply::Integer(proto)),
         ("id", Reply::Integer(i64::try_from(caller.0).unwrap_or(i64::MAX))),
-        ("mode", Reply::bulk("standalone")),
+        ("mode", Reply::bulk(mode)),
         ("role", Reply::bulk(role)),
         ("modules", Reply::Array(vec![])),
     ];
-    Ok(Reply::Map(facts.map(|(name, fact)| (Reply::bulk(name), fact)).into()))
+    facts.retain(|(name, _)| state.watch.is_none() || *name != "role");
+    Ok(Reply::Map(facts.into_iter().map(|(name, fact)| (Reply::bulk(name), fact)).collect()))
 }
 
 /// The server has one user, which needs no password.

@@ -9,6 +9,7 @@ mod connection;
 mod hashes;
 mod keys;
 mod ranges;
+mod sentinel;
 mod sorted_sets;
 mod strings;
 
@@ -45,9 +46,13 @@ pub(super) enum Flag {
     Channel,
     /// So is each further word.
     Channels,
+    /// A sentinel knows it too.
+    Watching,
+    /// Only a sentinel knows it.
+    OnlyWatching,
 }
 
-use Flag::{Channel, Channels, DenyOom, NoScript, Subscribed, Write};
+use Flag::{Channel, Channels, DenyOom, NoScript, OnlyWatching, Subscribed, Watching, Write};
 
 const fn row(name: &'static str, arity: isize, flags: &'static [Flag], run: Function) -> Command {
     Command { name, arity, flags, run }
@@ -55,15 +60,15 @@ const fn row(name: &'static str, arity: isize, flags: &'static [Flag], run: Func
 
 /// All commands, in the order of their names.
 pub(super) const COMMANDS: &[Command] = &[
-    row("auth", -2, &[NoScript], connection::auth),
-    row("client", -2, &[NoScript], connection::client),
+    row("auth", -2, &[NoScript, Watching], connection::auth),
+    row("client", -2, &[NoScript, Watching], connection::client),
     row("del", -2, &[Write], keys::del),
     row("eval", -3, &[NoScript], script::eval),
     row("exists", -2, &[], keys::exists),
     row("get", 2, &[], strings::get),
     row("getrange", 4, &[], strings::getrange),
     row("hdel", -3, &[Write], hashes::hdel),
-    row("hello", -1, &[NoScript], connection::hello),
+    row("hello", -1, &[NoScript, Watching], connection::hello),
     row("hexists", 3, &[], hashes::hexists),
     row("hget", 3, &[], hashes::hget),
     row("hgetall", 2, &[], hashes::hgetall),
@@ -74,18 +79,19 @@ pub(super) const COMMANDS: &[Command] = &[
     row("info", -1, &[], connection::info),
     row("pexpire", -3, &[Write], keys::pexpire),
     row("pexpireat", -3, &[Write], keys::pexpireat),
-    row("ping", -1, &[Subscribed], connection::ping),
+    row("ping", -1, &[Subscribed, Watching], connection::ping),
     row("pttl", 2, &[], keys::pttl),
     row("publish", 3, &[Channel], channels::publish),
     row("pubsub", -2, &[], channels::pubsub),
     row("select", 2, &[], connection::select),
+    row("sentinel", -2, &[NoScript, OnlyWatching], sentinel::sentinel),
     row("set", -3, &[Write, DenyOom], strings::set),
     row("strlen", 2, &[], strings::strlen),
-    row("subscribe", -2, &[NoScript, Subscribed, Channels], channels::subscribe),
+    row("subscribe", -2, &[NoScript, Subscribed, Channels, Watching], channels::subscribe),
     row("time", 1, &[], connection::time),
     row("type", 2, &[], keys::kind),
     row("unlink", -2, &[Write], keys::del),
-    row("unsubscribe", -1, &[NoScript, Subscribed], channels::unsubscribe),
+    row("unsubscribe", -1, &[NoScript, Subscribed, Watching], channels::unsubscribe),
     row("zadd", -4, &[Write, DenyOom], sorted_sets::zadd),
     row("zcard", 2, &[], sorted_sets::zcard),
     row("zrange", -4, &[], ranges::zrange),
@@ -102,6 +108,11 @@ impl Command {
         let lower = name.to_ascii_lowercase();
         let at = COMMANDS.binary_search_by(|command| command.name.as_bytes().cmp(&lower)).ok()?;
         Some(&COMMANDS[at])
+    }
+
+    /// Whether a server knows it; if it `watches`, whether a sentinel does.
+    pub(super) fn is_known(&self, watches: bool) -> bool {
+        if watches { self.is(Flag::Watching) || self.is(Flag::OnlyWatching) } else { !self.is(Flag::OnlyWatching) }
     }
 
     /// Returns the name with that of its only subcommand.
@@ -133,8 +144,13 @@ impl Command {
     /// Returns the name of the subcommand that `words` call, if the command has some and not this one.
     pub(super) fn lacks<'a>(&self, words: &[&'a [u8]]) -> Option<&'a [u8]> {
         let subcommand = words.get(1).copied()?;
-        let is_unknown = self.name == "client" || self.name == "pubsub" && word(subcommand) != "NUMSUB";
-        is_unknown.then_some(subcommand)
+        let known: &[&str] = match self.name {
+            "client" => &[],
+            "pubsub" => &["NUMSUB"],
+            "sentinel" => &["GET-MASTER-ADDR-BY-NAME", "MASTER"],
+            _ => return None,
+        };
+        (!known.contains(&word(subcommand).as_str())).then_some(subcommand)
     }
 
     pub(super) fn run(&self, state: &mut State, words: &[&[u8]]) -> Outcome {

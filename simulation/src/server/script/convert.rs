@@ -14,7 +14,7 @@ pub(super) fn to_lua(lua: &Lua, reply: Reply) -> mlua::Result<Value> {
         Reply::Integer(number) => Value::Number(as_double(number)),
         Reply::Bulk(bytes) | Reply::Verbatim(bytes) => Value::String(lua.create_string(bytes)?),
         Reply::Double(number) => Value::String(lua.create_string(number::written(number))?),
-        Reply::Null => Value::Boolean(false),
+        Reply::Null | Reply::NullArray => Value::Boolean(false),
         Reply::Status(text) => Value::Table(field(lua, "ok", &text)?),
         Reply::Error(refusal) => Value::Table(error(lua, &refusal)?),
         Reply::Array(items) | Reply::Push(items) | Reply::Several(items) => sequence(lua, items.into_iter())?,

@@ -1,0 +1,95 @@
+//! How the nodes of a world are deployed: the machines of each, their addresses, and the way to them.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use rlock::node::address::{Endpoint, Server, Service};
+use rlock::node::place::way::{SentinelLogin, Watched, Way};
+use rlock::node::redis::access::Access;
+
+use crate::server::Address;
+
+/// Number of sentinels of a service.
+const SENTINELS: usize = 3;
+
+/// The name of every service.
+pub const SERVICE: &str = "svc";
+
+/// How each node of a world is deployed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Deployment {
+    /// One server.
+    Alone,
+    /// A primary with replicas, and three sentinels.
+    Sentinels {
+        /// Number of replicas.
+        replicas: usize,
+        /// Time after which the sentinels take a silent server for dead.
+        down_after: Duration,
+    },
+}
+
+impl Deployment {
+    /// Number of machines of a node.
+    pub fn machines(self) -> usize {
+        match self {
+            Self::Alone => 1,
+            Self::Sentinels { replicas, .. } => 1 + replicas + SENTINELS,
+        }
+    }
+
+    /// The machines of the servers of `node`, of which the first is its primary at the begin.
+    pub fn servers(self, node: usize) -> Range<usize> {
+        let first = node * self.machines();
+        match self {
+            Self::Alone => first..first + 1,
+            Self::Sentinels { replicas, .. } => first..first + 1 + replicas,
+        }
+    }
+
+    /// The machines of the sentinels of `node`.
+    pub fn sentinels(self, node: usize) -> Range<usize> {
+        self.servers(node).end..(node + 1) * self.machines()
+    }
+
+    /// Returns the way of a client to `node`.
+    pub fn way(self, node: usize) -> Way {
+        match self {
+            Self::Alone => {
+                let server = Server { endpoint: endpoint(node), user: None, password: None, db: 0 };
+                Way::Direct(Access { server, password: None, trust: None })
+            }
+            Self::Sentinels { .. } => Way::Sentinel(Box::new(Watched {
+                service: Service {
+                    sentinels: self.sentinels(node).map(endpoint).collect(),
+                    name: SERVICE.to_owned(),
+                    user: None,
+                    password: None,
+                    db: 0,
+                    tls: false,
+                },
+                password: None,
+                sentinel: SentinelLogin::default(),
+                trust: None,
+            })),
+        }
+    }
+}
+
+/// Returns the address of a machine's server.
+pub fn address(machine: usize) -> Address {
+    (format!("10.0.0.{machine}"), 6379)
+}
+
+fn endpoint(machine: usize) -> Endpoint {
+    let (host, port) = address(machine);
+    Endpoint::Tcp { host, port, tls: false }
+}
+
+/// Returns the machine at an address; `None` if no machine has it.
+pub fn machine(endpoint: &Endpoint) -> Option<usize> {
+    match endpoint {
+        Endpoint::Tcp { host, .. } => host.strip_prefix("10.0.0.")?.parse().ok(),
+        Endpoint::Unix(_) => None,
+    }
+}
