@@ -50,23 +50,21 @@ if ARGV[5] ~= '' then
   if denied then
     server = {'forbidden', denied}
   else
-    local uptime, id = match(process, 'uptime_in_seconds:(%d+)') or '0', match(data, 'master_replid:(%w+)') or ''
+    local uptime, id = match(process, 'seconds:(%d+)') or '0', match(data, 'replid:(%w+)') or ''
     replica = match(data, 'role:slave')
     -- A server that was promoted may lack the last writes. It does not tell when that was, so it counts from the first request
-    -- for this lock. Each promotion changes the replication id.
-    local promoted = KEYS[10] and not replica and match(data, 'second_repl_offset:%d')
-    if promoted then
+    -- for this lock. Each promotion changes the replication id. A marker of another server came with the lock's slot.
+    local marker_key = not replica and KEYS[10]
+    local promoted, mark = marker_key and match(data, 'second_repl_offset:%d') and id, marker_key and call('GET', marker_key)
+    if promoted or mark then
       local now = clock_ms()
-      local since = match(tostring(call('GET', KEYS[10])), '^' .. id .. ' (%d+)')
-      if not since or tonumber(since) > now then
-        since = whole(now)
-        call('SET', KEYS[10], id .. ' ' .. since)
-      end
+      local since = match(mark or '', (promoted or '') .. ' (%d+)')
+      if not since or tonumber(since) > now then since = whole(now) end
       -- Five weeks: a monthly job waits once.
-      call('PEXPIRE', KEYS[10], 3024e6)
-      uptime = whole(math.floor((now - since) / 1e3))
+      try('SET', marker_key, id .. ' ' .. since, 'PX', 3024e6)
+      uptime = whole(math.min(uptime, math.floor((now - since) / 1e3)))
     end
-    server = {uptime, match(process, 'run_id:(%w+)') or '', id, promoted}
+    server = {uptime, match(process, 'run_id:(%w+)') or '', id, promoted or mark or nil}
     young = tonumber(uptime) < tonumber(ARGV[5])
   end
 end
@@ -91,8 +89,8 @@ end
 local time = call('TIME')
 local micros = time[1] * 1e6 + time[2]
 local function reply(answer)
-  local rank = waiter ~= '' and try('ZRANK', QUEUE, waiter) or -1
-  return {answer, server, {type(rank) == 'number' and rank or -1, whole(micros), refused}}
+  -- No rank, or an error, is no number.
+  return {answer, server, {tonumber(waiter ~= '' and try('ZRANK', QUEUE, waiter)) or -1, whole(micros), refused}}
 end
 
 -- The reply of a node that cannot grant now. The waiter came when it was told, so it has not stalled.

@@ -71,6 +71,21 @@ fn a_server_that_was_never_promoted_keeps_no_marker() {
 }
 
 #[test]
+fn a_marker_that_came_with_its_slot_counts_at_a_server_that_was_never_promoted() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let now = super::memory::wall().0 / 1000;
+        host.by_hand(&["SET", &marker(), &format!("0a1b {}", now - 9_000), "PX", "100000"]);
+        assert_eq!(attempt(&host, guarded()).await, (false, Some(9)));
+        pass(22).await;
+        assert_eq!(attempt(&host, guarded()).await, (true, Some(31)));
+        // The uptime counts if it is shorter.
+        host.by_hand(&["SET", &marker(), &format!("0a1b {}", now - 9_000_000), "PX", "100000"]);
+        assert_eq!(attempt(&host, guarded()).await, (true, Some(3_622)));
+    });
+}
+
+#[test]
 fn each_promotion_begins_the_time_anew_though_the_marker_was_kept() {
     virtual_time::run(async {
         let host = promoted();
