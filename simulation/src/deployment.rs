@@ -3,14 +3,17 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use rlock::node::address::{Endpoint, Server, Service};
-use rlock::node::place::way::{SentinelLogin, Watched, Way};
+use rlock::node::address::{Endpoint, Seeds, Server, Service};
+use rlock::node::place::way::{Members, SentinelLogin, Watched, Way};
 use rlock::node::redis::access::Access;
 
 use crate::server::Address;
 
 /// Number of sentinels of a service.
 const SENTINELS: usize = 3;
+
+/// Number of primaries of a cluster.
+pub const PRIMARIES: usize = 3;
 
 /// The name of every service.
 pub const SERVICE: &str = "svc";
@@ -27,6 +30,13 @@ pub enum Deployment {
         /// Time after which the sentinels take a silent server for dead.
         down_after: Duration,
     },
+    /// A cluster of three primaries.
+    Cluster {
+        /// Whether each has a replica.
+        replicated: bool,
+        /// Time after which the members take a silent one for dead.
+        node_timeout: Duration,
+    },
 }
 
 impl Deployment {
@@ -35,15 +45,17 @@ impl Deployment {
         match self {
             Self::Alone => 1,
             Self::Sentinels { replicas, .. } => 1 + replicas + SENTINELS,
+            Self::Cluster { replicated, .. } => PRIMARIES * if replicated { 2 } else { 1 },
         }
     }
 
-    /// The machines of the servers of `node`, of which the first is its primary at the begin.
+    /// The machines of the servers of `node`. At the begin the first is its primary, or the first three are, in a cluster.
     pub fn servers(self, node: usize) -> Range<usize> {
         let first = node * self.machines();
         match self {
             Self::Alone => first..first + 1,
             Self::Sentinels { replicas, .. } => first..first + 1 + replicas,
+            Self::Cluster { .. } => first..first + self.machines(),
         }
     }
 
@@ -70,6 +82,16 @@ impl Deployment {
                 },
                 password: None,
                 sentinel: SentinelLogin::default(),
+                trust: None,
+            })),
+            Self::Cluster { .. } => Way::Cluster(Box::new(Members {
+                seeds: Seeds {
+                    members: self.servers(node).map(endpoint).collect(),
+                    user: None,
+                    password: None,
+                    tls: false,
+                },
+                password: None,
                 trust: None,
             })),
         }

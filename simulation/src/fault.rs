@@ -73,6 +73,8 @@ pub enum Fault {
     Slow { host: usize, node: usize, extra: Duration, lasts: Duration },
     /// A trouble of a service with sentinels.
     Service { node: usize, trouble: Trouble, lasts: Duration },
+    /// A trouble of a cluster.
+    Cluster { node: usize, shift: Shift, lasts: Duration },
     /// SIGSTOP to an rlock.
     StopClient { target: Target, lasts: Duration },
     /// SIGKILL to an rlock, and to its guard just before.
@@ -90,12 +92,31 @@ pub enum Trouble {
     KillPrimary(Survives),
     /// A failover on an operator's order.
     Failover,
-    /// The primary is cut off from sentinels and replicas, perhaps together with a host.
-    CutOff { host: Option<usize> },
+    /// The primary is cut off from sentinels and replicas, perhaps together with the host of the holder.
+    CutOff { with_holder: bool },
     /// A sentinel is cut off from the others, and hears of no switch.
     Isolate { sentinel: usize },
-    /// A host is cut off from all sentinels.
-    Deafen { host: usize },
+    /// The host of the holder is cut off from all sentinels.
+    Deafen,
+    /// Replicas get writes later.
+    Lag(Duration),
+}
+
+/// A trouble of a cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shift {
+    /// SIGSTOP to the primary of the locks.
+    Stop,
+    /// SIGKILL to it; it starts again later.
+    Kill(Survives),
+    /// Its replica takes over on an operator's order.
+    HandOver,
+    /// The slot of the locks moves to another primary, key by key or all at once.
+    Move {
+        at_once: bool,
+        /// Longest time between two steps.
+        pause: Duration,
+    },
     /// Replicas get writes later.
     Lag(Duration),
 }
@@ -150,10 +171,14 @@ impl Faults {
         if self.kind == Kind::Away && random.chance(0.7) {
             return self.lose_meanwhile(random);
         }
-        if let Deployment::Sentinels { down_after, .. } = self.deployment
-            && random.chance(0.6)
-        {
-            return self.of_service(down_after, random);
+        match self.deployment {
+            Deployment::Sentinels { down_after, .. } if random.chance(0.6) => {
+                return self.of_service(down_after, random);
+            }
+            Deployment::Cluster { node_timeout, .. } if random.chance(0.6) => {
+                return self.of_cluster(node_timeout, random);
+            }
+            _ => {}
         }
         let (node, host) = (random.below(self.machines), random.below(self.hosts));
         let longest = random.weighted(&[(3, self.node_timeout), (3, self.ttl / 2), (2, self.ttl * 2)]);
@@ -189,27 +214,50 @@ impl Faults {
             5 => Fault::StopClient { target, lasts },
             6 => Fault::KillClient { target, with_guard: random.chance(0.3) },
             7 => Fault::Terminate { target },
-            // A server with sentinels has its role from them.
-            _ if self.kind == Kind::Sentinel || random.chance(0.5) => Fault::OutOfMemory { node, lasts },
+            // A server with replicas has its role from others.
+            _ if self.deployment != Deployment::Alone || random.chance(0.5) => Fault::OutOfMemory { node, lasts },
             _ => Fault::Demote { node, lasts },
         }
     }
 
     fn of_service(&self, down_after: Duration, random: &mut Random) -> Fault {
-        let (node, host) = (random.below(self.machines / self.deployment.machines()), random.below(self.hosts));
-        let longest = random.weighted(&[(2, down_after), (3, self.ttl + down_after * 3), (1, self.ttl * 3)]);
-        let lasts = random.time(Duration::from_millis(1), longest);
-        let survives = random.weighted(&[(2, Survives::All), (1, Survives::Nothing)]);
+        let node = random.below(self.machines / self.deployment.machines());
         let trouble = match random.below(10) {
             0 | 1 => Trouble::StopPrimary,
-            2 | 3 => Trouble::KillPrimary(survives),
-            4 | 5 => Trouble::Failover,
-            6 => Trouble::CutOff { host: random.chance(0.7).then_some(host) },
+            2 | 3 => Trouble::KillPrimary(Self::survives(random)),
+            4 => Trouble::Failover,
+            5 | 6 => Trouble::CutOff { with_holder: random.chance(0.7) },
             7 => Trouble::Isolate { sentinel: random.below(self.deployment.sentinels(node).len()) },
-            8 => Trouble::Deafen { host },
+            8 => Trouble::Deafen,
             _ => Trouble::Lag(random.time(Duration::ZERO, self.ttl)),
         };
-        Fault::Service { node, trouble, lasts: if trouble == Trouble::Failover { Duration::ZERO } else { lasts } }
+        let lasts = if trouble == Trouble::Failover { Duration::ZERO } else { self.longer(down_after, random) };
+        Fault::Service { node, trouble, lasts }
+    }
+
+    fn of_cluster(&self, node_timeout: Duration, random: &mut Random) -> Fault {
+        let node = random.below(self.machines / self.deployment.machines());
+        let longest = random.weighted(&[(1, self.node_timeout / 20), (1, self.node_timeout), (1, self.ttl)]);
+        let shift = match random.below(10) {
+            0 | 1 => Shift::Stop,
+            2 | 3 => Shift::Kill(Self::survives(random)),
+            4 => Shift::HandOver,
+            5..9 => Shift::Move { at_once: random.chance(0.3), pause: longest },
+            _ => Shift::Lag(random.time(Duration::ZERO, self.ttl)),
+        };
+        let is_short = matches!(shift, Shift::HandOver | Shift::Move { .. });
+        Fault::Cluster { node, shift, lasts: if is_short { Duration::ZERO } else { self.longer(node_timeout, random) } }
+    }
+
+    fn survives(random: &mut Random) -> Survives {
+        random.weighted(&[(2, Survives::All), (1, Survives::Nothing)])
+    }
+
+    /// Returns a time in which another server may take over, and even grant the lock.
+    fn longer(&self, noticed: Duration, random: &mut Random) -> Duration {
+        let longest = [noticed, self.ttl + noticed * 3, self.ttl * 3 + noticed * 3 + Duration::from_secs(3)];
+        let longest = longest[random.below(3)];
+        random.time(Duration::from_millis(1), longest)
     }
 
     fn lose_meanwhile(&self, random: &mut Random) -> Fault {
@@ -231,7 +279,14 @@ impl Faults {
             Kind::One | Kind::Calm | Kind::Waiters | Kind::Newest | Kind::Crowd => {
                 Fault::KillServer { node, lasts: down, survives: Survives::All }
             }
-            Kind::Forgetful | Kind::Several | Kind::Keys | Kind::Kinds | Kind::Once | Kind::Parked | Kind::Sentinel => {
+            Kind::Forgetful
+            | Kind::Several
+            | Kind::Keys
+            | Kind::Kinds
+            | Kind::Once
+            | Kind::Parked
+            | Kind::Sentinel
+            | Kind::Cluster => {
                 let survives = random.weighted(&[(1, Survives::All), (2, Survives::Saved), (3, Survives::Nothing)]);
                 if survives == Survives::Saved && random.chance(0.5) {
                     Fault::Save { node }

@@ -16,9 +16,9 @@ use rlock::lock::instant::Instant;
 use crate::command::{Commands, Moment};
 use crate::network::{Network, Packet, SocketId};
 use crate::random::Random;
-use crate::service::Step;
 use crate::story::Story;
 use crate::witness::Witness;
+use crate::{cluster, service};
 
 /// A process: what a client does in one round, or the release that its guard executes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -66,7 +66,11 @@ pub enum Event {
     /// The fault with this number ends.
     Mend(usize),
     /// The service of this node does something.
-    Service(usize, Step),
+    Service(usize, service::Step),
+    /// The cluster of this node does something.
+    Cluster(usize, cluster::Step),
+    /// A message reaches this machine from another member of its cluster, as channel and text.
+    Bus(usize, Vec<u8>, Vec<u8>),
     /// The lock of a dead rlock is given back by its guard, which executes `rlock release`.
     HandBack(ProcessId),
     /// The locks are looked at.

@@ -15,6 +15,7 @@
 )]
 
 pub mod client;
+pub mod cluster;
 pub mod command;
 pub mod deployment;
 pub mod fault;
@@ -23,6 +24,7 @@ pub mod network;
 pub mod node;
 pub mod process;
 pub mod random;
+pub mod replication;
 pub mod scenario;
 pub mod server;
 pub mod service;

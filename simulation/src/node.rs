@@ -105,6 +105,15 @@ impl Node {
         self.clock.at(now)
     }
 
+    /// Whether a client has marked that the server was promoted.
+    pub fn is_marked(&self, now: Instant) -> bool {
+        let is_mark = |name: &[u8], value: &Value| {
+            let id = self.server.replication_id().as_bytes();
+            name.starts_with(b"rlock:primary:") && matches!(value, Value::String(text) if text.starts_with(id))
+        };
+        self.server.keys(self.wall(now)).any(|(name, entry)| is_mark(name, &entry.value))
+    }
+
     /// Whether the server runs.
     pub fn is_up(&self) -> bool {
         self.state == State::Up
@@ -271,8 +280,8 @@ impl Node {
         self.disconnect_all(kernel);
     }
 
-    /// Sends a message of the server's own to the subscribers of a channel.
-    pub fn publish(&mut self, kernel: &mut Kernel, channel: &str, message: &str) {
+    /// Sends a message that no client of the server has published to the subscribers of a channel.
+    pub fn publish(&mut self, kernel: &mut Kernel, channel: &[u8], message: &[u8]) {
         for (peer, bytes) in self.server.publish(channel, message) {
             if let Some(&socket) = self.sockets.get(&peer) {
                 network::send(kernel, socket, Way::Down, Packet::Bytes(bytes));

@@ -59,11 +59,13 @@ pub enum Kind {
     Clocks,
     /// One or three nodes, each a service with sentinels: failovers that lose writes, under a restart guard.
     Sentinel,
+    /// The same with clusters, where the locks' slot moves too.
+    Cluster,
 }
 
 impl Kind {
     /// All kinds, with their names on the command line.
-    pub const ALL: [(&'static str, Self); 15] = [
+    pub const ALL: [(&'static str, Self); 16] = [
         ("calm", Self::Calm),
         ("one", Self::One),
         ("forgetful", Self::Forgetful),
@@ -79,6 +81,7 @@ impl Kind {
         ("parked", Self::Parked),
         ("clocks", Self::Clocks),
         ("sentinel", Self::Sentinel),
+        ("cluster", Self::Cluster),
     ];
 
     /// Returns the name on the command line.
@@ -180,7 +183,7 @@ impl Scenario {
             Kind::Several => random.weighted(&[(1, 2), (4, 3), (1, 4), (3, 5)]),
             Kind::Crowd => random.weighted(&[(1, 1), (1, 3)]),
             Kind::Lossy | Kind::Away => random.weighted(&[(2, 3), (1, 5)]),
-            Kind::Sentinel => random.weighted(&[(2, 1), (1, 3)]),
+            Kind::Sentinel | Kind::Cluster => random.weighted(&[(2, 1), (1, 3)]),
             Kind::Calm
             | Kind::Clocks
             | Kind::Keys
@@ -199,7 +202,7 @@ impl Scenario {
             Kind::Clocks => 60_000_000,
             Kind::Calm => 0,
             // The fence of a lone node rises by its servers' clocks where the guard is short.
-            Kind::Sentinel => 150_000,
+            Kind::Sentinel | Kind::Cluster => 150_000,
             _ => 1_500_000,
         };
         let clock = |_| WallClock { ahead: signed(&mut random, ahead), rate: signed(&mut random, 4_000) };
@@ -262,14 +265,18 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
             replicas: 1 + random.below(2),
             down_after: ms(random.weighted(&[(1, 100), (1, 300), (1, 1_000)])),
         },
+        Kind::Cluster => Deployment::Cluster {
+            replicated: random.chance(0.7),
+            node_timeout: ms(random.weighted(&[(1, 100), (1, 300), (1, 1_000)])),
+        },
         _ => Deployment::Alone,
     };
     Settings { nodes, deployment, keys, schedule, guard, order, remains, reclaims: false }
 }
 
 fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {
-    // Each request to a service with sentinels takes several exchanges.
-    let slow = if kind == Kind::Sentinel { 5_000 } else { 15_000 };
+    // Each request takes several exchanges where servers are found out.
+    let slow = if matches!(kind, Kind::Sentinel | Kind::Cluster) { 5_000 } else { 15_000 };
     let most = Duration::from_micros(random.weighted(&[(2, 300), (2, 2_000), (1, slow)]));
     let spikes = if matches!(kind, Kind::Calm | Kind::Away | Kind::Waiters | Kind::Newest | Kind::Crowd) {
         0.0
@@ -334,7 +341,9 @@ fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
             releases: is_calm || random.chance(0.7),
         }),
         _ => {
-            let runs = random.weighted(&[(5, short), (3, ttl / 3), (2, ttl * 2)]);
+            // Long enough for another server to take over and to grant the lock, where one may.
+            let long = if matches!(kind, Kind::Sentinel | Kind::Cluster) { ttl * 6 } else { ttl * 2 };
+            let runs = random.weighted(&[(5, short), (3, ttl / 3), (2, long)]);
             let at_term = random.weighted(&[
                 (3, AtTerm::Dies(ms(1))),
                 (1, AtTerm::Dies(ms(200))),

@@ -8,7 +8,7 @@
 //! A majority of the sentinels knows of a switch within a tenth of the time after which a server counts as dead. rlock promises
 //! nothing where a majority names an old primary for seconds.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -17,16 +17,14 @@ use rlock::lock::instant::Instant;
 use crate::deployment::{Deployment, SERVICE, address};
 use crate::kernel::{BEGIN, Event, Kernel};
 use crate::node::Node;
-use crate::server::{Snapshot, Watch};
+use crate::replication::Link;
+use crate::server::Watch;
 
 /// Longest time for which an old primary stays one.
 const STALE: Duration = Duration::from_secs(11);
 
-/// Longest time in which a write reaches a replica, where nothing is slow.
-const REPLICATION: Duration = Duration::from_millis(2);
-
 /// Channel on which a sentinel announces a switch.
-const SWITCHES: &str = "+switch-master";
+const SWITCHES: &[u8] = b"+switch-master";
 
 /// Something that a service does at its time. Servers and sentinels are named by their machines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,30 +74,6 @@ pub struct Service {
     stale: u64,
 }
 
-/// The data that a replica gets.
-#[derive(Debug)]
-struct Link {
-    primary: usize,
-    /// The states of the primary that the replica has or will have, and when.
-    states: VecDeque<(Instant, Snapshot)>,
-}
-
-impl Link {
-    fn push(&mut self, arrives: Instant, state: Snapshot, now: Instant) {
-        let at = self.states.back().map_or(arrives, |(last, _)| arrives.max(*last));
-        self.states.push_back((at, state));
-        while self.states.get(1).is_some_and(|(at, _)| *at <= now) {
-            self.states.pop_front();
-        }
-    }
-
-    /// Returns the state that has arrived.
-    fn arrived(mut self, now: Instant) -> Option<Snapshot> {
-        self.states.retain(|(at, _)| *at <= now);
-        self.states.pop_back().map(|(_, state)| state)
-    }
-}
-
 impl Service {
     /// The service of `node`, whose first server is the primary.
     pub fn new(node: usize, deployment: Deployment, down_after: Duration, nodes: &mut [Node]) -> Self {
@@ -118,7 +92,7 @@ impl Service {
             });
         }
         let state = nodes[primary].server().snapshot();
-        let link = || Link { primary, states: VecDeque::from([(now, state.clone())]) };
+        let link = || Link::new(primary, state.clone(), now);
         for replica in servers.clone().skip(1) {
             nodes[replica].server_mut().set_replica(true);
         }
@@ -177,14 +151,9 @@ impl Service {
         self.is_failing || now.since(self.changed) < self.down_after
     }
 
-    /// Whether a server is cut off from sentinels and other servers.
-    pub fn is_any_cut_off(&self) -> bool {
-        self.cut_off.is_some()
-    }
-
-    /// Whether a sentinel is cut off from the others.
-    pub fn is_any_isolated(&self) -> bool {
-        self.isolated.is_some()
+    /// Whether no server and no sentinel is cut off from the others.
+    pub fn is_whole(&self) -> bool {
+        self.cut_off.is_none() && self.isolated.is_none()
     }
 
     /// Makes replicas get writes later.
@@ -271,11 +240,8 @@ impl Service {
         if self.cut_off == Some(from) || !nodes[from].is_up() {
             return;
         }
-        for (replica, link) in &mut self.links {
-            if link.primary == from && self.cut_off != Some(*replica) {
-                let takes = self.lag + kernel.random.time(Duration::ZERO, REPLICATION);
-                link.push(kernel.now + takes, nodes[from].server().snapshot(), kernel.now);
-            }
+        for (_, link) in self.links.iter_mut().filter(|(replica, _)| self.cut_off != Some(**replica)) {
+            link.feed(from, &nodes[from], self.lag, kernel);
         }
     }
 
@@ -364,7 +330,8 @@ impl Service {
     fn announce(&mut self, sentinel: usize, old: &(String, u16), nodes: &mut [Node], kernel: &mut Kernel) {
         self.changed = kernel.now;
         let ((old, port), (new, other)) = (old, address(self.primary));
-        nodes[sentinel].publish(kernel, SWITCHES, &format!("{SERVICE} {old} {port} {new} {other}"));
+        let message = format!("{SERVICE} {old} {port} {new} {other}");
+        nodes[sentinel].publish(kernel, SWITCHES, message.as_bytes());
     }
 
     fn demote(&mut self, machine: usize, nodes: &mut [Node], kernel: &mut Kernel) {
@@ -377,7 +344,7 @@ impl Service {
         self.changed = kernel.now;
         let state = nodes[self.primary].server().snapshot();
         nodes[machine].takes_role(kernel, true, Some(state.clone()));
-        self.links.insert(machine, Link { primary: self.primary, states: VecDeque::from([(kernel.now, state)]) });
+        self.links.insert(machine, Link::new(self.primary, state, kernel.now));
     }
 
     fn follow(&mut self, replica: usize, nodes: &mut [Node], kernel: &mut Kernel) {

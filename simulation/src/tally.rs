@@ -28,6 +28,8 @@ pub struct Tally {
     pub reclaimed: u64,
     /// Servers that took over from others.
     pub switches: u64,
+    /// Slots that were moved.
+    pub moves: u64,
     /// Writes of servers that had been replaced.
     pub stale: u64,
     /// Faults that hit.
@@ -55,6 +57,7 @@ impl Tally {
             superseded: report.exits.get(&Outcome::Superseded.code()).copied().unwrap_or_default(),
             reclaimed: report.counts.reclaimed,
             switches: report.switches,
+            moves: report.moves,
             stale: report.stale,
             faults: report.faults,
             requests: report.requests,
@@ -75,6 +78,7 @@ impl Tally {
         self.superseded += other.superseded;
         self.reclaimed += other.reclaimed;
         self.switches += other.switches;
+        self.moves += other.moves;
         self.stale += other.stale;
         self.faults += other.faults;
         self.requests += other.requests;

@@ -1,5 +1,6 @@
 //! A world: servers, hosts and clients, played from the begin to the end of a scenario.
 
+mod clusters;
 mod faults;
 mod judge;
 mod services;
@@ -16,6 +17,7 @@ use rlock::lock::quorum::Quorum;
 use rlock::lock::token::Token;
 
 use crate::client::{Client, Ends, acquire, operator, run};
+use crate::cluster::Cluster;
 use crate::command::{self, Commands};
 use crate::kernel::{self, BEGIN, Event, Kernel, ProcessId};
 use crate::network::{self, Network, Packet, SocketId};
@@ -42,6 +44,8 @@ pub struct Report {
     pub faults: u64,
     /// Number of servers that took over from others.
     pub switches: u64,
+    /// Number of times that a slot was moved.
+    pub moves: u64,
     /// Number of requests by which a server that had been replaced changed data.
     pub stale: u64,
     /// Number of requests that the servers executed.
@@ -101,8 +105,10 @@ struct World<'a> {
     nodes: Vec<Node>,
     /// The services with sentinels.
     services: Vec<Service>,
-    /// The machine that a fault has hit, by the fault's number.
-    struck: BTreeMap<usize, usize>,
+    /// The clusters.
+    clusters: Vec<Cluster>,
+    /// The machine that a fault has hit, and the host, by the fault's number.
+    struck: BTreeMap<usize, (usize, Option<usize>)>,
     tenures: Tenures,
     processes: BTreeMap<ProcessId, Running>,
     /// Processes that a fault has stopped, by the fault's number.
@@ -127,6 +133,7 @@ impl<'a> World<'a> {
         Self {
             scenario,
             services: services::of(scenario, &mut nodes),
+            clusters: clusters::of(scenario, &mut nodes),
             nodes,
             struck: BTreeMap::new(),
             tenures: Tenures::new(scenario),
@@ -207,6 +214,8 @@ impl<'a> World<'a> {
             Event::Meanwhile(number) => self.lose_meanwhile(number),
             Event::Mend(number) => self.mend(number),
             Event::Service(node, step) => self.service_does(node, step),
+            Event::Cluster(node, step) => self.cluster_does(node, step),
+            Event::Bus(machine, channel, message) => self.passes_on(machine, &channel, &message),
             Event::HandBack(process) => self.hand_back(process),
             Event::Look => self.look(),
         }
@@ -220,6 +229,7 @@ impl<'a> World<'a> {
             if self.nodes[node].server().writes() != before {
                 self.has_written(node, kernel);
             }
+            self.tells_members(node, kernel);
             self.tenures.observe(node, &self.nodes[node], kernel.now);
         });
     }
@@ -335,8 +345,14 @@ impl<'a> World<'a> {
             violation: kernel.witness.violation.clone(),
             counts: kernel.witness.counts,
             faults: self.hits,
-            switches: self.services.iter().map(Service::switches).sum(),
-            stale: self.services.iter().map(Service::stale).sum(),
+            switches: self
+                .services
+                .iter()
+                .map(Service::switches)
+                .chain(self.clusters.iter().map(Cluster::switches))
+                .sum(),
+            moves: self.clusters.iter().map(Cluster::moves).sum(),
+            stale: self.services.iter().map(Service::stale).chain(self.clusters.iter().map(Cluster::stale)).sum(),
             requests: self.requests(),
             took: kernel.now.since(BEGIN),
             digest: kernel.digest(),

@@ -6,6 +6,7 @@
 mod commands;
 mod expiry;
 mod frame;
+mod members;
 mod pair;
 mod sentinels;
 mod shipped;

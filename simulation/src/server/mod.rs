@@ -8,6 +8,7 @@ mod command;
 mod condition;
 mod identity;
 mod keyspace;
+mod member;
 mod number;
 mod peers;
 mod refusal;
@@ -20,6 +21,7 @@ mod watch;
 
 pub use condition::Right;
 pub use keyspace::{Entry, Fields, Value};
+pub use member::{Member, SLOTS, Slots, slot};
 pub use peers::Peer;
 pub use sorted_set::SortedSet;
 pub use watch::{Address, Watch};
@@ -70,14 +72,42 @@ impl Server {
         sentinel
     }
 
+    /// Makes it a member of a cluster.
+    pub fn join(&mut self, member: Member) {
+        self.state.member = Some(member);
+    }
+
+    /// The state of its cluster as it knows it, if it is in one.
+    pub fn member_mut(&mut self) -> Option<&mut Member> {
+        self.state.member.as_mut()
+    }
+
+    /// Takes the messages that the other members are to pass on, as channels and texts.
+    pub fn take_bus(&mut self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        std::mem::take(&mut self.state.bus)
+    }
+
+    /// Takes a key away, with its value and the ms that it has left: the one half of a MIGRATE.
+    pub fn take(&mut self, key: &[u8], now: WallMicros) -> Option<(Value, Option<i64>)> {
+        let ms = now.0.div_euclid(1000);
+        let entry = self.state.keyspace.entries.remove(key).filter(|entry| entry.lives(ms))?;
+        Some((entry.value, entry.expires.map(|expires| expires - ms)))
+    }
+
+    /// Adds a key with the ms that it has left: the other half.
+    pub fn add(&mut self, key: Vec<u8>, (value, left): (Value, Option<i64>), now: WallMicros) {
+        let expires = left.map(|left| now.0.div_euclid(1000) + left);
+        self.state.keyspace.entries.insert(key, Entry { value, expires });
+    }
+
     /// The service that it watches, if it is a sentinel.
     pub fn watch_mut(&mut self) -> Option<&mut Watch> {
         self.state.watch.as_mut()
     }
 
-    /// Sends a message of its own to the subscribers of a channel. Returns bytes for connections.
-    pub fn publish(&mut self, channel: &str, message: &str) -> Vec<(Peer, Vec<u8>)> {
-        self.state.publish(channel.as_bytes(), message.as_bytes());
+    /// Sends a message that no client of its own has published to the subscribers of a channel. Returns bytes for connections.
+    pub fn publish(&mut self, channel: &[u8], message: &[u8]) -> Vec<(Peer, Vec<u8>)> {
+        self.state.pass_on(channel, message);
         self.state.take_outbox()
     }
 
@@ -182,6 +212,16 @@ impl Server {
             self.state.identity.fork();
         }
         self.state.condition.replica = is_replica;
+    }
+
+    /// Returns the id of the history of its data.
+    pub fn replication_id(&self) -> &str {
+        &self.state.identity.replication_id
+    }
+
+    /// Whether the server is a replica.
+    pub fn is_replica(&self) -> bool {
+        self.state.condition.replica
     }
 
     /// Takes a right from every client. Subscriptions stay, where Redis would close the connection.

@@ -1,12 +1,13 @@
 //! The state of a server's process, and how it executes a call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::WallMicros;
 use super::command::{Command, Flag};
 use super::condition::{Condition, Lack};
 use super::identity::Identity;
 use super::keyspace::Keyspace;
+use super::member::Member;
 use super::peers::{Peer, Peers};
 use super::refusal::Refusal;
 use super::reply::{Outcome, Reply};
@@ -19,8 +20,14 @@ pub(super) struct State {
     pub(super) peers: Peers,
     pub(super) identity: Identity,
     pub(super) condition: Condition,
-    /// What it watches, if it is a sentinel.
+    /// The service that it watches, if it is a sentinel.
     pub(super) watch: Option<Watch>,
+    /// The state of its cluster as it knows it, if it is in one.
+    pub(super) member: Option<Member>,
+    /// The clients whose last request was ASKING.
+    pub(super) asking: BTreeSet<Peer>,
+    /// The messages that other members of the cluster are to pass on.
+    pub(super) bus: Vec<(Vec<u8>, Vec<u8>)>,
     /// The clock at the current call.
     pub(super) now: WallMicros,
     /// The client whose request is executed.
@@ -69,6 +76,10 @@ impl State {
         }
         if let Some(subcommand) = command.lacks(words) {
             return Err(Refusal::unknown_subcommand(command.name, subcommand));
+        }
+        let is_asking = self.asking.remove(&self.caller);
+        if let Some(member) = &self.member {
+            member.route(command.keys(words), is_asking, &mut self.keyspace)?;
         }
         self.condition.admit(command, words)?;
         if self.peers.hears_only(self.caller) && !command.is(Flag::Subscribed) {
@@ -127,6 +138,14 @@ impl State {
 
     /// Sends a message to the subscribers of a channel; returns their number.
     pub(super) fn publish(&mut self, channel: &[u8], message: &[u8]) -> usize {
+        if self.member.is_some() {
+            self.bus.push((channel.to_vec(), message.to_vec()));
+        }
+        self.pass_on(channel, message)
+    }
+
+    /// The same for a message that came from another member of the cluster.
+    pub(super) fn pass_on(&mut self, channel: &[u8], message: &[u8]) -> usize {
         let subscribers = self.peers.subscribers(channel).to_vec();
         let push = Reply::Push(vec![Reply::bulk("message"), Reply::bulk(channel), Reply::bulk(message)]);
         for peer in &subscribers {

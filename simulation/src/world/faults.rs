@@ -86,6 +86,7 @@ impl World<'_> {
                     true
                 }
                 Fault::Service { node, trouble, .. } => self.trouble(number, node, trouble, kernel),
+                Fault::Cluster { node, shift, .. } => self.shift(number, node, shift, kernel),
                 Fault::StopClient { .. } | Fault::KillClient { .. } | Fault::Terminate { .. } => true,
             }
         });
@@ -162,10 +163,10 @@ impl World<'_> {
                     self.rises(node, false, kernel);
                 }
                 Fault::KillServer { node, survives, .. } => {
-                    self.nodes[node].restart(kernel, survives);
-                    self.rises(node, true, kernel);
+                    self.restart(node, survives, kernel);
                 }
                 Fault::Service { node, trouble, .. } => self.mend_trouble(number, node, trouble, kernel),
+                Fault::Cluster { node, shift, .. } => self.mend_shift(number, node, shift, kernel),
                 Fault::LoseMeanwhile { away, killed, .. } => {
                     for node in away_with(away, self.nodes.len()) {
                         match killed {
@@ -262,6 +263,7 @@ impl World<'_> {
             | Fault::Cut { lasts, .. }
             | Fault::Slow { lasts, .. }
             | Fault::Service { lasts, .. }
+            | Fault::Cluster { lasts, .. }
             | Fault::StopClient { lasts, .. } => lasts,
             Fault::Save { .. }
             | Fault::Lose { .. }

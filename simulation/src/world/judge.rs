@@ -57,12 +57,17 @@ impl World<'_> {
         self.judge_idle(now);
     }
 
+    /// Returns the time after which a server counts that has restarted.
+    pub(super) fn grown_up(&self) -> Duration {
+        let guard = self.scenario.settings.guard.span(self.nodes.len(), self.scenario.settings.schedule.ttl());
+        guard + Duration::from_secs(2)
+    }
+
     /// Judges how long the lock has been free while a client waited and nothing kept it from the lock.
     fn judge_idle(&mut self, now: Instant) {
-        let guard = self.scenario.settings.guard.span(self.nodes.len(), self.scenario.settings.schedule.ttl());
-        let grown_up = guard + Duration::from_secs(2);
+        let grown_up = self.grown_up();
         let started = self.nodes.iter().map(Node::started).max().unwrap_or(BEGIN);
-        let ready = started.max(self.services_changed()) + grown_up;
+        let ready = started.max(self.deployments_changed()) + grown_up;
         kernel::with(|kernel| kernel.witness.judge_doomed(now));
         let only_waiters = matches!(self.scenario.kind, Kind::Waiters | Kind::Newest | Kind::Crowd);
         if self.faults > 0 && !only_waiters {

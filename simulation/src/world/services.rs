@@ -1,15 +1,16 @@
-//! Services with sentinels: their troubles, carried out and mended, and what the other faults do to them.
+//! Services with sentinels: their troubles, carried out and mended. And what the other faults do to services and clusters.
 
 use std::time::Duration;
 
 use rlock::lock::instant::Instant;
 
 use super::World;
+use crate::cluster::Cluster;
 use crate::deployment::Deployment;
 use crate::fault::Trouble;
 use crate::kernel::{self, BEGIN, Kernel};
 use crate::network::{self, Way};
-use crate::node::Node;
+use crate::node::{Node, Survives};
 use crate::scenario::Scenario;
 use crate::service::{Service, Step};
 
@@ -26,56 +27,86 @@ impl World<'_> {
         kernel::with(|kernel| self.services[node].step(step, &mut self.nodes, kernel));
     }
 
-    /// When the last service changed: then a server takes over that may not grant yet.
-    pub(super) fn services_changed(&self) -> Instant {
-        self.services.iter().map(Service::changed).max().unwrap_or(BEGIN)
+    /// When a server last took over, which may not grant yet.
+    pub(super) fn deployments_changed(&self) -> Instant {
+        let all = self.services.iter().map(Service::changed).chain(self.clusters.iter().map(Cluster::changed));
+        all.max().unwrap_or(BEGIN)
     }
 
     /// A server has changed its data.
     pub(super) fn has_written(&mut self, machine: usize, kernel: &mut Kernel) {
-        if let Some(service) = self.service_of(machine) {
-            self.services[service].has_written(machine, &self.nodes, kernel);
+        let node = self.node_of(machine);
+        if let Some(service) = self.services.get_mut(node) {
+            service.has_written(machine, &self.nodes, kernel);
+        }
+        if let Some(cluster) = self.clusters.get_mut(node) {
+            cluster.has_written(machine, &self.nodes, kernel);
         }
     }
 
-    /// Whether a machine may be harmed: a majority of the sentinels must hear of a switch.
+    /// Whether a machine may be harmed: a majority of the sentinels must hear of a switch, and all members of a cluster but one.
     pub(super) fn may_harm(&self, machine: usize, now: Instant) -> bool {
-        let service = self.service_of(machine).map(|service| &self.services[service]);
-        service.is_none_or(|service| !service.sentinels().contains(&machine) || !service.is_switching(now))
+        let node = self.node_of(machine);
+        let is_needed = |service: &Service| service.sentinels().contains(&machine) && service.is_switching(now);
+        !self.services.get(node).is_some_and(is_needed)
+            && self.clusters.get(node).is_none_or(|cluster| cluster.may_harm(now))
     }
 
     /// A machine's server has been stopped or killed.
     pub(super) fn falls(&mut self, machine: usize, kernel: &mut Kernel) {
-        if let Some(service) = self.service_of(machine) {
-            self.services[service].falls(machine, kernel);
+        let node = self.node_of(machine);
+        if let Some(service) = self.services.get_mut(node) {
+            service.falls(machine, kernel);
+        }
+        if let Some(cluster) = self.clusters.get_mut(node) {
+            cluster.falls(machine, kernel);
         }
     }
 
     /// A machine's server runs again; if it `started`, as a new process.
     pub(super) fn rises(&mut self, machine: usize, started: bool, kernel: &mut Kernel) {
-        let Some(service) = self.service_of(machine).filter(|_| self.nodes[machine].is_up()) else { return };
-        if started {
-            self.services[service].sentinel_started(machine, &mut self.nodes, kernel);
+        let node = self.node_of(machine);
+        if !self.nodes[machine].is_up() {
+            return;
         }
-        self.services[service].rises(machine, &mut self.nodes, kernel);
+        if let Some(service) = self.services.get_mut(node) {
+            if started {
+                service.sentinel_started(machine, &mut self.nodes, kernel);
+            }
+            service.rises(machine, &mut self.nodes, kernel);
+        }
+        if let Some(cluster) = self.clusters.get_mut(node) {
+            cluster.rises(machine, &mut self.nodes, kernel);
+            self.tells_members(machine, kernel);
+        }
     }
 
-    fn service_of(&self, machine: usize) -> Option<usize> {
-        let service = machine / self.scenario.settings.deployment.machines();
-        (service < self.services.len()).then_some(service)
+    /// Starts a machine's server again.
+    pub(super) fn restart(&mut self, machine: usize, survives: Survives, kernel: &mut Kernel) {
+        self.nodes[machine].restart(kernel, survives);
+        let node = self.node_of(machine);
+        if let Some(cluster) = self.clusters.get_mut(node).filter(|_| survives != Survives::All) {
+            cluster.forgets(kernel.now);
+        }
+        self.rises(machine, true, kernel);
+    }
+
+    fn node_of(&self, machine: usize) -> usize {
+        machine / self.scenario.settings.deployment.machines()
     }
 
     /// Lets a trouble hit a service. Returns whether it did.
     pub(super) fn trouble(&mut self, number: usize, node: usize, trouble: Trouble, kernel: &mut Kernel) -> bool {
+        let holder = kernel.witness.any_holder(kernel.now);
+        let host = holder.map(|holder| self.scenario.clients[holder.client].host);
         let (service, nodes) = (&mut self.services[node], &mut self.nodes);
         let primary = service.primary();
-        let sentinel = |number: usize| service.sentinels().start + number;
         match trouble {
             Trouble::StopPrimary | Trouble::KillPrimary(_) => {
                 if !nodes[primary].is_up() {
                     return false;
                 }
-                self.struck.insert(number, primary);
+                self.struck.insert(number, (primary, None));
                 match trouble {
                     Trouble::StopPrimary => nodes[primary].stop(),
                     _ => nodes[primary].kill(kernel),
@@ -84,24 +115,26 @@ impl World<'_> {
                 true
             }
             Trouble::Failover => service.begins_failover(nodes, kernel),
-            Trouble::CutOff { host } => {
-                if service.is_any_cut_off() || service.is_switching(kernel.now) {
+            Trouble::CutOff { with_holder } => {
+                if !service.is_whole() || service.is_switching(kernel.now) {
                     return false;
                 }
-                self.struck.insert(number, primary);
+                let host = host.filter(|_| with_holder);
+                self.struck.insert(number, (primary, host));
                 service.cut_off(Some(primary), nodes, kernel);
                 self.cut_beside(node, primary, host, true, kernel);
                 true
             }
             Trouble::Isolate { sentinel: one } => {
-                let may = !service.is_any_isolated() && !service.is_switching(kernel.now);
-                let sentinel = sentinel(one);
+                let may = service.is_whole() && !service.is_switching(kernel.now);
                 if may {
-                    service.isolate(Some(sentinel), kernel);
+                    service.isolate(Some(service.sentinels().start + one), kernel);
                 }
                 may
             }
-            Trouble::Deafen { host } => {
+            Trouble::Deafen => {
+                let Some(host) = host else { return false };
+                self.struck.insert(number, (primary, Some(host)));
                 cut(host, service.sentinels(), true, kernel);
                 true
             }
@@ -117,20 +150,19 @@ impl World<'_> {
         let struck = self.struck.remove(&number);
         let (service, nodes) = (&mut self.services[node], &mut self.nodes);
         match (trouble, struck) {
-            (Trouble::StopPrimary, Some(machine)) => {
+            (Trouble::StopPrimary, Some((machine, _))) => {
                 nodes[machine].resume(kernel);
                 self.rises(machine, false, kernel);
             }
-            (Trouble::KillPrimary(survives), Some(machine)) => {
-                nodes[machine].restart(kernel, survives);
-                self.rises(machine, true, kernel);
+            (Trouble::KillPrimary(survives), Some((machine, _))) => {
+                self.restart(machine, survives, kernel);
             }
-            (Trouble::CutOff { host }, Some(machine)) => {
+            (Trouble::CutOff { .. }, Some((machine, host))) => {
                 service.cut_off(None, nodes, kernel);
                 self.cut_beside(node, machine, host, false, kernel);
             }
             (Trouble::Isolate { .. }, _) => service.isolate(None, kernel),
-            (Trouble::Deafen { host }, _) => cut(host, service.sentinels(), false, kernel),
+            (Trouble::Deafen, Some((_, Some(host)))) => cut(host, service.sentinels(), false, kernel),
             (Trouble::Lag(_), _) => service.set_lag(Duration::ZERO),
             _ => {}
         }

@@ -35,7 +35,7 @@ pub(super) fn now() -> WallMicros {
 
 /// A stream to a real server or sentinel.
 trait Stream: Read + Write {
-    /// Ends it, whoever else has the descriptor.
+    /// Ends it, though another process may have the descriptor.
     fn end(&self);
 }
 
@@ -71,7 +71,7 @@ impl Connection {
         Self { stream: Box::new(stream), unread: Vec::new() }
     }
 
-    fn send(&mut self, words: &[Vec<u8>]) {
+    pub(super) fn send(&mut self, words: &[Vec<u8>]) {
         self.stream.write_all(&packed(words)).expect("a server that reads");
     }
 

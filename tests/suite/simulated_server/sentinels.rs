@@ -110,7 +110,8 @@ fn a_switch_is_announced_as_a_real_sentinel_does() {
         model.receive(peer, &packed(&words(request)), now());
     }
     let message = format!("svc 127.0.0.1 {} 127.0.0.1 {}", ports[0], ports[1]);
-    let sent: Vec<u8> = model.publish("+switch-master", &message).into_iter().flat_map(|(_, bytes)| bytes).collect();
+    let sent: Vec<u8> =
+        model.publish(b"+switch-master", message.as_bytes()).into_iter().flat_map(|(_, bytes)| bytes).collect();
     assert_eq!(Frame::all(&sent), [heard]);
     // What else the model is made of: the old primary takes writes while the sentinels name the new one.
     assert!(service.servers[0].cli(&["INFO", "replication"]).contains("role:master"));

@@ -43,7 +43,7 @@ pub(super) fn hello(state: &mut State, args: &[&[u8]]) -> Outcome {
     }
     let proto = if state.peers.protocol(caller) == Protocol::Resp3 { 3 } else { 2 };
     let role = if state.condition.replica { "replica" } else { "master" };
-    let mode = if state.watch.is_some() { "sentinel" } else { "standalone" };
+    let mode = if state.watch.is_some() { "sentinel" } else { mode(state) };
     let mut facts = vec![
         ("server", Reply::bulk("redis")),
         ("version", Reply::bulk(VERSION)),
@@ -55,6 +55,10 @@ pub(super) fn hello(state: &mut State, args: &[&[u8]]) -> Outcome {
     ];
     facts.retain(|(name, _)| state.watch.is_none() || *name != "role");
     Ok(Reply::Map(facts.into_iter().map(|(name, fact)| (Reply::bulk(name), fact)).collect()))
+}
+
+fn mode(state: &State) -> &'static str {
+    if state.member.is_some() { "cluster" } else { "standalone" }
 }
 
 /// The server has one user, which needs no password.
@@ -113,9 +117,9 @@ pub(super) fn info(state: &mut State, args: &[&[u8]]) -> Outcome {
     let mut sections = Vec::new();
     if wants("SERVER") {
         let uptime = state.now.0.div_euclid(1_000_000) - state.identity.started.0.div_euclid(1_000_000);
-        let run_id = &state.identity.run_id;
+        let (run_id, mode) = (&state.identity.run_id, mode(state));
         sections.push(format!(
-            "# Server\r\nredis_version:{VERSION}\r\nredis_mode:standalone\r\nrun_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\n"
+            "# Server\r\nredis_version:{VERSION}\r\nredis_mode:{mode}\r\nrun_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\n"
         ));
     }
     if wants("REPLICATION") {

@@ -5,6 +5,7 @@
 #![allow(clippy::unnecessary_wraps, reason = "the table has one type of function")]
 
 mod channels;
+mod cluster;
 mod connection;
 mod hashes;
 mod keys;
@@ -60,8 +61,10 @@ const fn row(name: &'static str, arity: isize, flags: &'static [Flag], run: Func
 
 /// All commands, in the order of their names.
 pub(super) const COMMANDS: &[Command] = &[
+    row("asking", 1, &[NoScript], cluster::asking),
     row("auth", -2, &[NoScript, Watching], connection::auth),
     row("client", -2, &[NoScript, Watching], connection::client),
+    row("cluster", -2, &[NoScript], cluster::cluster),
     row("del", -2, &[Write], keys::del),
     row("eval", -3, &[NoScript], script::eval),
     row("exists", -2, &[], keys::exists),
@@ -141,11 +144,27 @@ impl Command {
         }
     }
 
+    /// Returns the keys among the words of a call.
+    pub(super) fn keys<'a>(&self, words: &'a [&'a [u8]]) -> &'a [&'a [u8]] {
+        match self.name {
+            "eval" => {
+                let count =
+                    words.get(2).and_then(|text| number::integer(text)).and_then(|count| usize::try_from(count).ok());
+                words.get(3..).and_then(|rest| rest.get(..count?)).unwrap_or_default()
+            }
+            "del" | "exists" | "unlink" => &words[1..],
+            "asking" | "auth" | "client" | "cluster" | "hello" | "info" | "ping" | "publish" | "pubsub" | "select"
+            | "sentinel" | "subscribe" | "time" | "unsubscribe" => &[],
+            _ => &words[1..2],
+        }
+    }
+
     /// Returns the name of the subcommand that `words` call, if the command has some and not this one.
     pub(super) fn lacks<'a>(&self, words: &[&'a [u8]]) -> Option<&'a [u8]> {
         let subcommand = words.get(1).copied()?;
         let known: &[&str] = match self.name {
             "client" => &[],
+            "cluster" => &["NODES", "SLOTS"],
             "pubsub" => &["NUMSUB"],
             "sentinel" => &["GET-MASTER-ADDR-BY-NAME", "MASTER"],
             _ => return None,

@@ -1,0 +1,49 @@
+//! Asynchronous replication: the states of a primary that a replica has or will have.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rlock::lock::instant::Instant;
+
+use crate::kernel::Kernel;
+use crate::node::Node;
+use crate::server::Snapshot;
+
+/// Longest time in which a write reaches a replica, where nothing is slow.
+const REPLICATION: Duration = Duration::from_millis(2);
+
+/// The data that a replica gets.
+#[derive(Debug)]
+pub struct Link {
+    /// The machine of its primary.
+    pub primary: usize,
+    /// When it gets which state of the primary. The first one is there.
+    states: VecDeque<(Instant, Snapshot)>,
+}
+
+impl Link {
+    /// The link of a replica that has this state of its primary.
+    pub fn new(primary: usize, state: Snapshot, now: Instant) -> Self {
+        Self { primary, states: VecDeque::from([(now, state)]) }
+    }
+
+    /// Sends the data of machine `from`, if that is the primary, which take `lag` longer than usual.
+    pub fn feed(&mut self, from: usize, node: &Node, lag: Duration, kernel: &mut Kernel) {
+        if self.primary != from {
+            return;
+        }
+        let arrives = kernel.now + lag + kernel.random.time(Duration::ZERO, REPLICATION);
+        // A stream keeps its order.
+        let at = self.states.back().map_or(arrives, |(last, _)| arrives.max(*last));
+        self.states.push_back((at, node.server().snapshot()));
+        while self.states.get(1).is_some_and(|(at, _)| *at <= kernel.now) {
+            self.states.pop_front();
+        }
+    }
+
+    /// Returns the state that has arrived.
+    pub fn arrived(mut self, now: Instant) -> Option<Snapshot> {
+        self.states.retain(|(at, _)| *at <= now);
+        self.states.pop_back().map(|(_, state)| state)
+    }
+}
