@@ -23,7 +23,10 @@ pub const VARIABLES: &[(&str, &str)] = &[
         "RLOCK_SLOT",
         "set for the command with --slots: the number of its slot, from 1 on; of several, a list in the order of RLOCK_KEY",
     ),
-    ("CREDENTIALS_DIRECTORY", "set by systemd: its file rlock.password is the password where nothing else gives one"),
+    (
+        "CREDENTIALS_DIRECTORY",
+        "set by systemd: its file rlock.password is the password unless a URL, a flag or a variable gives one",
+    ),
     (
         "RLOCK_DEFAULTS",
         "set for the command: those of RLOCK_NODE, RLOCK_PREFIX and RLOCK_TTL that neither a flag nor a variable chose; \

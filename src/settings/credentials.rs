@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -22,12 +22,26 @@ use crate::text::escape;
 /// Longest first line of a file with a password that is read.
 const LONGEST_PASSWORD: u64 = 64 * 1024;
 
-/// Permissions that a file with a password or a private key must not have.
-const PRIVATE: u32 = 0o077;
+/// The file that a secret is read from, by the permissions that it must not have.
+#[derive(Clone, Copy)]
+enum SecretFile {
+    /// A file with a password or a private key that the user or the administrator wrote.
+    Written,
+    /// A credential of systemd. It is root's with an ACL for the service's user, and an ACL shows as permissions of the group
+    /// (systemd.exec(5), credentials).
+    Credential,
+}
 
-/// Permissions that a credential of systemd must not have. It is root's with an ACL for the service's user, and an ACL shows as
-/// permissions of the group (systemd.exec(5), credentials).
-const CREDENTIAL: u32 = 0o007;
+impl SecretFile {
+    /// Returns the permissions that the file must not have. Root alone chooses the group of a file of root, which may read it.
+    fn exposed(self, owner: u32) -> u32 {
+        match self {
+            Self::Written if owner == 0 => 0o037,
+            Self::Written => 0o077,
+            Self::Credential => 0o007,
+        }
+    }
+}
 
 /// A server's address, or that of a service with sentinels, or of a cluster.
 pub(super) enum Remote {
@@ -114,7 +128,7 @@ pub(super) fn certificate(args: &NodeArgs) -> Result<Option<(&Path, &Path)>, Fai
 /// Reads the certificates that TLS needs.
 fn trust(args: &NodeArgs) -> Result<Trust, Failure> {
     let read = |(cert, key): (&Path, &Path)| {
-        let file = open_secret("--cert-key", key, PRIVATE)?;
+        let file = open_secret("--cert-key", key, SecretFile::Written)?;
         Identity::read(cert, file, key).map_err(config)
     };
     let identity = certificate(args)?.map(read).transpose()?;
@@ -147,25 +161,26 @@ const OF_SENTINELS: PasswordSources = PasswordSources {
 };
 
 impl PasswordSources {
-    /// Returns the password of the option, a variable, the option's key in a configuration file, or systemd, in that order.
+    /// Returns the password of the option, a variable, systemd, or the option's key in a configuration file, in that order. The
+    /// credential is chosen for one service, and the file of a host for all that run there.
     fn password(&self, file: Option<&Path>, sources: &Sources) -> Result<Option<Secret>, Failure> {
         let is_configured = matches!(sources.of(self.id), Source::File(_));
         if let Some(file) = file.filter(|_| !is_configured) {
-            return read_password(self.option, file, PRIVATE).map(Some);
+            return read_password(self.option, file, SecretFile::Written).map(Some);
         }
         for name in self.variables {
             if let Some(text) = variable(name)? {
                 return Ok(Some(Secret::new(text)));
             }
         }
-        if let Some(file) = file {
-            return read_password(self.option, file, PRIVATE).map(Some);
-        }
         let credential =
             std::env::var_os("CREDENTIALS_DIRECTORY").map(|folder| Path::new(&folder).join(self.credential));
         // A service may have other credentials only.
         let credential = credential.filter(|file| file.is_absolute() && file.symlink_metadata().is_ok());
-        credential.map(|file| read_password(self.option, &file, CREDENTIAL)).transpose()
+        if let Some(credential) = credential {
+            return read_password(self.option, &credential, SecretFile::Credential).map(Some);
+        }
+        file.map(|file| read_password(self.option, file, SecretFile::Written)).transpose()
     }
 }
 
@@ -181,11 +196,11 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
     value.map(|value| value.into_string().map_err(|_| config(format!("{name} is not UTF-8")))).transpose()
 }
 
-/// Reads the first line of a file that belongs to the user or to root, with none of the `exposed` permissions.
-fn read_password(option: &str, path: &Path, exposed: u32) -> Result<Secret, Failure> {
+/// Reads the first line of a file that belongs to the user or to root, without the permissions that expose its kind.
+fn read_password(option: &str, path: &Path, kind: SecretFile) -> Result<Secret, Failure> {
     let fail = |why: &dyn Display| refused(option, path, why);
     let mut text = String::new();
-    let file = open_secret(option, path, exposed)?;
+    let file = open_secret(option, path, kind)?;
     file.take(LONGEST_PASSWORD).read_to_string(&mut text).map_err(|e| fail(&e))?;
     match text.lines().next() {
         None | Some("") => Err(fail(&"its first line is empty")),
@@ -193,16 +208,24 @@ fn read_password(option: &str, path: &Path, exposed: u32) -> Result<Secret, Fail
     }
 }
 
-/// Opens a file that belongs to the user or to root, with none of the `exposed` permissions.
-fn open_secret(option: &str, path: &Path, exposed: u32) -> Result<File, Failure> {
+/// Opens a file that belongs to the user or to root, without the permissions that expose its kind.
+fn open_secret(option: &str, path: &Path, kind: SecretFile) -> Result<File, Failure> {
     let fail = |why: &dyn Display| refused(option, path, why);
-    let (file, metadata) = input::open(path).map_err(|e| fail(&e))?;
-    let (user, owner) = (Uid::effective().as_raw(), metadata.uid());
+    let user = Uid::effective().as_raw();
+    let (file, metadata) = input::open(path).map_err(|error| match error.kind() {
+        ErrorKind::PermissionDenied => fail(&format!(
+            "{error}; uid {user} must be able to read it: root may give it a group of this user and mode 640"
+        )),
+        _ => fail(&error),
+    })?;
+    let owner = metadata.uid();
     if owner != user && owner != 0 {
         return Err(fail(&format!("it belongs to uid {owner}; make uid {user} or root its owner (chown)")));
     }
-    if metadata.mode() & exposed != 0 {
-        return Err(fail(&format!("others may read it (mode {:03o}); run chmod 600", metadata.mode() & 0o777)));
+    let mode = metadata.mode() & 0o777;
+    if mode & kind.exposed(owner) != 0 {
+        let closed = if owner == user { "600" } else { "640" };
+        return Err(fail(&format!("others may read or change it (mode {mode:03o}); run chmod {closed}")));
     }
     Ok(file)
 }

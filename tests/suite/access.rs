@@ -3,12 +3,13 @@
 use std::io::Read;
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::time::Duration;
 
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, mkfifo};
 
-use crate::support::{Certificates, Server, rlock, skipped};
+use crate::support::{Certificates, NOBODY, RLOCK, Rlock, Server, rlock, skipped};
 
 #[test]
 fn a_password_comes_from_the_url_a_file_or_the_environment() {
@@ -86,6 +87,35 @@ fn a_password_file_that_others_may_read_is_refused() {
     with(file.to_str().expect("a name")).said(&["--password-file", "644", "chmod 600"]);
     with("/no/such/file").said(&["--password-file /no/such/file"]);
     with(dir.path().to_str().expect("a name")).said(&["--password-file", "not a regular file"]);
+}
+
+#[test]
+fn a_password_file_of_root_may_be_read_by_its_group() {
+    if !Uid::effective().is_root() {
+        return skipped("only root can write a file of root");
+    }
+    let server = Server::tcp(&["--requirepass", "hunter2"]);
+    // A user other than root cannot enter the folder of the binary under test, so the binary is copied.
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("its mode");
+    let (file, program) = (dir.path().join("password"), dir.path().join("rlock"));
+    std::fs::copy(RLOCK, &program).expect("a copy");
+    std::fs::write(&file, "hunter2\n").expect("a file");
+    let run = |mode, group| {
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("its mode");
+        chown(&file, Some(0), Some(group)).expect("its group");
+        let run =
+            Rlock::of(&program, ["run", "-k", "job"]).node(&server.tcp_url()).args(["--password-file"]).args([&file]);
+        run.with(|command| {
+            command.uid(NOBODY).gid(NOBODY).current_dir("/");
+        })
+        .command(["true"])
+    };
+    run(0o640, NOBODY).code(0).silent();
+    run(0o640, 0).code(78).said(&["uid 65534 must be able to read it"]);
+    run(0o600, NOBODY).code(78).said(&["uid 65534 must be able to read it"]);
+    run(0o660, NOBODY).code(78).said(&["(mode 660); run chmod 640"]);
+    run(0o644, 0).code(78).said(&["(mode 644); run chmod 640"]);
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn a_file_with_a_password_in_an_address_is_closed_to_others() {
 }
 
 #[test]
-fn a_password_of_a_file_comes_after_the_variables_and_before_systemds() {
+fn a_password_of_a_configuration_file_comes_after_the_variables_and_systemds() {
     let server = Server::tcp(&["--requirepass", "hunter2"]);
     let set = Configured::new("");
     let secret = |name: &str, text: &str, mode| {
@@ -159,7 +159,14 @@ fn a_password_of_a_file_comes_after_the_variables_and_before_systemds() {
     // Of systemd's credentials the group may read one: an ACL shows so.
     secret("rlock.password", "hunter2\n", 0o440);
     let folder = set.folder.path().display().to_string();
-    set.rlock(&run).env("CREDENTIALS_DIRECTORY", &folder).finish().code(77);
+    set.rlock(&run).finish().code(77);
+    set.rlock(&run).env("CREDENTIALS_DIRECTORY", &folder).finish().code(0).silent();
+    // A file of the host that the service may not read is not asked for.
+    set.write(&format!("[defaults]\nnode = '{url}'\npassword-file = '/no/such/file'\n"));
+    set.rlock(&run).env("CREDENTIALS_DIRECTORY", &folder).finish().code(0).silent();
+    let typed = ["run", "--password-file", &wrong, "-n", "-k", "job", "true"];
+    set.rlock(&typed).env("CREDENTIALS_DIRECTORY", &folder).finish().code(77);
+    set.rlock(&run).env("CREDENTIALS_DIRECTORY", &folder).env("RLOCK_PASSWORD", "hunter3").finish().code(77);
     set.write(&format!("[defaults]\nnode = '{url}'\n"));
     set.rlock(&run).env("CREDENTIALS_DIRECTORY", &folder).finish().code(0).silent();
     secret("rlock.password", "hunter2\n", 0o444);
