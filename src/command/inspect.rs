@@ -196,9 +196,13 @@ impl View {
         let state = |observations: &Observations| observations.census().state();
         let is_held = self.locks.iter().any(|(_, observations)| state(observations) == State::Held);
         for (key, observations) in &self.locks {
+            // A lock that a scan found, and that the user may not read, says nothing of the nodes.
+            let faults = &observations.faults;
+            let is_forbidden = !faults.is_empty() && faults.iter().all(|there| there.fault.is_about_keys());
+            let is_passed_over = is_forbidden && !selection.names(key);
             // A lock of which the nodes say different things may be the one that is held.
             let decides = selection.is_question && !is_held && state(observations) == State::Unknown;
-            if !observations.census().is_answered() || decides {
+            if (!observations.census().is_answered() && !is_passed_over) || decides {
                 return Err(unanswered(key, &self.nodes, &observations.faults, reach.node_is_default).into());
             }
         }

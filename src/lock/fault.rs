@@ -74,6 +74,12 @@ impl Fault {
         }
     }
 
+    /// Whether the ACL forbids the keys of a lock: the node answered, and may serve other locks.
+    pub fn is_about_keys(&self) -> bool {
+        let words = ["to access a key", "to access one of the keys", "can't access at least one of the keys"];
+        self.kind == FaultKind::Refused && words.iter().any(|words| self.why.contains(words))
+    }
+
     /// The warning for a node that refuses us while a majority of the others answers.
     pub fn as_missing_vote(&self) -> String {
         format!("{}; its vote is missing: {}", self.why.trim_end_matches('.'), self.cure())
@@ -199,6 +205,23 @@ mod tests {
             assert!(fault.cure().contains(cure), "{why}: {}", fault.cure());
             let told = fault.as_missing_vote();
             assert!(told.starts_with(why.trim_end_matches('.')) && !told.contains(".;"), "{told}");
+        }
+    }
+
+    #[test]
+    fn keys_that_are_forbidden_are_told_from_other_refusals() {
+        let is_about_keys = |kind, why: &str| Fault::new(kind, why).is_about_keys();
+        for why in [
+            "NOPERM No permissions to access a key",
+            "NOPERM this user has no permissions to access one of the keys used as arguments",
+            "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments",
+        ] {
+            assert!(is_about_keys(FaultKind::Refused, why), "{why}");
+            assert!(!is_about_keys(FaultKind::Unknown, why), "{why}");
+        }
+        for why in ["NOPERM this user has no permissions to run the 'eval' command", "NOAUTH Authentication required."]
+        {
+            assert!(!is_about_keys(FaultKind::Refused, why), "{why}");
         }
     }
 

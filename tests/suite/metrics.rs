@@ -186,6 +186,30 @@ fn inspect_tells_of_a_node_that_is_down() {
 }
 
 #[test]
+fn a_lock_that_the_user_may_not_read_does_not_make_its_node_fail() {
+    let server = Server::tcp(&[]);
+    server.cli(&["ACL", "SETUSER", "narrow", "on", ">pw", "~mine*", "~rlock:*:{mine}:mine", "+@all"]);
+    let (mine, other) = (
+        rlock("mine").on(&server).hold("echo ready; read line; true"),
+        rlock("other").on(&server).hold("echo ready; read line; true"),
+    );
+    let url = server.tcp_url().replace("://", "://narrow@");
+    let inspect = |words: &[&str]| rlock_words(["inspect"]).node(&url).env("RLOCK_PASSWORD", "pw").args(words).finish();
+    let text = inspect(&["--format", "openmetrics"]).code(0).silent().stdout.join("\n");
+    for line in [&format!("rlock_node_up{{node=\"{}\"}} 1", server.tcp_url()), "rlock_lock_held{key=\"mine\"} 1"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(!text.contains("other"), "{text}");
+    assert!(inspect(&[]).code(0).stdout.iter().any(|line| line.starts_with("other") && line.contains("(unknown)")));
+    // A question about such a lock has no answer.
+    inspect(&["other"]).code(77).said(&["other", "NOPERM"]);
+    inspect(&["oth*"]).code(77).said(&["other", "NOPERM"]);
+    inspect(&["*"]).code(0);
+    mine.finish().code(0);
+    other.finish().code(0);
+}
+
+#[test]
 fn a_format_that_is_typed_beats_the_variable_of_json() {
     let server = Server::start();
     let inspect = |words: &[&str]| rlock_words(["inspect", "job"]).on(&server).args(words).env("RLOCK_FORMAT", "env");

@@ -44,7 +44,7 @@ pub(super) fn of(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults, 
     OLDEST_WAITER.write(&mut text, oldest);
     let fails = |node: usize| {
         let mut faults = locks.iter().map(|(_, observations)| &observations.faults).chain([unread]);
-        faults.any(|faults| faults.of(node).is_some())
+        faults.any(|faults| faults.of(node).is_some_and(|fault| !fault.is_about_keys()))
     };
     let up = nodes.iter().enumerate().map(|(node, there)| (labels(&[("node", there.name())]), u8::from(!fails(node))));
     NODE_UP.write(&mut text, up);
