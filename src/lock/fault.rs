@@ -70,7 +70,7 @@ impl Fault {
         } else if says(&["NOPERM", "permission", "can't run this command", "can't access"]) {
             "grant the ACL line that rlock doctor --acl prints"
         } else {
-            "give the user and password that the server knows"
+            "give the password that the server knows with RLOCK_PASSWORD or --password-file, and its user as redis://USER@HOST"
         }
     }
 

@@ -207,10 +207,10 @@ impl fmt::Display for Problem<'_> {
                 write!(f, "{}{NAME_A_SERVER}, or use --node local for a lock on this machine alone", told(blocked))
             }
             Self::NoMajority { faults, quorum, node_is_default } => {
-                write!(f, "{}{}", faults.no_majority(*quorum), remedy(faults, *quorum, *node_is_default))
+                f.write_str(&with_remedy(faults, *quorum, *node_is_default))
             }
             Self::NoMajorityFor { what, faults, quorum, node_is_default } => {
-                write!(f, "{what}: {}{}", faults.no_majority(*quorum), remedy(faults, *quorum, *node_is_default))
+                write!(f, "{what}: {}", with_remedy(faults, *quorum, *node_is_default))
             }
             Self::Unfit { node, fault } => write!(f, "{node}: {fault}"),
             Self::OtherList { node, why, may_force: false } => write!(f, "{node}: {why}"),
@@ -340,6 +340,12 @@ fn outer_unreachable(holder: &Occupant) -> String {
         "{}: this is part of its command, but that rlock cannot be reached from here (another host, container or user); run the command without rlock run, and ask rlock check first",
         holder.named()
     )
+}
+
+/// Tells faults that leave no majority, and the remedy. A server's sentence ends with a full stop of its own.
+fn with_remedy(faults: &Faults, quorum: Quorum, node_is_default: bool) -> String {
+    let (told, remedy) = (faults.no_majority(quorum), remedy(faults, quorum, node_is_default));
+    if remedy.is_empty() { told } else { format!("{}{remedy}", told.trim_end_matches('.')) }
 }
 
 /// Returns the remedy for faults that leave no majority.

@@ -58,8 +58,9 @@ fn a_node_that_refuses_us_is_77_before_anything_runs() {
         assert!(!finished.stderr.contains("hunter"), "{}", finished.stderr);
         finished.said(words);
     };
-    refused(&url, "", &["job", "NOAUTH", "give the user and password that the server knows"]);
-    refused(&url, "hunter3", &["job", &url, "the user or the password is wrong"]);
+    refused(&url, "", &["job", "NOAUTH", "required; give the password that the server knows", "redis://USER@HOST"]);
+    refused(&url, "hunter3", &["job", &url, "the user or the password is wrong (user default); "]);
+    refused(&url.replace("://", "://weak@"), "hunter3", &["the user or the password is wrong (user weak); "]);
     refused(&url.replace("://", "://weak@"), "pw", &["NOPERM"]);
     refused(&url.replace("://", "://narrow@"), "pw", &["NOPERM"]);
 }

@@ -343,7 +343,14 @@ fn a_minority_that_refuses_us_is_a_warning_with_its_own_cure() {
     let servers = [good(), good(), Server::tcp(&["--appendonly", "yes", "--requirepass", "hunter2"])];
     let nodes = [servers[0].url(), servers[1].url(), servers[2].tcp_url()];
     let told = doctor(&nodes.join(",")).args(["--restart-guard", "off"]).finish().code(1);
-    told.tells(&["warn: ", &nodes[2], "  refused", "NOAUTH", "give the user and password", "see the warnings"]);
+    told.tells(&[
+        "warn: ",
+        &nodes[2],
+        "  refused",
+        "NOAUTH",
+        "give the password that the server knows",
+        "see the warnings",
+    ]);
 }
 
 #[test]

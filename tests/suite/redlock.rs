@@ -315,7 +315,7 @@ fn a_node_that_begins_to_refuse_us_while_the_lock_is_held_is_one_warning() {
     nodes[0].wait_until_asked(3);
     drop(holder.stdin.take());
     let ended = holder.finish().code(0).printed(&["ready", "done"]);
-    ended.said(&["job: ", &nodes[1].tcp_url(), "NOAUTH", "give the user and password that the server knows"]);
+    ended.said(&["job: ", &nodes[1].tcp_url(), "NOAUTH", "give the password that the server knows"]);
 }
 
 #[test]

@@ -127,7 +127,7 @@ impl Connection {
         }
         let opened = MultiplexedConnection::new_with_config(&info, metered, config).await;
         let (multiplexed, driver) = opened.map_err(|error| {
-            let fault = fault_before_requests(&error, access.password.as_ref());
+            let fault = fault_before_requests(&error, access);
             let state = state.borrow();
             // A proxy may close the connection at a HELLO. The caller then does without.
             let kind = if hears && state.broken { FaultKind::Unfit } else { fault.kind };

@@ -2,6 +2,7 @@
 
 use redis::{ErrorKind, RedisError, Value};
 
+use super::access::Access;
 use super::reply;
 use crate::lock::fault::CERTIFICATE_ALERTS;
 use crate::node::address::Secret;
@@ -74,13 +75,16 @@ pub(super) fn shuts_out(error: &RedisError) -> bool {
 }
 
 /// Returns the fault that `error` is where no request was sent yet: nothing can have been executed.
-pub(super) fn fault_before_requests(error: &RedisError, password: Option<&Secret>) -> Fault {
+pub(super) fn fault_before_requests(error: &RedisError, access: &Access) -> Fault {
     match error.kind() {
         // The crate does not pass the server's message on.
-        ErrorKind::AuthenticationFailed => Fault::new(FaultKind::Refused, "the user or the password is wrong"),
+        ErrorKind::AuthenticationFailed => {
+            let user = access.server.user.as_deref().map_or_else(|| "default".to_owned(), escape::short);
+            Fault::new(FaultKind::Refused, format!("the user or the password is wrong (user {user})"))
+        }
         // Redis 6 without HELLO, in the crate's words.
         ErrorKind::RESP3NotSupported => Fault::new(FaultKind::Unfit, "unknown command 'HELLO'"),
-        _ => match fault(error, password) {
+        _ => match fault(error, access.password.as_ref()) {
             Fault { kind: FaultKind::Unknown, why } => Fault::new(FaultKind::Unavailable, why),
             other => other,
         },
