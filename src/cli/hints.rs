@@ -9,7 +9,7 @@ use crate::secret;
 use crate::text::{duration, escape};
 
 /// Words that other tools have for what rlock has, and the words to type here.
-const FOREIGN: [(&str, &str); 15] = [
+const FOREIGN: [(&str, &str); 24] = [
     ("lock", "rlock run holds a lock around a command, rlock acquire without one"),
     ("exec", "rlock run holds a lock around a command"),
     ("unlock", "rlock release gives a lock back"),
@@ -18,6 +18,15 @@ const FOREIGN: [(&str, &str); 15] = [
     ("ls", "rlock inspect shows locks"),
     ("ps", "rlock inspect shows locks"),
     ("show", "rlock inspect shows locks"),
+    ("get", "rlock inspect shows locks"),
+    ("del", "rlock break takes a lock from its holder"),
+    ("kill", "rlock break takes a lock from its holder"),
+    ("version", "write rlock --version"),
+    ("--version", "write rlock --version"),
+    ("--user", "the user stands in the address: redis://USER@HOST"),
+    ("--host", "rlock calls it --node"),
+    ("--url", "rlock calls it --node"),
+    ("--insecure", "the certificate is always checked: --ca names its issuer"),
     ("--timeout", "--wait limits the waiting, --max-run the command"),
     ("--nonblock", "rlock calls it --no-wait"),
     ("--nb", "rlock calls it --no-wait"),
@@ -38,7 +47,9 @@ pub(super) fn taken_from(error: &mut clap::Error) -> Option<String> {
     let is_advice = |tip: &String| !tip.is_empty() && !tip.contains("as a value");
     let other = error.remove(ContextKind::Suggested).map(|tips| text(&tips)).filter(is_advice);
     let similar = error.remove(ContextKind::SuggestedArg).or_else(|| error.remove(ContextKind::SuggestedSubcommand));
-    let similar = similar.map(|names| format!("did you mean {}?", text(&names)));
+    // A name that is only similar must not lead to the one subcommand that takes a lock from its holder.
+    let similar = similar.map(|names| text(&names)).filter(|names| !names.split(" or ").any(|name| name == "break"));
+    let similar = similar.map(|names| format!("did you mean {names}?"));
     let foreign = FOREIGN.iter().find(|(word, _)| *word == wrong).map(|(_, meant)| (*meant).to_owned());
     foreign.or(other).or(similar)
 }
@@ -62,6 +73,13 @@ pub(super) fn dashed_value(error: &clap::Error, words: &[OsString]) -> Option<St
         let shown = || escape::text(&secret::without_userinfo(value));
         is_dashed.then(|| format!("a value that begins with - is written --{long}={}", shown()))
     })
+}
+
+/// Returns where options stand, if they were typed without a subcommand.
+pub(super) fn before_subcommand(error: &clap::Error, words: &[OsString]) -> Option<&'static str> {
+    let is_option = words.get(1).is_some_and(|word| word.as_encoded_bytes().starts_with(b"-"));
+    let is_meant = error.kind() == ErrorKind::UnknownArgument && is_option;
+    is_meant.then_some("options stand behind a subcommand: rlock run --key NAME -- CMD")
 }
 
 /// Returns where options stand, if `run` lacks a lock's name that was typed: behind the command, which got it.
@@ -125,6 +143,17 @@ mod tests {
             (&["run", "-k", "j", "--node", "-redis://u:pw@h", "true"], "written --node=-redis://***@h; see"),
             (&["run", "-k", "j", "--no-wait", "-5", "true"], "unexpected argument '-5' found; see"),
             (&["--node", "local", "run"], "'run --node' exists"),
+            (
+                &["--key", "x", "true"],
+                "options stand behind a subcommand: rlock run --key NAME -- CMD; see rlock --help",
+            ),
+            (&["-k", "x", "--", "true"], "options stand behind a subcommand"),
+            (&["-v", "run"], "options stand behind a subcommand"),
+            (&["backup", "./backup.sh"], "unrecognized subcommand 'backup'; see rlock --help"),
+            (&["del", "x"], "rlock break takes a lock"),
+            (&["version"], "write rlock --version; see"),
+            (&["run", "--version"], "write rlock --version; see"),
+            (&["run", "-k", "j", "--user", "u", "true"], "redis://USER@HOST; see"),
             (&["inspect", "--watch", "5s", "job"], "write --watch=5s: behind a space, 5s is the name of a lock"),
             (&["run", "true", "-k", "j"], "--key <NAME>; options stand before the command"),
             (&["run", "true"], "--key <NAME>; see rlock run --help"),

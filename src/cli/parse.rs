@@ -70,6 +70,7 @@ pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
             _ => {
                 let hint = hints::taken_from(&mut error).or_else(|| hints::dashed_value(&error, &typed));
                 let hint = hint.or_else(|| hints::behind_command(&error, &typed).map(str::to_owned));
+                let hint = hint.or_else(|| hints::before_subcommand(&error, &typed).map(str::to_owned));
                 let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
                 format!("{}{hint}; see {}", described(&error), help())
             }
