@@ -26,7 +26,10 @@ const POLL_RANGE: Duration = Duration::from_millis(150);
 pub const LONGEST_POLL: Duration = SHORTEST_POLL.saturating_add(POLL_RANGE);
 
 /// Added to a pause for each waiter ahead, so that earlier waiters look first.
-const PER_RANK: Duration = Duration::from_millis(200);
+const PER_RANK: Duration = Duration::from_millis(100);
+
+/// Pause between two looks of a waiter for each waiter ahead of it.
+const BACKSTOP_PER_RANK: Duration = Duration::from_millis(200);
 
 /// Returns the pause before a failed exchange is tried again: half to the whole of `range`.
 pub fn retry(range: Duration, random: f64) -> Duration {
@@ -61,7 +64,7 @@ pub fn recheck(blocker: &Blocker, rank: Option<u32>, subscribed: bool, random: f
         return poll(blocker.left(), random);
     }
     // The further behind, the seldomer: 500 waiters look some 15 times a second in all.
-    let backstop = BACKSTOP.max(PER_RANK.saturating_mul(rank)).min(LONGEST);
+    let backstop = BACKSTOP.max(BACKSTOP_PER_RANK.saturating_mul(rank)).min(LONGEST);
     let ends = blocker.left().map_or(LONGEST, over);
     ends.saturating_add(by_rank(Some(rank))).min(backstop)
 }
@@ -166,7 +169,7 @@ mod tests {
             Blocker::Occupant(Occupant::new(who, Some(ttl)))
         };
         assert_eq!(recheck(&holder(seconds(7)), Some(0), true, 0.5), Duration::from_millis(7001));
-        assert_eq!(recheck(&holder(seconds(7)), Some(3), true, 0.5), Duration::from_millis(7601));
+        assert_eq!(recheck(&holder(seconds(7)), Some(3), true, 0.5), Duration::from_millis(7301));
         assert_eq!(recheck(&holder(seconds(300)), Some(3), true, 0.5), seconds(10));
         assert_eq!(recheck(&holder(seconds(300)), Some(100), true, 0.5), seconds(20));
         let holder = holder(seconds(300));

@@ -252,7 +252,7 @@ impl Model {
             Tally::Busy(blocker) if **blocker == *holder(outer(), ms(7000)) => (retry / 2, retry),
             Tally::Busy(_) if !is_heard => (ms(100), ms(250)),
             Tally::Busy(blocker) if blocker.is_foreign() => (ms(100), ms(250)),
-            Tally::Busy(blocker) if blocker.occupant().is_none() => (ms(601), ms(1001)),
+            Tally::Busy(blocker) if blocker.occupant().is_none() => (ms(601), ms(801)),
             Tally::Busy(_) => (ms(7001), ms(7401)),
             _ => (retry / 2, ms(2400)),
         };

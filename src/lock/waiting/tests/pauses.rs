@@ -25,9 +25,9 @@ fn a_standby_looks_when_the_turn_should_be_taken_and_as_the_first_does_while_it_
     assert_eq!(w.wake_at(), at(16_505), "its successor is checked too");
     let other = tried(Tally::Busy(holder(token(3), ms(7000))));
     fail(&mut w, &other, at(16_505));
-    assert_eq!(w.wake_at(), at(23_906), "another holder has standbys of its own");
-    fail(&mut w, &tried(Tally::Busy(reserved())), at(23_906));
-    assert_eq!(w.wake_at(), at(24_907));
+    assert_eq!(w.wake_at(), at(23_706), "another holder has standbys of its own");
+    fail(&mut w, &tried(Tally::Busy(reserved())), at(23_706));
+    assert_eq!(w.wake_at(), at(24_507));
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_turn_of_another_waiter_is_no_tie_and_is_waited_for() {
         let begin = 10_000 * round;
         let actions = fail(&mut w, &taken(Tally::Split(reserved(), Faults::default())), at(begin));
         assert!(!actions.contains(&Action::Undo(Place::Left)), "{round}: {actions:?}");
-        assert_eq!(w.wake_at(), at(begin + 1001), "its end, and 0.2 s for each waiter ahead");
+        assert_eq!(w.wake_at(), at(begin + 801), "its end, and 0.1 s for each waiter ahead");
     }
 }
 
@@ -54,7 +54,7 @@ fn nodes_that_restarted_are_asked_when_they_count_again() {
     let mut w = waiting(3, None);
     let attempt = Tried { voted: 3, counts_in: Some(ms(9000)), rank: Some(2), ..tried(away(true)) };
     fail(&mut w, &attempt, at(0));
-    assert_eq!(w.wake_at(), at(9400) + backoff::retry(schedule().retry(), 0.5));
+    assert_eq!(w.wake_at(), at(9200) + backoff::retry(schedule().retry(), 0.5));
     fail(&mut w, &Tried { counts_in: None, rank: None, ..attempt }, at(20_000));
     assert_eq!(w.wake_at(), at(20_000) + backoff::retry(schedule().retry(), 0.5), "others are missing too");
 }

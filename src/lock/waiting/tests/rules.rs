@@ -38,12 +38,12 @@ fn the_order_decides_the_ticket() {
 fn a_waiter_without_the_time_of_a_node_waits_without_a_place_and_polls() {
     let w = paused(&Tried { entered: None, ..tried(busy()) });
     assert_eq!(w.wake_at(), at(175));
-    assert_eq!(paused(&tried(busy())).wake_at(), at(7401), "with a place it is woken");
+    assert_eq!(paused(&tried(busy())).wake_at(), at(7201), "with a place it is woken");
 }
 
 #[test]
 fn a_waiter_that_a_majority_would_not_wake_polls() {
-    for (subscribed, due) in [(1, 175), (2, 7401)] {
+    for (subscribed, due) in [(1, 175), (2, 7201)] {
         let mut w = waiting(3, None);
         w.on(Event::Tick, at(0), 0.5);
         w.on(event(tried(busy())), at(0), 0.5);
@@ -112,11 +112,11 @@ fn nodes_that_are_away_are_asked_less_and_less_and_later_by_those_behind() {
     let retry = backoff::retry(schedule().retry(), 0.5);
     assert_eq!(pause(&attempt(None, 0), 0), retry);
     assert_eq!(pause(&attempt(None, 0), 10_000), retry * 2);
-    assert_eq!(pause(&attempt(Some(3), 0), 20_000), retry * 4 + ms(600));
+    assert_eq!(pause(&attempt(Some(3), 0), 20_000), retry * 4 + ms(300));
     assert_eq!(pause(&attempt(None, 1), 30_000), retry, "one is back");
     assert_eq!(pause(&attempt(None, 1), 40_000), retry, "no other is");
     assert_eq!(pause(&attempt(None, 1), 50_000), retry * 2);
-    assert_eq!(pause(&Tried { voted: 0, entered: None, ..tried(Tally::TooLate) }, 60_000), retry * 4 + ms(400));
+    assert_eq!(pause(&Tried { voted: 0, entered: None, ..tried(Tally::TooLate) }, 60_000), retry * 4 + ms(200));
     pause(&Tried { voted: 0, entered: None, ..tried(busy()) }, 70_000);
     assert_eq!(pause(&attempt(None, 0), 80_000), retry, "a majority was there");
 }
