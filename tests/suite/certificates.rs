@@ -68,9 +68,9 @@ fn a_certificate_and_its_key_are_checked_before_a_server_is_asked() {
     refused(with(&["--cert", &cert, "--cert-key", "/no/such/key"]), 78, &["--cert-key /no/such/key"]);
     let key_of_other = path(&other, "client.key");
     refused(with(&["--cert", &cert, "--cert-key", &key_of_other]), 78, &["the key is not the certificate's"]);
-    let open = std::fs::Permissions::from_mode(0o640);
+    let open = std::fs::Permissions::from_mode(0o644);
     std::fs::set_permissions(&key, open).expect("its mode");
-    refused(with(&["--cert", &cert, "--cert-key", &key]), 78, &["--cert-key", "mode 640", "chmod 600"]);
+    refused(with(&["--cert", &cert, "--cert-key", &key]), 78, &["--cert-key", "mode 644", "chmod 600"]);
     let no_name = with(&["--tls-server-name", "h:6379"]);
     refused(no_name, 64, &["--tls-server-name", "without a port"]);
 }

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use super::{renewed, waiter};
-use crate::support::{Cluster, Delay, Proxy, Server, eventually, rlock, rlock_words};
+use crate::support::{Cluster, Delay, Proxy, Server, eventually, rlock, rlock_words, skipped};
 
 /// Waits until every member names `servers` by these addresses, replicas included.
 fn announced(cluster: &Cluster, host: &str, ports: &[u16]) {
@@ -59,6 +59,9 @@ fn members_are_reached_by_the_host_names_that_they_prefer() {
 fn members_are_reached_by_the_address_before_them_that_they_announce() {
     const OUTSIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
     let cluster = Cluster::start(2, true);
+    if cluster.servers[0].cli(&["INFO", "server"]).contains("redis_version:6.") {
+        return skipped("a member of Redis 6 does not announce a port that CONFIG SET changed");
+    }
     let at_once = || [(); 2].map(|()| Box::new(|| Duration::ZERO) as Delay);
     let translated = |server: &Server| Proxy::open(OUTSIDE, server.port(), at_once).expect("a proxy");
     let ports: Vec<u16> = cluster.servers.iter().map(|server| translated(server).port()).collect();

@@ -61,9 +61,21 @@ fn take_age(frame: &mut Frame) -> Option<i64> {
     }
 }
 
+/// A sentinel of Redis 6 leaves the word of PING out of its reply, by which the end of other replies is known here.
+fn is_too_old(server: &support::Server) -> bool {
+    let is_old = server.cli(&["INFO", "server"]).contains("redis_version:6.");
+    if is_old {
+        support::skipped("a sentinel of Redis 6 answers PING without its word");
+    }
+    is_old
+}
+
 #[test]
 fn a_sentinel_answers_as_a_real_one_does() {
     let primary = support::Server::tcp(&[]);
+    if is_too_old(&primary) {
+        return;
+    }
     let exactly = primary.cli(&["INFO", "server"]).contains("redis_version:7.0.");
     let real = support::Sentinel::start(primary.port(), "");
     for hello in ["HELLO 2", "HELLO 3"] {
@@ -98,6 +110,9 @@ fn a_sentinel_answers_as_a_real_one_does() {
 #[test]
 fn a_switch_is_announced_as_a_real_sentinel_does() {
     let service = support::Watched::start();
+    if is_too_old(&service.servers[0]) {
+        return;
+    }
     let mut listener = Connection::to(service.sentinels[0].port());
     for request in ["HELLO 3", "SUBSCRIBE +switch-master"] {
         listener.ask(&words(request), 1);
