@@ -32,7 +32,7 @@ impl Client {
         };
         if !needed.exists() {
             let missing = format!("{library} is not installed (tests/interop/install)");
-            assert!(std::env::var_os("RLOCK_INTEROP").is_none_or(|wish| wish != "required"), "{missing}");
+            assert!(std::env::var_os("TEST_INTEROP").is_none_or(|wish| wish != "required"), "{missing}");
             skipped(&missing);
             return None;
         }

@@ -281,7 +281,7 @@ fn begin(
     is_up: impl Fn(&str) -> bool,
 ) -> Result<Child, String> {
     unignore_signals();
-    let binary = std::env::var("RLOCK_TEST_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+    let binary = std::env::var("TEST_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
     let mut process = clean(&binary)
         .args(["--port", "0", "--unixsocket", "redis.sock", "--unixsocketperm", "700"])
         .args(["--dir", ".", "--save", "", "--daemonize", "no"])

@@ -158,7 +158,7 @@ impl Sentinel {
             );
             let file = dir.path().join("sentinel.conf");
             std::fs::write(&file, text).expect("its configuration");
-            let binary = std::env::var("RLOCK_TEST_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+            let binary = std::env::var("TEST_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
             let mut process = clean(&binary)
                 .arg(&file)
                 .arg("--sentinel")

@@ -39,7 +39,7 @@ fn subcommands() -> Vec<String> {
     shown.map(|subcommand| subcommand.get_name().to_owned()).collect()
 }
 
-/// `RLOCK_BLESS=1 cargo test generated` rewrites the files.
+/// `TEST_BLESS=1 cargo test generated` rewrites the files.
 #[test]
 fn the_generated_files_are_not_stale() {
     for (file, words) in generated() {
@@ -48,11 +48,11 @@ fn the_generated_files_are_not_stale() {
 }
 
 fn bless_or_compare(file: &Path, now: &str) {
-    if std::env::var_os("RLOCK_BLESS").is_some() {
+    if std::env::var_os("TEST_BLESS").is_some() {
         std::fs::write(file, now).expect("the file");
     }
     let there = std::fs::read_to_string(file).unwrap_or_default();
-    assert!(there == now, "{} is stale; run RLOCK_BLESS=1 cargo test generated", file.display());
+    assert!(there == now, "{} is stale; run TEST_BLESS=1 cargo test generated", file.display());
 }
 
 #[test]

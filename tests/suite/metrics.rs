@@ -46,7 +46,7 @@ fn promtool(words: &[&str], text: &str) {
     let installed = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/packaging/.installed/promtool");
     if !installed.exists() {
         let missing = "promtool is not installed (tests/packaging/install)";
-        assert!(std::env::var_os("RLOCK_PACKAGING").is_none_or(|wish| wish != "required"), "{missing}");
+        assert!(std::env::var_os("TEST_PACKAGING").is_none_or(|wish| wish != "required"), "{missing}");
         return skipped(missing);
     }
     let mut command = Command::new(installed);

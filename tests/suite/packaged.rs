@@ -17,7 +17,7 @@ fn has(program: &str) -> bool {
         return true;
     }
     let missing = format!("{program} is not installed");
-    assert!(std::env::var_os("RLOCK_PACKAGING").is_none_or(|wish| wish != "required"), "{missing}");
+    assert!(std::env::var_os("TEST_PACKAGING").is_none_or(|wish| wish != "required"), "{missing}");
     skipped(&missing);
     false
 }

@@ -9,11 +9,11 @@ pub mod table;
 
 use anyhow::{Context, Result, ensure};
 
-/// The rlock that a bench measures: the one that `RLOCK_BENCHED` named when the bench was built, or cargo's own.
+/// The rlock that a bench measures: the one that `BENCHED` named when the bench was built, or cargo's own.
 #[macro_export]
 macro_rules! benched {
     () => {
-        match option_env!("RLOCK_BENCHED") {
+        match option_env!("BENCHED") {
             Some(path) => path,
             None => env!("CARGO_BIN_EXE_rlock"),
         }
