@@ -5,13 +5,11 @@ use std::collections::BTreeSet;
 use super::definition;
 use super::help::VARIABLES;
 use super::sources::variable;
+use crate::job::names::NESTED_MARK;
 use crate::text::similar::nearest;
 
 /// Beginning of the names of rlock's variables.
 const PREFIX: &str = "RLOCK_";
-
-/// Mark of nested runs, which is in no help text.
-const INTERNAL: &str = "RLOCK_NESTED";
 
 /// A variable that rlock does not know.
 #[derive(PartialEq, Eq, Debug)]
@@ -35,7 +33,7 @@ fn known() -> BTreeSet<String> {
     let options = whole.get_subcommands().flat_map(clap::Command::get_arguments);
     let has_variable = |arg: &&clap::Arg| arg.get_env().is_some() || arg.is_hide_env_set();
     let named = options.filter(has_variable).filter_map(|arg| arg.get_long().map(variable));
-    let others = VARIABLES.iter().map(|(name, _)| *name).chain([INTERNAL]).map(str::to_owned);
+    let others = VARIABLES.iter().map(|(name, _)| *name).chain([NESTED_MARK]).map(str::to_owned);
     named.chain(others).collect()
 }
 
