@@ -160,12 +160,13 @@ impl Node for RedisNode {
         let slot = call.slot;
         let reply = self.requests.set(call, for_young, self.waiters_channel(claim));
         let (pool, requests, term) = (Arc::clone(&self.pool), self.requests.clone(), claim.term);
-        let (redissons, wakes) = (redisson::channel(&claim.key), Arc::clone(&self.wakes));
+        let (redissons, wakes) =
+            (claim.ticket.as_ref().map(|_| redisson::channel(&claim.key)), Arc::clone(&self.wakes));
         let undo = self.requests.counts_copies().then(|| self.giving_back(&claim.release(QueueAction::None)));
         Box::pin(async move {
             let Reply { sent, source, result, lacking } = reply.received().await;
-            if result.as_ref().is_ok_and(redisson::blocks_the_first) {
-                pool.also_listen(&redissons, &wakes, slot).await;
+            if let Some(channel) = redissons.filter(|_| result.as_ref().is_ok_and(redisson::blocks_the_first)) {
+                pool.also_listen(&channel, &wakes, slot).await;
             }
             let answer = match result.and_then(|value| reply::answer(&value, term.end(sent))) {
                 Ok(answer) => answer,
