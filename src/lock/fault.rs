@@ -74,6 +74,16 @@ impl Fault {
         }
     }
 
+    /// Whether the ACL forbids a command, a key or a channel. A wrong or missing password is another matter.
+    pub fn is_of_acl(&self) -> bool {
+        self.kind == FaultKind::Refused && self.why.contains("NOPERM")
+    }
+
+    /// Whether it forbids a key or a channel, whatever the command.
+    pub fn is_about_names(&self) -> bool {
+        self.kind == FaultKind::Refused && self.why.contains("to access")
+    }
+
     /// Whether the ACL forbids the keys of a lock: the node answered, and may serve other locks.
     pub fn is_about_keys(&self) -> bool {
         let words = ["to access a key", "to access one of the keys", "can't access at least one of the keys"];

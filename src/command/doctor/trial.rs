@@ -108,21 +108,16 @@ pub(super) fn refuses(trial: Option<&Trial>) -> bool {
     fails(trial) && matches!(trial, Some(Trial::Failed(fault)) if fault.kind == FaultKind::Refused)
 }
 
-/// Whether the node gives no vote.
+/// Whether the node gives no vote. A user who may not use the name of this lock may use others.
 pub(super) fn fails(trial: Option<&Trial>) -> bool {
-    matches!(trial, Some(Trial::Failed(fault)) if !is_about_its_name(fault))
-}
-
-/// Whether the user may use other locks.
-fn is_about_its_name(fault: &Fault) -> bool {
-    fault.kind == FaultKind::Refused && fault.why.contains("to access")
+    matches!(trial, Some(Trial::Failed(fault)) if !fault.is_about_names())
 }
 
 pub(super) fn judge(trial: Option<&Trial>, votes: Votes, say: &mut impl FnMut(Level, String, &str)) {
     match trial {
         None | Some(Trial::Passed) => {}
         Some(Trial::Undecided(why)) => say(Level::Warn, format!("no lock could be tried: {why}"), "try again"),
-        Some(Trial::Failed(fault)) if is_about_its_name(fault) => {
+        Some(Trial::Failed(fault)) if fault.is_about_names() => {
             let what = format!("no lock could be tried: the user may not use {NAME}");
             say(Level::Warn, what, "grant the line of rlock doctor -k rlock-doctor too, or leave --try out");
         }

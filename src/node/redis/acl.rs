@@ -96,7 +96,8 @@ pub const OF_DATABASE: &[&str] = &["select"];
 /// Rights that a cluster needs beside them.
 pub const OF_CLUSTER: &[&str] = &["cluster|slots", "cluster|nodes", "asking"];
 
-/// Returns the line that grants `user` these rights and `more`, and takes away any other, for the locks `keys`, or for all locks if there are none.
+/// Returns the line that grants `user` these rights and `more` for the locks `keys`, or for all locks if there are none. It takes
+/// away any other right.
 pub fn acl_line(user: &str, keys: &[Key], more: &[&str]) -> String {
     let patterns = keys.iter().flat_map(|key| {
         // Each kind is named: `*` in its place would match keys of other locks as well.

@@ -109,12 +109,12 @@ impl Probe {
                 write = written(&said);
             }
             match said {
-                Err(fault) if is_about_commands(&fault) => missing.push(right),
+                Err(fault) if fault.is_of_acl() && !fault.is_about_names() => missing.push(right),
                 Err(fault) if fault.kind == FaultKind::Unfit && right.name == "eval" => scripts = Some(fault),
                 Err(fault) if is_closed_at(&fault) && !OUTSIDE_SCRIPTS.contains(&right.name) => {}
                 Err(fault) if is_unknown(&fault) => unknown.push(right),
-                Err(fault) if is_about_keys(&fault) && fault.why.contains("channel") => wakeups_denied = true,
-                Err(fault) if fault.kind == FaultKind::Refused && !is_about_keys(&fault) => return Err(fault),
+                Err(fault) if fault.is_about_names() && fault.why.contains("channel") => wakeups_denied = true,
+                Err(fault) if fault.kind == FaultKind::Refused && !fault.is_about_names() => return Err(fault),
                 Err(fault) if is_elsewhere(&fault) => return Err(stranger::redirecting(fault)),
                 // A server may not know a command, or be read-only: that shows elsewhere.
                 Err(Fault { kind: FaultKind::Unavailable | FaultKind::Unfit | FaultKind::Refused, .. }) | Ok(_) => {}
@@ -129,7 +129,7 @@ impl Probe {
             for name in Derived::OF_LOCK.map(|kind| key.derived(kind)).iter().map(String::as_str).chain([key.stored()])
             {
                 if let Err(fault) = client.command(&["TYPE", name]).await
-                    && is_about_keys(&fault)
+                    && fault.is_about_names()
                 {
                     denied.push((key.clone(), fault));
                     break;
@@ -210,16 +210,6 @@ fn written(said: &Result<Value, Fault>) -> Write {
         Err(Fault { kind: FaultKind::Unavailable, why }) => Write::Refused(why.clone()),
         Err(_) => Write::Untried,
     }
-}
-
-/// Whether the user may not use a command. A wrong or missing password is another matter.
-fn is_about_commands(fault: &Fault) -> bool {
-    fault.kind == FaultKind::Refused && fault.why.contains("NOPERM") && !is_about_keys(fault)
-}
-
-/// Whether the user may not use a key or channel, whatever the command.
-fn is_about_keys(fault: &Fault) -> bool {
-    fault.kind == FaultKind::Refused && fault.why.contains("to access")
 }
 
 /// Returns the shortest round trip, and the offset of the server's clock that it showed.
