@@ -71,8 +71,8 @@ impl Blocker {
             Self::Occupant(occupant) => occupant.told(now),
             Self::Reserved(reservation) => reservation.to_string(),
             Self::Newer(Some(waiter)) => {
-                let note = waiter.note.as_ref().map(|note| format!(" ({})", escape::text(note)));
-                format!("superseded by {}, pid {}{}", waiter.person(), waiter.pid, note.unwrap_or_default())
+                let note = escape::note(waiter.note.as_deref());
+                format!("superseded by {}, pid {}{note}", waiter.person(), waiter.pid)
             }
             Self::Newer(None) => "superseded by an entry that is not rlock's".to_owned(),
         }

@@ -151,14 +151,13 @@ impl Details {
             None if self.parked => format!("{user}@{host}, which ran {cmd}"),
             None => format!("{user}@{host}, taken with acquire"),
         };
-        self.note.as_ref().map_or_else(|| by.clone(), |note| format!("{by} ({})", escape::text(note)))
+        by + &escape::note(self.note.as_deref())
     }
 
     /// Returns the same in fewer words: `deploy@web1, backup.sh (note)`.
     pub fn brief(&self) -> String {
         let [user, host, cmd] = [&self.user, &self.host, &self.cmd].map(|text| escape::text(text));
-        let note = self.note.as_ref().map_or_else(String::new, |note| format!(" ({})", escape::text(note)));
-        format!("{user}@{host}, {cmd}{note}")
+        format!("{user}@{host}, {cmd}{}", escape::note(self.note.as_deref()))
     }
 
     /// Returns compact JSON.

@@ -34,6 +34,11 @@ pub fn short(raw: &str) -> String {
     text(&shown) + more
 }
 
+/// Returns what is printed behind a name: a note in brackets, if there is one.
+pub fn note(raw: Option<&str>) -> String {
+    raw.map_or_else(String::new, |note| format!(" ({})", text(note)))
+}
+
 /// Cuts text to `room` cells of a terminal, with an ellipsis if anything is missing.
 pub fn cut(text: &str, room: usize) -> String {
     if text.width() <= room {
