@@ -36,9 +36,17 @@ const FOREIGN: [(&str, &str); 24] = [
     ("--limit", "rlock calls it --slots"),
 ];
 
-/// Takes the suggestions out of `error`, and returns the one to print. clap's advice to pass an unknown option "as a value" would
+/// Takes the suggestions out of `error`, and returns the hint to print for the command line `words`.
+pub(super) fn taken_from(error: &mut clap::Error, words: &[OsString]) -> Option<String> {
+    suggestion(error)
+        .or_else(|| dashed_value(error, words))
+        .or_else(|| behind_command(error, words).map(str::to_owned))
+        .or_else(|| before_subcommand(error, words).map(str::to_owned))
+}
+
+/// Takes the suggestions out of `error`, and returns the one that counts. clap's advice to pass an unknown option "as a value" would
 /// run it as a command.
-pub(super) fn taken_from(error: &mut clap::Error) -> Option<String> {
+fn suggestion(error: &mut clap::Error) -> Option<String> {
     let wrong = match error.kind() {
         ErrorKind::UnknownArgument => text(error.get(ContextKind::InvalidArg)?),
         ErrorKind::InvalidSubcommand => text(error.get(ContextKind::InvalidSubcommand)?),
@@ -55,7 +63,7 @@ pub(super) fn taken_from(error: &mut clap::Error) -> Option<String> {
 }
 
 /// Returns how to write the value of an option, if it begins with a dash: clap took it for another option.
-pub(super) fn dashed_value(error: &clap::Error, words: &[OsString]) -> Option<String> {
+fn dashed_value(error: &clap::Error, words: &[OsString]) -> Option<String> {
     matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidValue).then_some(())?;
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).take_while(|word| word != "--").collect();
     let mut whole = definition();
@@ -76,14 +84,14 @@ pub(super) fn dashed_value(error: &clap::Error, words: &[OsString]) -> Option<St
 }
 
 /// Returns where options stand, if they were typed without a subcommand.
-pub(super) fn before_subcommand(error: &clap::Error, words: &[OsString]) -> Option<&'static str> {
+fn before_subcommand(error: &clap::Error, words: &[OsString]) -> Option<&'static str> {
     let is_option = words.get(1).is_some_and(|word| word.as_encoded_bytes().starts_with(b"-"));
     let is_meant = error.kind() == ErrorKind::UnknownArgument && is_option;
     is_meant.then_some("options stand behind a subcommand: rlock run --key NAME -- CMD")
 }
 
 /// Returns where options stand, if `run` lacks a lock's name that was typed: behind the command, which got it.
-pub(super) fn behind_command(error: &clap::Error, words: &[OsString]) -> Option<&'static str> {
+fn behind_command(error: &clap::Error, words: &[OsString]) -> Option<&'static str> {
     let is_key = |word: &OsString| word == "-k" || word == "--key" || word.as_encoded_bytes().starts_with(b"--key=");
     let is_meant = error.kind() == ErrorKind::MissingRequiredArgument && words.iter().skip(2).any(is_key);
     is_meant.then_some("options stand before the command: what follows it is the command's own")

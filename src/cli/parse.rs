@@ -68,10 +68,7 @@ pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
                 format!("no subcommand given; try rlock run --key NAME -- CMD, or {}", help())
             }
             _ => {
-                let hint = hints::taken_from(&mut error).or_else(|| hints::dashed_value(&error, &typed));
-                let hint = hint.or_else(|| hints::behind_command(&error, &typed).map(str::to_owned));
-                let hint = hint.or_else(|| hints::before_subcommand(&error, &typed).map(str::to_owned));
-                let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+                let hint = hints::taken_from(&mut error, &typed).map(|hint| format!("; {hint}")).unwrap_or_default();
                 format!("{}{hint}; see {}", described(&error), help())
             }
         };
