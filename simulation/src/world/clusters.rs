@@ -54,12 +54,8 @@ impl World<'_> {
             Shift::Stop | Shift::Kill(_) => {
                 let may = nodes[primary].is_up() && cluster.may_harm(kernel.now);
                 if may {
-                    self.struck.insert(number, (primary, None));
-                    match shift {
-                        Shift::Stop => nodes[primary].stop(),
-                        _ => nodes[primary].kill(kernel),
-                    }
-                    cluster.falls(primary, kernel);
+                    self.bring_down(number, primary, matches!(shift, Shift::Kill(_)), kernel);
+                    self.clusters[node].falls(primary, kernel);
                 }
                 may
             }

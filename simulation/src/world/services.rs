@@ -95,6 +95,13 @@ impl World<'_> {
         machine / self.scenario.settings.deployment.machines()
     }
 
+    /// Kills or stops a machine for the trouble of this number.
+    pub(super) fn bring_down(&mut self, number: usize, machine: usize, kills: bool, kernel: &mut Kernel) {
+        self.struck.insert(number, (machine, None));
+        let machine = &mut self.nodes[machine];
+        if kills { machine.kill(kernel) } else { machine.stop() }
+    }
+
     /// Lets a trouble hit a service. Returns whether it did.
     pub(super) fn trouble(&mut self, number: usize, node: usize, trouble: Trouble, kernel: &mut Kernel) -> bool {
         let holder = kernel.witness.any_holder(kernel.now);
@@ -106,12 +113,8 @@ impl World<'_> {
                 if !nodes[primary].is_up() {
                     return false;
                 }
-                self.struck.insert(number, (primary, None));
-                match trouble {
-                    Trouble::StopPrimary => nodes[primary].stop(),
-                    _ => nodes[primary].kill(kernel),
-                }
-                service.falls(primary, kernel);
+                self.bring_down(number, primary, matches!(trouble, Trouble::KillPrimary(_)), kernel);
+                self.services[node].falls(primary, kernel);
                 true
             }
             Trouble::Failover => service.begins_failover(nodes, kernel),
