@@ -1,6 +1,7 @@
 //! `rlock doctor`: tells whether nodes are fit to hold locks. Changes nothing, but for the lock of `--try`.
 
 mod diagnosis;
+mod durability;
 mod local;
 mod render;
 mod rights;

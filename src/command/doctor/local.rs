@@ -28,8 +28,11 @@ pub(super) fn judge(survey: &Survey, trial: Option<&Trial>) -> Vec<Finding> {
 
 /// Returns the directory in one line.
 pub(super) fn text(survey: &Survey) -> String {
-    let Survey { file_system, owner, mode, .. } = survey;
-    format!("directory {}, on {file_system}, of uid {owner}, mode {mode:04o}", path(survey))
+    let Survey { directory, file_system, owner, mode, .. } = survey;
+    format!(
+        "directory {}, on {file_system}, of uid {owner}, mode {mode:04o}",
+        escape::text(&directory.to_string_lossy())
+    )
 }
 
 /// Returns the node's object.
@@ -43,10 +46,6 @@ pub(super) fn object(name: &str, survey: &Survey) -> Value {
         "mode": format!("{:04o}", survey.mode),
         "inotify": survey.has_inotify,
     })
-}
-
-fn path(survey: &Survey) -> String {
-    escape::text(&survey.directory.to_string_lossy())
 }
 
 #[cfg(test)]
