@@ -20,14 +20,14 @@ const IDLE: Duration = Duration::from_secs(20);
 /// The same where no fault is at all.
 const CALM_IDLE: Duration = Duration::from_millis(500);
 
-/// The same where only waiters stop, die or leave, counted during these faults: each may cost its turn, 0.6 s.
+/// The same where only waiters stop, die or leave, counted during these faults: each may cost its turn, 0.5 s.
 const WAITERS_IDLE: Duration = Duration::from_secs(4);
 
 /// The same beyond a TTL, for which a waiter that is killed in the middle of an attempt leaves its lock behind.
 const LEFT_BEHIND_IDLE: Duration = Duration::from_secs(2);
 
 /// The same where a holder dies too: its lease of 0.9 s, the turns of stopped waiters, and the time to take what is free.
-const CROWD_IDLE: Duration = Duration::from_millis(2_400);
+const CROWD_IDLE: Duration = Duration::from_millis(1_900);
 
 /// Time after which no key but a fence counter and the newest waiter is left: of the others a queue lives longest.
 const ALL_BUT_COUNTERS: Duration = Duration::from_secs(660);

@@ -83,7 +83,7 @@ fn foreign() -> Box<Blocker> {
 }
 
 fn reserved() -> Box<Blocker> {
-    Box::new(Blocker::Reserved(Reservation { waiter: Some(waiter()), left: ms(600) }))
+    Box::new(Blocker::Reserved(Reservation { waiter: Some(waiter()), left: ms(500) }))
 }
 
 fn faults(nodes: &[usize]) -> Faults {

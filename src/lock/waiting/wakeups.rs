@@ -10,7 +10,7 @@ use crate::lock::quorum::Quorum;
 const MORE_OFFERS: Duration = Duration::from_millis(10);
 
 /// Time that the first waiter has to take its turn before a standby tries: `STALLED` of `queue.lua`.
-const STANDBY: Duration = Duration::from_millis(600);
+const STANDBY: Duration = Duration::from_millis(500);
 
 /// The wake-ups since the last attempt began.
 #[derive(Clone, Debug)]

@@ -219,7 +219,7 @@ impl Model {
         let pause = self.false_offers.checked_sub(5).map_or(0, |more| 20 << more.min(10)).min(250);
         match wake {
             Wake::Recheck => self.nudged(self.now),
-            Wake::StandBy => self.nudged(self.now + ms(600)),
+            Wake::StandBy => self.nudged(self.now + ms(500)),
             Wake::YourTurn => {
                 if !self.offers.contains(&node) {
                     self.offers.push(node);
@@ -252,7 +252,7 @@ impl Model {
             Tally::Busy(blocker) if **blocker == *holder(outer(), ms(7000)) => (retry / 2, retry),
             Tally::Busy(_) if !is_heard => (ms(100), ms(250)),
             Tally::Busy(blocker) if blocker.is_foreign() => (ms(100), ms(250)),
-            Tally::Busy(blocker) if blocker.occupant().is_none() => (ms(601), ms(801)),
+            Tally::Busy(blocker) if blocker.occupant().is_none() => (ms(501), ms(701)),
             Tally::Busy(_) => (ms(7001), ms(7401)),
             _ => (retry / 2, ms(2400)),
         };

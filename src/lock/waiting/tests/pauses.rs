@@ -12,30 +12,30 @@ fn paused(attempt: &Tried) -> Waiting {
 fn a_standby_looks_when_the_turn_should_be_taken_and_as_the_first_does_while_it_is_not() {
     let mut w = paused(&tried(busy()));
     w.on(Event::Woken(0, Wake::StandBy), at(100), 0.5);
-    assert_eq!(w.wake_at(), at(700));
-    fail(&mut w, &tried(Tally::Busy(reserved())), at(700));
-    assert_eq!(w.wake_at(), at(1301));
-    fail(&mut w, &tried(Tally::Busy(reserved())), at(1301));
-    assert_eq!(w.wake_at(), at(1902), "it goes on");
-    fail(&mut w, &tried(busy()), at(1902));
-    assert_eq!(w.wake_at(), at(8903), "and then the holder's end");
-    fail(&mut w, &tried(busy()), at(8903));
-    assert_eq!(w.wake_at(), at(15_904), "which a renewal has moved");
-    fail(&mut w, &tried(Tally::Busy(reserved())), at(15_904));
-    assert_eq!(w.wake_at(), at(16_505), "its successor is checked too");
+    assert_eq!(w.wake_at(), at(600));
+    fail(&mut w, &tried(Tally::Busy(reserved())), at(600));
+    assert_eq!(w.wake_at(), at(1101));
+    fail(&mut w, &tried(Tally::Busy(reserved())), at(1101));
+    assert_eq!(w.wake_at(), at(1602), "it goes on");
+    fail(&mut w, &tried(busy()), at(1602));
+    assert_eq!(w.wake_at(), at(8603), "and then the holder's end");
+    fail(&mut w, &tried(busy()), at(8603));
+    assert_eq!(w.wake_at(), at(15_604), "which a renewal has moved");
+    fail(&mut w, &tried(Tally::Busy(reserved())), at(15_604));
+    assert_eq!(w.wake_at(), at(16_105), "its successor is checked too");
     let other = tried(Tally::Busy(holder(token(3), ms(7000))));
-    fail(&mut w, &other, at(16_505));
-    assert_eq!(w.wake_at(), at(23_706), "another holder has standbys of its own");
-    fail(&mut w, &tried(Tally::Busy(reserved())), at(23_706));
-    assert_eq!(w.wake_at(), at(24_507));
+    fail(&mut w, &other, at(16_105));
+    assert_eq!(w.wake_at(), at(23_306), "another holder has standbys of its own");
+    fail(&mut w, &tried(Tally::Busy(reserved())), at(23_306));
+    assert_eq!(w.wake_at(), at(24_007));
 }
 
 #[test]
 fn a_standby_leaves_foreign_clients_to_the_first_waiter() {
     let mut w = paused(&tried(busy()));
     w.on(Event::Woken(0, Wake::StandBy), at(100), 0.5);
-    fail(&mut w, &tried(Tally::Busy(foreign())), at(700));
-    assert_eq!(w.wake_at(), at(700) + ms(10_000));
+    fail(&mut w, &tried(Tally::Busy(foreign())), at(600));
+    assert_eq!(w.wake_at(), at(600) + ms(10_000));
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_turn_of_another_waiter_is_no_tie_and_is_waited_for() {
         let begin = 10_000 * round;
         let actions = fail(&mut w, &taken(Tally::Split(reserved(), Faults::default())), at(begin));
         assert!(!actions.contains(&Action::Undo(Place::Left)), "{round}: {actions:?}");
-        assert_eq!(w.wake_at(), at(begin + 801), "its end, and 0.1 s for each waiter ahead");
+        assert_eq!(w.wake_at(), at(begin + 701), "its end, and 0.1 s for each waiter ahead");
     }
 }
 

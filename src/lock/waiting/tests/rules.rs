@@ -134,7 +134,7 @@ fn an_offer_of_a_majority_is_taken_at_once_and_one_of_a_single_node_settles() {
 
 #[test]
 fn a_word_that_comes_during_an_attempt_counts_for_the_pause_behind_it() {
-    for (wake, due) in [(Wake::YourTurn, 15), (Wake::StandBy, 605), (Wake::Recheck, 5)] {
+    for (wake, due) in [(Wake::YourTurn, 15), (Wake::StandBy, 505), (Wake::Recheck, 5)] {
         let mut w = paused(&tried(busy()));
         w.on(Event::Tick, w.wake_at(), 0.5);
         w.on(Event::Woken(0, wake), at(5), 0.5);

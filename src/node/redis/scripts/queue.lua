@@ -5,7 +5,7 @@
 -- The standbys are 'MS' and a line for each waiter that was told to check on the head.
 -- Errors are ignored throughout: a lock is taken and released even if an ACL forbids its queue.
 -- Time in ms that a waiter has to take its turn: STANDBY of lock/waiting/wakeups.rs.
-local STALLED = 600
+local STALLED = 500
 local QUEUE, TURNS, STANDBYS = KEYS[5], KEYS[6], KEYS[7]
 local WAKE = 'rlock:wake:' .. match(STANDBYS, '{.-}') .. ':'
 

@@ -31,7 +31,7 @@ local function before(kind, room, free)
       local other = kind_of(ahead) ~= kind
       if not ago and (free or not other) then
         if free then offer(nil, nil, waiter) else offer(kind, room, waiter) end
-        if late then try('ZADD', TURNS, clock_ms() - 400, ahead) end
+        if late then try('ZADD', TURNS, clock_ms() - 300, ahead) end
         ago = told(ahead)
       end
       left = left - 1

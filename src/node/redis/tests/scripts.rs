@@ -256,11 +256,11 @@ fn a_waiter_that_leaves_gives_a_stalled_head_no_more_time() {
             assert!(matches!(node.acquire(&waits(number)).await.vote, Vote::Held(_)));
         }
         holder.release(&release_of(&claim_of(9))).await;
-        pass(Duration::from_millis(400)).await;
+        pass(Duration::from_millis(300)).await;
         // It had the lock at a minority of other nodes, and gives its place up at all of them.
         assert_eq!(refused_for(&other, &waits(3)).await, 1);
         other.release(&release_of(&waits(3))).await;
-        pass(Duration::from_millis(400)).await;
+        pass(Duration::from_millis(300)).await;
         grant(&next, &waits(2)).await;
         drop(head);
     });
@@ -276,7 +276,7 @@ fn a_head_that_does_not_take_its_turn_in_time_is_passed_over() {
             assert!(matches!(node.acquire(&waits(number)).await.vote, Vote::Held(_)));
         }
         holder.release(&release_of(&claim_of(9))).await;
-        pass(Duration::from_millis(500)).await;
+        pass(Duration::from_millis(400)).await;
         assert_eq!(refused_for(&next, &waits(2)).await, 1);
         pass(Duration::from_millis(200)).await;
         grant(&next, &waits(2)).await;
@@ -303,7 +303,7 @@ fn a_waiter_behind_one_that_has_stalled_has_less_time() {
             assert!(matches!(node.acquire(&waits(number)).await.vote, Vote::Held(_)));
         }
         holder.release(&release_of(&claim_of(9))).await;
-        pass(Duration::from_millis(600)).await;
+        pass(Duration::from_millis(500)).await;
         assert_eq!(refused_for(&third, &waits(3)).await, 2);
         pass(Duration::from_millis(199)).await;
         assert_eq!(refused_for(&third, &waits(3)).await, 2);
