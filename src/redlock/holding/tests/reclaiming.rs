@@ -152,6 +152,19 @@ fn a_majority_that_does_not_answer_at_once_is_a_loss() {
 }
 
 #[test]
+fn an_answer_that_comes_when_the_time_is_over_reclaims_nothing() {
+    virtual_time::run(async {
+        let mut held = reclaiming(1).await;
+        held.forget(0);
+        held.fake(0).mood = Mood::Slow(Duration::from_secs(1));
+        // "Missing" is heard at 11 s, and at 12 s, when the exchange is over, that the key was set again.
+        let changes = held.changes_until(12.5).await;
+        assert_eq!((lost(&changes), reclaimed(&changes)), (Some(Loss::Absent), 0), "{changes:?}");
+        assert_eq!(held.fake(0).healed, 1);
+    });
+}
+
+#[test]
 fn a_lock_is_not_reclaimed_after_its_lease() {
     virtual_time::run(async {
         let mut held = reclaiming(1).await;
