@@ -3,7 +3,12 @@
 //! A host name may have several addresses, of which some may lead nowhere. They are tried in the resolver's order, each a
 //! moment after the one before it, and the first that answers is taken (Happy Eyeballs, RFC 8305). So an address whose
 //! packets are dropped costs that moment and not the node timeout.
+//!
+//! A server drops the first packet of a connection while its queue of new ones is full, as when a thousand hosts come in the same
+//! moment. The kernel sends another one after 1 s (RFC 6298), which is the node timeout of long leases. So each address that has not
+//! answered is tried again before.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -24,6 +29,12 @@ use crate::text::escape;
 
 /// Longest time that an address has for itself.
 const HEAD_START: Duration = Duration::from_millis(50);
+
+/// Time after which addresses that have not answered are tried again: longer than a round trip to any place on earth.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// Number of times that they are tried again.
+const REPEATS: usize = 3;
 
 /// Number of addresses that are tried, so that a name with hundreds does not use up our descriptors.
 const MOST: usize = 8;
@@ -102,21 +113,34 @@ fn head_start(limit: Duration, count: usize) -> Duration {
 /// Returns the first connection that is made to any of `addresses`, or the last error. A further address is tried after each
 /// `pause`, and at once when another has failed.
 async fn race(addresses: &[SocketAddr], pause: Duration) -> io::Result<TcpStream> {
+    let dial = |address: SocketAddr| async move { (address, TcpStream::connect(address).await) };
     let mut dials = FuturesUnordered::new();
     let mut failed = io::Error::other("the name has no address");
-    let mut rest = addresses.iter();
+    let mut silent = addresses.to_vec();
+    let mut rest: VecDeque<SocketAddr> = silent.iter().copied().collect();
+    let mut repeats = REPEATS;
     loop {
-        dials.extend(rest.next().map(|address| TcpStream::connect(*address)));
-        let made = match rest.len() {
-            0 => dials.next().await,
-            _ => match clock::until(clock::now() + pause, dials.next()).await {
-                Some(made) => made,
-                None => continue,
-            },
+        dials.extend(rest.pop_front().map(dial));
+        let is_last = rest.is_empty();
+        let made = if is_last && repeats == 0 {
+            dials.next().await
+        } else {
+            let end = clock::now() + if is_last { AGAIN } else { pause };
+            let Some(made) = clock::until(end, dials.next()).await else {
+                if is_last {
+                    rest.extend(&silent);
+                    repeats -= 1;
+                }
+                continue;
+            };
+            made
         };
         match made {
-            Some(Ok(stream)) => return Ok(stream),
-            Some(Err(error)) => failed = error,
+            Some((_, Ok(stream))) => return Ok(stream),
+            Some((address, Err(error))) => {
+                silent.retain(|other| *other != address);
+                failed = error;
+            }
             None => return Err(failed),
         }
     }
@@ -166,6 +190,27 @@ mod tests {
         assert_eq!(stream.peer_addr().unwrap(), good);
         assert!(begin.elapsed() >= Duration::from_millis(40), "the resolver's order counts: {:?}", begin.elapsed());
         assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
+    }
+
+    #[test]
+    fn a_connection_whose_first_packet_was_dropped_is_tried_again_before_the_kernel_does() {
+        let (hole, filled) = black_hole();
+        let address = hole.local_addr().unwrap();
+        let begin = Instant::now();
+        let emptied = std::thread::spawn(move || {
+            // The first packet has been sent, and so dropped (/proc/net/tcp: 02 is SYN_SENT).
+            let to = format!(":{:04X} 02 ", address.port());
+            while !std::fs::read_to_string("/proc/net/tcp").unwrap().contains(&to) {
+                std::thread::yield_now();
+            }
+            for _ in filled {
+                hole.accept().unwrap();
+            }
+            hole
+        });
+        assert!(raced(&[address]).is_ok());
+        assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
+        emptied.join().unwrap();
     }
 
     #[test]
