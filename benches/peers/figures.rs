@@ -86,12 +86,17 @@ impl Section {
 
     /// Returns heading, text and table.
     pub(crate) fn markdown(&self) -> String {
+        format!("## {}\n\n{}\n\n{}", self.title, self.about, self.table())
+    }
+
+    /// Returns the table alone.
+    pub(crate) fn table(&self) -> String {
         let heads: Vec<String> = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
         let rows = self.rows.iter().map(|row| {
             let cells = row.figures.iter().zip(&self.columns);
             (row.name, cells.map(|(figure, (_, unit))| cell(*figure, *unit)).collect())
         });
-        format!("## {}\n\n{}\n\n{}", self.title, self.about, table(&heads, "---:", rows))
+        table(&heads, "---:", rows)
     }
 }
 

@@ -7,9 +7,11 @@
 #![expect(clippy::print_stdout, reason = "the report is the output of a bench")]
 
 mod alone;
+mod bill;
 mod figures;
 mod peer;
 mod plot;
+mod replay;
 mod report;
 mod waiting;
 
@@ -28,12 +30,14 @@ const SERVERS: usize = 5;
 
 type Measure = fn(&World) -> Result<Vec<Section>>;
 
-const MEASURES: [(&str, Measure); 5] = [
+const MEASURES: [(&str, Measure); 7] = [
     ("start", alone::start),
     ("five", alone::five),
     ("hand-over", waiting::hand_over),
     ("crowd", waiting::crowd),
     ("memory", alone::memory),
+    ("waiting", bill::waiting),
+    ("asking", bill::asking),
 ];
 
 fn main() -> Result<()> {

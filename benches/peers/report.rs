@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::alone::{FIVE, HUNG, MEMORY, START, START_LOCAL};
+use crate::bill::{ASKING, WAITING};
 use crate::figures::{Section, cell, table};
 use crate::peer::{ON_SERVERS, ON_THIS_MACHINE, Peer};
 use crate::plot::{self, Panel};
@@ -14,8 +15,9 @@ use testkit::measure::machine;
 /// Path of the page that shows the medians.
 const PAGE: &str = "docs/comparison.md";
 
-/// Lines of that page between which the table stands.
+/// Lines of that page before its tables, and behind each.
 const BEGIN: &str = "<!-- benches/run writes this -->\n";
+const BEGIN_BILL: &str = "<!-- benches/run writes the bill -->\n";
 const END: &str = "<!-- to here -->\n";
 
 /// The columns of that table: the head, and the tables one of which has the first figure.
@@ -29,7 +31,7 @@ const IN_PAGE: [(&str, [&str; 2]); 6] = [
 ];
 
 /// The panels of the plot, by table and column.
-const PLOTTED: [(&str, &str); 10] = [
+const PLOTTED: [(&str, &str); 12] = [
     (START, "median"),
     (START_LOCAL, "median"),
     (HAND_OVER, "median"),
@@ -40,6 +42,8 @@ const PLOTTED: [(&str, &str); 10] = [
     (FEW, "commands per hand-over"),
     (FEW, "memory of one"),
     (MEMORY, "memory"),
+    (WAITING, "hand-over p50"),
+    (WAITING, "commands a second, idle"),
 ];
 
 /// Returns the head of the figures: the machine, all versions, and the peers that are not installed and so `absent`.
@@ -76,9 +80,16 @@ pub(crate) fn write(head: &str, sections: &[Section]) -> Result<()> {
     put("benches/results.md", &results(head, sections))?;
     put("benches/results.svg", &plot::drawn(&panels(sections)))?;
     let page = std::fs::read_to_string(root.join(PAGE))?;
-    let parts = page.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let (before, after) = parts.with_context(|| format!("{PAGE} has no place for the table"))?;
-    put(PAGE, &format!("{before}{BEGIN}{}{END}{after}", summary(sections)))
+    let bill = sections.iter().filter(|section| [WAITING, ASKING].contains(&section.title));
+    let bill: Vec<String> = bill.map(Section::table).collect();
+    put(PAGE, &with_table(&with_table(&page, BEGIN, &summary(sections))?, BEGIN_BILL, &bill.join("\n"))?)
+}
+
+/// Returns the page with this table behind the line `begin`.
+fn with_table(page: &str, begin: &str, table: &str) -> Result<String> {
+    let parts = page.split_once(begin).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let (before, after) = parts.with_context(|| format!("{PAGE} has no line {begin}"))?;
+    Ok(format!("{before}{begin}{table}{END}{after}"))
 }
 
 fn results(head: &str, sections: &[Section]) -> String {
