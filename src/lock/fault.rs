@@ -28,16 +28,44 @@ pub enum FaultKind {
     Unknown,
 }
 
-/// Alerts by which a server refuses the certificate that it was shown (RFC 8446 §6.2), in rustls' words.
-pub const CERTIFICATE_ALERTS: [&str; 7] = [
-    "alert: BadCertificate",
-    "alert: UnsupportedCertificate",
-    "alert: CertificateRevoked",
-    "alert: CertificateExpired",
-    "alert: CertificateUnknown",
-    "alert: UnknownCA",
-    "alert: AccessDenied",
+/// The fault of a login that the server does not know.
+pub const WRONG_LOGIN: &str = "the user or the password is wrong";
+
+/// The part of it that tells why the user is the default one.
+pub const NO_USER_NAMED: &str = "as none is named";
+
+/// Words in the cause of a refusal by TLS, and its remedy; the first that fits counts.
+const OF_TLS: &[(&[&str], &str)] = &[
+    (&["asks for a client certificate"], "give --cert and --cert-key"),
+    (&["accept the certificate of --cert"], "see its issuer, its dates and its use"),
+    (&["handshake failure"], "give --cert and --cert-key, if the server asks for a certificate"),
+    (&["its issuer is unknown"], "give its issuer with --ca"),
+    (&["it names no host", "X.509 v1"], "make it of version 3, with a subjectAltName"),
+    (&["trusted: it is for "], "give the name that it has, in the address or with --tls-server-name"),
+    (&["it is a CA's own"], "give the server a certificate that this CA has issued"),
+    (&["it has expired", "it is not valid yet"], "see its dates, and this machine's clock"),
+    (&["its certificate is not trusted"], "see the server's certificate, and --ca"),
+    (&["TLS: ", "the TLS connection"], "see the server's TLS settings"),
 ];
+
+/// The same of rights.
+const OF_RIGHTS: &[(&[&str], &str)] = &[
+    (&["run the 'wait", "run the 'WAIT"], "grant +wait, and for --fsync +waitaof"),
+    (
+        &["NOPERM", "permission", "can't run this command", "can't access"],
+        "grant the ACL line that rlock doctor --acl prints",
+    ),
+];
+
+const OF_SENTINEL: &str =
+    "give RLOCK_SENTINEL_PASSWORD or --sentinel-password-file, and RLOCK_SENTINEL_USER for another user than default";
+
+const NAME_THE_USER: &str = "correct it, or name its user in the address: redis://USER@HOST";
+
+const CORRECT_IT: &str = "correct the password, or the user in the address";
+
+const GIVE_PASSWORD: &str =
+    "give the password that the server knows with RLOCK_PASSWORD or --password-file, and its user as redis://USER@HOST";
 
 impl Fault {
     /// A fault of `kind`, explained by `why`.
@@ -52,26 +80,23 @@ impl Fault {
 
     /// The remedy for a refusal, by the server's words.
     pub fn cure(&self) -> &'static str {
-        let says = |words: &[&str]| words.iter().any(|word| self.why.contains(word));
-        if says(&["CertificateRequired"]) {
-            "give --cert and --cert-key"
-        } else if says(&CERTIFICATE_ALERTS) {
-            "the server does not accept the certificate of --cert: see its issuer, its dates and its use"
-        } else if says(&["not valid for name"]) {
-            "give the name that its certificate has, in the address or with --tls-server-name"
-        } else if says(&["HandshakeFailure"]) {
-            "give --cert and --cert-key, if the server asks for a certificate"
-        } else if says(&["certificate", "TLS"]) {
-            "see the server's certificate, and --ca"
-        } else if self.why.starts_with("sentinel ") {
-            "give RLOCK_SENTINEL_PASSWORD or --sentinel-password-file, and RLOCK_SENTINEL_USER for another user than default"
-        } else if says(&["run the 'wait", "run the 'WAIT"]) {
-            "grant +wait, and for --fsync +waitaof"
-        } else if says(&["NOPERM", "permission", "can't run this command", "can't access"]) {
-            "grant the ACL line that rlock doctor --acl prints"
-        } else {
-            "give the password that the server knows with RLOCK_PASSWORD or --password-file, and its user as redis://USER@HOST"
+        let of = |cures: &[(&[&str], &'static str)]| {
+            let fits = |words: &[&str]| words.iter().any(|word| self.why.contains(word));
+            cures.iter().find(|(words, _)| fits(words)).map(|(_, cure)| *cure)
+        };
+        let is_of_sentinel = self.why.starts_with("sentinel ");
+        // Before the tables: the cause names a user and a file, in any words.
+        if !is_of_sentinel && self.why.contains(WRONG_LOGIN) {
+            return if self.why.contains(NO_USER_NAMED) { NAME_THE_USER } else { CORRECT_IT };
         }
+        let of_sentinel = is_of_sentinel.then_some(OF_SENTINEL);
+        of(OF_TLS).or(of_sentinel).or_else(|| of(OF_RIGHTS)).unwrap_or(GIVE_PASSWORD)
+    }
+
+    /// Whether no server answers at the node's address. A machine that lacks descriptors cannot connect either.
+    fn is_away(&self) -> bool {
+        let words = ["refused", "No such file", "lookup", "unreachable", "No route", "timed out"];
+        self.why.strip_prefix("cannot connect: ").is_some_and(|why| words.iter().any(|word| why.contains(word)))
     }
 
     /// Whether the ACL forbids a command, a key or a channel. A wrong or missing password is another matter.
@@ -156,6 +181,16 @@ impl Faults {
         }
     }
 
+    /// Returns the remedy for nodes that cannot be connected to; nothing where other faults are the cause.
+    pub fn remedy(&self) -> &'static str {
+        let away = self.0.iter().filter(|there| there.fault.is_away()).count();
+        match away {
+            0 => "",
+            1 => "; start it, or check --node",
+            _ => "; start them, or check --node",
+        }
+    }
+
     /// Returns the message for a command to which too few nodes gave an answer.
     pub fn no_majority(&self, quorum: Quorum) -> String {
         match quorum.total() {
@@ -199,16 +234,22 @@ mod tests {
     #[test]
     fn each_cause_of_a_refusal_has_its_own_cure() {
         for (why, cure) in [
-            ("the user or the password is wrong", "password"),
+            (
+                "the user or the password is wrong (user default, as none is named; password from REDISCLI_AUTH)",
+                "redis://USER",
+            ),
+            (
+                "the user or the password is wrong (user ci; password from the address)",
+                "correct the password, or the user",
+            ),
+            (
+                "sentinel h:1: the user or the password is wrong (user default, as none is named; no password)",
+                "RLOCK_SENTINEL_USER",
+            ),
             ("NOAUTH Authentication required.", "password"),
             ("NOPERM this user has no permissions to run the 'eval' command", "ACL line"),
             ("NOPERM this user has no permissions to run the 'wait' command", "+wait"),
             ("ERR The user executing the script can't run this command or subcommand", "ACL line"),
-            ("its certificate is not trusted (certificate expired)", "--ca"),
-            ("it does not speak TLS; write redis:// if that is meant", "--ca"),
-            ("received fatal alert: CertificateRequired", "--cert-key"),
-            ("received fatal alert: UnknownCA", "the certificate of --cert"),
-            ("its certificate is not trusted (certificate not valid for name \"h\")", "--tls-server-name"),
             ("sentinel h:26379: NOAUTH Authentication required.", "--sentinel-password-file"),
         ] {
             let fault = Fault::new(FaultKind::Refused, why);
@@ -216,6 +257,21 @@ mod tests {
             let told = fault.as_missing_vote();
             assert!(told.starts_with(why.trim_end_matches('.')) && !told.contains(".;"), "{told}");
         }
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_to_be_started() {
+        let remedy = |whys: &[&str]| {
+            let mut faults = Faults::default();
+            let fault = |why: &str| Fault::new(FaultKind::Unavailable, why);
+            whys.iter().enumerate().for_each(|(node, why)| faults.push(node, "redis", fault(why)));
+            faults.remedy()
+        };
+        let refused = "cannot connect: Connection refused (os error 111)";
+        assert_eq!(remedy(&[refused, "LOADING"]), "; start it, or check --node");
+        let unknown = "cannot connect: failed to lookup address information: Name or service not known";
+        assert_eq!(remedy(&[refused, unknown]), "; start them, or check --node");
+        assert_eq!(remedy(&["cannot connect: Too many open files (os error 24)", "no answer within 1s"]), "");
     }
 
     #[test]

@@ -12,36 +12,16 @@ use url::{Host, Url};
 
 use crate::text::escape;
 pub use directory::LocalDir;
+pub use secret::Secret;
 pub use seeds::Seeds;
 pub use service::{Service, joined};
 
 mod directory;
+mod secret;
 mod seeds;
 mod service;
 mod short;
 mod socket;
-
-/// A password. Shown by nothing, not even `{:?}`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Wraps `text`.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The password itself, for the server alone.
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[secret]")
-    }
-}
 
 /// A node's address.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -173,7 +153,7 @@ fn tcp(url: &Url, tls: bool, port: u16) -> Result<Server, String> {
     Ok(Server {
         endpoint: Endpoint::Tcp { host, port: url.port().unwrap_or(port), tls },
         user: filled(decoded(url.username())?),
-        password: url.password().map(decoded).transpose()?.and_then(filled).map(Secret),
+        password: url.password().map(decoded).transpose()?.and_then(filled).map(Secret::new),
         db,
     })
 }

@@ -164,13 +164,18 @@ impl PasswordSources {
     /// Returns the password of the option, a variable, systemd, or the option's key in a configuration file, in that order. The
     /// credential is chosen for one service, and the file of a host for all that run there.
     fn password(&self, file: Option<&Path>, sources: &Sources) -> Result<Option<Secret>, Failure> {
-        let is_configured = matches!(sources.of(self.id), Source::File(_));
+        let source = sources.of(self.id);
+        let from_file = |file: &Path| {
+            let text = read_password(self.option, file, SecretFile::Written)?;
+            Ok(Some(Secret::of(format!("{}, named by {}", shown(file), self.chooser(source)), text)))
+        };
+        let is_configured = matches!(source, Source::File(_));
         if let Some(file) = file.filter(|_| !is_configured) {
-            return read_password(self.option, file, SecretFile::Written).map(Some);
+            return from_file(file);
         }
         for name in self.variables {
             if let Some(text) = variable(name)? {
-                return Ok(Some(Secret::new(text)));
+                return Ok(Some(Secret::of(*name, text)));
             }
         }
         let credential =
@@ -178,9 +183,19 @@ impl PasswordSources {
         // A service may have other credentials only.
         let credential = credential.filter(|file| file.is_absolute() && file.symlink_metadata().is_ok());
         if let Some(credential) = credential {
-            return read_password(self.option, &credential, SecretFile::Credential).map(Some);
+            let text = read_password(self.option, &credential, SecretFile::Credential)?;
+            return Ok(Some(Secret::of(shown(&credential), text)));
         }
-        file.map(|file| read_password(self.option, file, SecretFile::Written)).transpose()
+        file.map_or(Ok(None), from_file)
+    }
+
+    /// Returns what chose the option's file, for people.
+    fn chooser(&self, source: Source) -> String {
+        match source {
+            Source::File(origin) => origin.position.to_string(),
+            Source::Variable | Source::Outer => format!("RLOCK_{}", self.id.to_ascii_uppercase()),
+            Source::Typed | Source::BuiltIn => self.option.to_owned(),
+        }
     }
 }
 
@@ -197,14 +212,14 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
 }
 
 /// Reads the first line of a file that belongs to the user or to root, without the permissions that expose its kind.
-fn read_password(option: &str, path: &Path, kind: SecretFile) -> Result<Secret, Failure> {
+fn read_password(option: &str, path: &Path, kind: SecretFile) -> Result<String, Failure> {
     let fail = |why: &dyn Display| refused(option, path, why);
     let mut text = String::new();
     let file = open_secret(option, path, kind)?;
     file.take(LONGEST_PASSWORD).read_to_string(&mut text).map_err(|e| fail(&e))?;
     match text.lines().next() {
         None | Some("") => Err(fail(&"its first line is empty")),
-        Some(line) => Ok(Secret::new(line)),
+        Some(line) => Ok(line.to_owned()),
     }
 }
 
@@ -231,5 +246,9 @@ fn open_secret(option: &str, path: &Path, kind: SecretFile) -> Result<File, Fail
 }
 
 fn refused(option: &str, path: &Path, why: &dyn Display) -> Failure {
-    config(format!("{option} {}: {why}", escape::text(&path.to_string_lossy())))
+    config(format!("{option} {}: {why}", shown(path)))
+}
+
+fn shown(path: &Path) -> String {
+    escape::text(&path.to_string_lossy())
 }

@@ -17,6 +17,14 @@ impl Certificates {
         Self::make(name, 2100)
     }
 
+    /// Makes certificates for 127.0.0.1, of which the issuer's own is the server's too.
+    pub fn of_issuer() -> Self {
+        let made = Self::make("127.0.0.1", 2100);
+        std::fs::copy(made.file("ca.pem"), made.file("server.pem")).expect("a copy");
+        std::fs::copy(made.file("ca.key"), made.file("server.key")).expect("a copy");
+        made
+    }
+
     /// Makes certificates for 127.0.0.1 that expired years ago.
     pub fn expired() -> Self {
         Self::make("127.0.0.1", 2020)
@@ -32,6 +40,7 @@ impl Certificates {
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let ca_key = KeyPair::generate().expect("a key");
         write("ca.pem", ca.self_signed(&ca_key).expect("a certificate").pem());
+        write("ca.key", ca_key.serialize_pem());
         let issuer = Issuer::new(ca, ca_key);
 
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("parameters");

@@ -59,8 +59,12 @@ fn a_node_that_refuses_us_is_77_before_anything_runs() {
         finished.said(words);
     };
     refused(&url, "", &["job", "NOAUTH", "required; give the password that the server knows", "redis://USER@HOST"]);
-    refused(&url, "hunter3", &["job", &url, "the user or the password is wrong (user default); "]);
-    refused(&url.replace("://", "://weak@"), "hunter3", &["the user or the password is wrong (user weak); "]);
+    let wrong = "the user or the password is wrong (user";
+    let unnamed =
+        format!("{wrong} default, as none is named; password from RLOCK_PASSWORD); correct it, or name its user");
+    refused(&url, "hunter3", &["job", &url, &unnamed, "redis://USER@HOST"]);
+    let named = format!("{wrong} weak; password from RLOCK_PASSWORD); correct the password");
+    refused(&url.replace("://", "://weak@"), "hunter3", &[&named]);
     refused(&url.replace("://", "://weak@"), "pw", &["NOPERM"]);
     refused(&url.replace("://", "://narrow@"), "pw", &["NOPERM"]);
 }
@@ -153,10 +157,12 @@ fn a_certificate_that_proves_nothing_is_refused_before_the_password_is_sent() {
     let unknown = Certificates::for_name("127.0.0.1");
     let misnamed = Certificates::for_name("redis.example");
     let expired = Certificates::expired();
+    let issuers = Certificates::of_issuer();
     for (certificates, trusted, why) in [
-        (&unknown, &other, "UnknownIssuer"),
-        (&misnamed, &misnamed, "not valid for name"),
-        (&expired, &expired, "expired"),
+        (&unknown, &other, "its issuer is unknown; give its issuer with --ca"),
+        (&misnamed, &misnamed, "it is for redis.example, not for 127.0.0.1; give the name"),
+        (&expired, &expired, "it has expired; see its dates"),
+        (&issuers, &issuers, "it is a CA's own, with which others are issued; give the server a certificate"),
     ] {
         let Some(server) = Server::tls(certificates) else { return };
         let port = server.port();
@@ -182,8 +188,8 @@ fn a_plaintext_peer_of_a_tls_node_never_sees_the_password() {
         let _ = stream.read_to_end(&mut seen);
         seen
     });
-    let finished = rlock("job").node(&url).env("RLOCK_PASSWORD", "hunter2").args(["-n"]).command(["true"]).code(77);
-    finished.said(&["does not speak TLS"]);
+    let finished = rlock("job").node(&url).env("RLOCK_PASSWORD", "hunter2").args(["-n"]).command(["true"]).code(78);
+    finished.said(&["it does not speak TLS; write redis:// if that is meant"]).never_said("--ca");
     let seen = peer.join().expect("the peer");
     assert!(!String::from_utf8_lossy(&seen).contains("hunter2"));
 }

@@ -38,9 +38,13 @@ fn a_server_that_asks_for_a_certificate_gets_the_one_that_was_named() {
     let names = "echo $RLOCK_CERT $RLOCK_CERT_KEY";
     let printed = format!("{} {}", path(&certificates, "client.pem"), path(&certificates, "client.key"));
     shown(run(&url, &certificates), &certificates).sh(names).code(0).silent().printed(&[&printed]);
-    refused(run(&url, &certificates), 77, &["CertificateRequired", "give --cert and --cert-key"]);
+    refused(run(&url, &certificates), 77, &["it asks for a client certificate; give --cert and --cert-key"]);
     let other = Certificates::for_name("127.0.0.1");
-    refused(shown(run(&url, &certificates), &other), 77, &["UnknownCA", "does not accept the certificate of --cert"]);
+    refused(
+        shown(run(&url, &certificates), &other),
+        77,
+        &["does not accept the certificate of --cert: unknown CA; see its issuer"],
+    );
     assert_eq!(server.cli(&["DBSIZE"]), "1", "the fence counter of the first run alone");
 }
 
@@ -80,10 +84,10 @@ fn a_certificate_of_another_name_is_taken_where_that_name_was_given() {
     let certificates = Certificates::for_name("redis.example");
     let Some(server) = Server::tls(&certificates) else { return };
     let url = format!("rediss://127.0.0.1:{}", server.port());
-    refused(run(&url, &certificates), 77, &["not valid for name", "--tls-server-name"]);
+    refused(run(&url, &certificates), 77, &["it is for redis.example, not for 127.0.0.1", "--tls-server-name"]);
     let named = |name| run(&url, &certificates).args(["--tls-server-name", name]);
     named("redis.example").sh("echo $RLOCK_TLS_SERVER_NAME").code(0).silent().printed(&["redis.example"]);
-    refused(named("other.example"), 77, &["not valid for name"]);
+    refused(named("other.example"), 77, &["it is for redis.example, not for other.example"]);
     // Sentinels tell an IP address, for which the certificate is not valid.
     let sentinel = Sentinel::tls(server.port(), &certificates);
     let url = format!("rediss-sentinel://127.0.0.1:{}/svc", sentinel.port());

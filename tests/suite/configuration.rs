@@ -1,5 +1,7 @@
 //! Configuration files: where they are found, what goes before what, and how a wrong one is told.
 
+mod passwords;
+
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -136,41 +138,6 @@ fn a_file_with_a_password_in_an_address_is_closed_to_others() {
         let finished = set.refused(&run, 2, &["chmod 600"]);
         assert!(!finished.stderr.contains("hunter2"), "{}", finished.stderr);
     }
-}
-
-#[test]
-fn a_password_of_a_configuration_file_comes_after_the_variables_and_systemds() {
-    let server = Server::tcp(&["--requirepass", "hunter2"]);
-    let set = Configured::new("");
-    let secret = |name: &str, text: &str, mode| {
-        let file = set.folder.path().join(name);
-        std::fs::write(&file, text).expect("a file");
-        std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("its mode");
-        file.display().to_string()
-    };
-    let (right, wrong) = (secret("right", "hunter2\n", 0o600), secret("wrong", "hunter3\n", 0o600));
-    let run = ["run", "-n", "-k", "job", "true"];
-    let url = server.tcp_url();
-    set.write(&format!("[defaults]\nnode = '{url}'\npassword-file = '{right}'\n"));
-    set.rlock(&run).finish().code(0).silent();
-    set.rlock(&run).env("RLOCK_PASSWORD", "hunter3").finish().code(77);
-    set.write(&format!("[defaults]\nnode = '{url}'\npassword-file = '{wrong}'\n"));
-    set.rlock(&run).env("RLOCK_PASSWORD", "hunter2").finish().code(0).silent();
-    // Of systemd's credentials the group may read one: an ACL shows so.
-    secret("rlock.password", "hunter2\n", 0o440);
-    let folder = set.folder.path().display().to_string();
-    set.rlock(&run).finish().code(77);
-    set.rlock(&run).env("CREDENTIALS_DIRECTORY", &folder).finish().code(0).silent();
-    // A file of the host that the service may not read is not asked for.
-    set.write(&format!("[defaults]\nnode = '{url}'\npassword-file = '/no/such/file'\n"));
-    set.rlock(&run).env("CREDENTIALS_DIRECTORY", &folder).finish().code(0).silent();
-    let typed = ["run", "--password-file", &wrong, "-n", "-k", "job", "true"];
-    set.rlock(&typed).env("CREDENTIALS_DIRECTORY", &folder).finish().code(77);
-    set.rlock(&run).env("CREDENTIALS_DIRECTORY", &folder).env("RLOCK_PASSWORD", "hunter3").finish().code(77);
-    set.write(&format!("[defaults]\nnode = '{url}'\n"));
-    set.rlock(&run).env("CREDENTIALS_DIRECTORY", &folder).finish().code(0).silent();
-    secret("rlock.password", "hunter2\n", 0o444);
-    set.rlock(&run).env("CREDENTIALS_DIRECTORY", &folder).finish().code(78).said(&["rlock.password", "444"]);
 }
 
 /// Runs `rlock config` as a user of these variables and no others.

@@ -72,8 +72,8 @@ fn a_port_with_tls_is_named_where_none_was_asked_for() {
 fn a_server_without_tls_is_named_where_tls_was_asked_for() {
     let server = Server::tcp(&[]);
     let url = server.tcp_url().replace("redis://", "rediss://");
-    let run = rlock("job").node(&url).args(["-n"]).command(["echo", "ran"]).code(77).printed(&[]);
-    run.said(&["it does not speak TLS; write redis://"]);
+    let run = rlock("job").node(&url).args(["-n"]).command(["echo", "ran"]).code(78).printed(&[]);
+    run.said(&["it does not speak TLS; write redis://"]).never_said("--ca");
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(super) fn parse(rest: &str) -> Result<Server, String> {
     Ok(Server {
         endpoint: Endpoint::Unix(checked(decoded(url.path())?)?),
         user: filled(decoded(user)?),
-        password: filled(decoded(password)?).map(Secret),
+        password: filled(decoded(password)?).map(Secret::new),
         db,
     })
 }

@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 use super::access::Access;
-use super::tls::NO_TLS;
+use super::tls::words::NO_TLS;
 use crate::clock;
 use crate::node::address::Endpoint;
 use crate::node::{Fault, FaultKind};
@@ -64,7 +64,7 @@ pub fn dial(access: Access, limit: Duration) -> Dialing {
                         let mut handshake = Box::pin(trust.handshake(host, stream));
                         let shaken = clock::until(clock::now() + limit / 2, &mut handshake).await;
                         if shaken.is_none() && speaks_plainly(host, *port, limit / 4).await {
-                            return Err(Fault::new(FaultKind::Refused, NO_TLS));
+                            return Err(Fault::new(FaultKind::Unfit, NO_TLS));
                         }
                         boxed(Ok(match shaken {
                             Some(shaken) => shaken?,

@@ -4,7 +4,8 @@ use redis::{ErrorKind, RedisError, Value};
 
 use super::access::Access;
 use super::reply;
-use crate::lock::fault::CERTIFICATE_ALERTS;
+use super::tls::words;
+use crate::lock::fault::{NO_USER_NAMED, WRONG_LOGIN};
 use crate::node::address::Secret;
 use crate::node::{Fault, FaultKind};
 use crate::secret;
@@ -52,17 +53,20 @@ pub(super) fn fault(error: &RedisError, password: Option<&Secret>) -> Fault {
     if shuts_out(error) {
         "NOAUTH Authentication required.".clone_into(&mut message);
     }
+    let is_servers = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
+    let of_tls = if is_servers { None } else { words::of_text(&message) };
+    let refused = of_tls.and_then(|(kind, why)| {
+        message = why;
+        kind
+    });
     // Classified before the password is hidden: it may contain words that mean something.
     let text = escape::short(&message);
     let kind = match error.kind() {
         ErrorKind::AuthenticationFailed => FaultKind::Refused,
         ErrorKind::InvalidClientConfig => FaultKind::Unfit,
         ErrorKind::Server(_) | ErrorKind::Extension => kind_of_server_error(&text),
-        // With TLS 1.3 a client hears only after the handshake that its certificate is missing, or not accepted.
-        _ if text.contains("CertificateRequired") => FaultKind::Refused,
-        _ if CERTIFICATE_ALERTS.iter().any(|alert| text.contains(alert)) => FaultKind::Refused,
         // Broken, closed or unintelligible after the request was written: it may have been executed.
-        _ => FaultKind::Unknown,
+        _ => refused.unwrap_or(FaultKind::Unknown),
     };
     Fault::new(kind, password.map_or(text, |password| escape::short(&secret::without(&message, password.reveal()))))
 }
@@ -78,10 +82,7 @@ pub(super) fn shuts_out(error: &RedisError) -> bool {
 pub(super) fn fault_before_requests(error: &RedisError, access: &Access) -> Fault {
     match error.kind() {
         // The crate does not pass the server's message on.
-        ErrorKind::AuthenticationFailed => {
-            let user = access.server.user.as_deref().map_or_else(|| "default".to_owned(), escape::short);
-            Fault::new(FaultKind::Refused, format!("the user or the password is wrong (user {user})"))
-        }
+        ErrorKind::AuthenticationFailed => Fault::new(FaultKind::Refused, wrong_login(access)),
         // Redis 6 without HELLO, in the crate's words.
         ErrorKind::RESP3NotSupported => Fault::new(FaultKind::Unfit, "unknown command 'HELLO'"),
         _ => match fault(error, access.password.as_ref()) {
@@ -93,6 +94,14 @@ pub(super) fn fault_before_requests(error: &RedisError, access: &Access) -> Faul
 
 /// Whether the reply, or its refusal, says that the server is a replica.
 pub(super) fn is_from_a_replica(reply: &Result<Value, Fault>) -> bool {
+/// Tells which user was tried, and where its password came from.
+fn wrong_login(access: &Access) -> String {
+    let user = access.server.user.as_deref();
+    let user = user.map_or_else(|| format!("default, {NO_USER_NAMED}"), escape::short);
+    let password = access.password.as_ref().map(|password| format!("password from {}", password.source()));
+    format!("{WRONG_LOGIN} (user {user}; {})", password.unwrap_or_else(|| "no password".to_owned()))
+}
+
     match reply {
         Ok(value) => reply::is_replica(value),
         Err(fault) => REPLICA.iter().any(|code| is_code(&fault.why, code)) || fault.why.contains(NOT_ON_REPLICAS),

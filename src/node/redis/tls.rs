@@ -1,12 +1,14 @@
 //! TLS for `rediss://`: rustls with the system's issuers, or with the one that `--ca` names, and the certificate of `--cert`.
 
+pub(super) mod words;
+
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -38,8 +40,9 @@ impl Identity {
     pub fn read(cert: &Path, key: File, key_name: &Path) -> Result<Self, String> {
         let fail = |why: &dyn Display| format!("--cert {}: {why}", shown(cert));
         let pem = open_limited(cert).map_err(|error| fail(&error))?;
-        let chain =
-            CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>().map_err(|error| fail(&error))?;
+        let chain = CertificateDer::pem_slice_iter(&pem)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| fail(&of_pem(&error)))?;
         if chain.is_empty() {
             return Err(fail(&NO_CERTIFICATE));
         }
@@ -64,8 +67,8 @@ impl Trust {
             let fail = |why: &dyn Display| format!("--ca {}: {why}", shown(file));
             let pem = open_limited(file).map_err(|error| fail(&error))?;
             for certificate in CertificateDer::pem_slice_iter(&pem) {
-                let added = certificate.map_err(|error| fail(&error)).map(|certificate| roots.add(certificate))?;
-                added.map_err(|error| fail(&error))?;
+                let certificate = certificate.map_err(|error| fail(&of_pem(&error)))?;
+                roots.add(certificate).map_err(|error| fail(&words::of_file(&error)))?;
             }
             if roots.is_empty() {
                 return Err(fail(&NO_CERTIFICATE));
@@ -86,7 +89,7 @@ impl Trust {
         let config = match identity {
             None => config.with_no_client_auth(),
             Some(Identity { chain, key }) => {
-                let fail = |error| format!("--cert and --cert-key: {}", escape::text(&explained(&error)));
+                let fail = |error| format!("--cert and --cert-key: {}", words::of_file(&error));
                 config.with_client_auth_cert(chain, key).map_err(fail)?
             }
         };
@@ -105,9 +108,6 @@ impl Trust {
         TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await.map_err(|error| explain(&error))
     }
 }
-
-/// The fault of a server without TLS.
-pub(super) const NO_TLS: &str = "it does not speak TLS; write redis:// if that is meant";
 
 const NO_CERTIFICATE: &str = "there is no PEM certificate in it";
 
@@ -129,21 +129,20 @@ fn read_limited(file: File) -> io::Result<Vec<u8>> {
     Ok(pem)
 }
 
-fn explained(error: &rustls::Error) -> String {
+/// Returns what is wrong with a PEM file.
+fn of_pem(error: &pem::Error) -> String {
     match error {
-        rustls::Error::InconsistentKeys(_) => "the key is not the certificate's".to_owned(),
-        other => other.to_string(),
+        pem::Error::Io(error) => error.to_string(),
+        _ => "a section of its PEM text is damaged".to_owned(),
     }
 }
 
 fn explain(error: &io::Error) -> Fault {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        Some(rustls::Error::InvalidCertificate(why)) => Fault::new(
-            FaultKind::Refused,
-            format!("its certificate is not trusted ({}); see --ca", escape::text(&why.to_string())),
-        ),
-        Some(rustls::Error::InvalidMessage(_)) => Fault::new(FaultKind::Refused, NO_TLS),
-        Some(other) => Fault::new(FaultKind::Refused, format!("TLS: {}", escape::text(&other.to_string()))),
+        Some(error) => words::of_handshake(error),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Fault::new(FaultKind::Unavailable, "TLS handshake: it closed the connection")
+        }
         None => Fault::new(FaultKind::Unavailable, format!("TLS handshake: {}", escape::text(&error.to_string()))),
     }
 }
