@@ -41,6 +41,7 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
         return Err(Problem::InvalidUser { node: &way.to_string() }.failure().into());
     }
     let mut report = block_on(async { probed(&reach, &keys, own.as_ref(), &how).await })?;
+    report.findings.extend(args.keys.iter().filter_map(|name| diagnosis::of_name(name)));
     report.findings.extend(strange_variables().iter().map(diagnosis::of_variable));
     print((if args.json { report.json() } else { report.text(args.acl) }).as_bytes())?;
     Ok(match diagnosis::verdict(&report.findings) {

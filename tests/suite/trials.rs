@@ -57,7 +57,7 @@ fn another_clients_lock_of_that_name_is_respected() {
 fn a_user_of_other_locks_is_told_that_none_could_be_tried() {
     let server = good();
     let line = rlock_words(["doctor", "-k", "job", "--acl"]).on(&server).finish().stdout.pop().expect("a line");
-    let line = line.split_once(": ").expect("the ACL line").1.replace(">PASSWORD", "nopass");
+    let line = line.split_once(": ").expect("the ACL line").1.replace("{>PASSWORD}", "nopass");
     server.cli(&line.split(' ').collect::<Vec<_>>());
     let node = server.tcp_url().replace("://", "://rlock@");
     tells(trial(&node).args(["-k", "job"]), 1, &["no lock could be tried: the user may not use rlock-doctor"]);

@@ -11,7 +11,8 @@ use crate::node::redis::acl::Impact;
 use crate::node::redis::probe::Probe;
 use crate::node::{Fault, FaultKind};
 use crate::report::strange_variable;
-use crate::text::duration;
+use crate::text::glob::Glob;
+use crate::text::{duration, escape};
 
 use super::durability;
 use super::trial::{self, Trial};
@@ -66,6 +67,13 @@ pub(super) struct Use {
 pub(super) fn of_variable(variable: &StrangeVariable) -> Finding {
     let what = strange_variable(&variable.name, variable.meant.as_deref());
     Finding { node: None, level: Level::Note, what, cure: "it has no effect; see rlock doctor --help".to_owned() }
+}
+
+/// Returns the finding of a lock's name that looks like a pattern.
+pub(super) fn of_name(name: &str) -> Option<Finding> {
+    let what = format!("{} is taken as the name of one lock, and no pattern", escape::text(name));
+    let cure = "for patterns see Rights in docs/nodes.md".to_owned();
+    Glob::is_one(name).then_some(Finding { node: None, level: Level::Note, what, cure })
 }
 
 /// Returns all findings, in the order of the nodes. `trials` has one for each node.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::diagnosis::{self, Finding, Level};
 use super::{local, rights};
 use crate::node::local::Survey;
+use crate::node::redis::acl::PASSWORD_PLACE;
 use crate::node::redis::probe::Probe;
 use crate::node::{Fault, FaultKind};
 use crate::text::duration;
@@ -68,7 +69,9 @@ impl Report {
         }
         lines.push(format!("verdict: {}", self.words()));
         let acl = self.acl.as_ref().filter(|_| with_acl || self.probes.iter().any(rights::are_lacking));
-        lines.extend(acl.map(|acl| format!("rights that rlock needs: {acl}")));
+        lines.extend(acl.map(|acl| {
+            format!("rights that rlock needs; write > and the password in place of {PASSWORD_PLACE}: {acl}")
+        }));
         lines.join("\n") + "\n"
     }
 

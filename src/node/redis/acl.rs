@@ -90,6 +90,10 @@ pub fn is_user(name: &str) -> bool {
     !name.is_empty() && !name.contains(char::is_whitespace) && crate::text::escape::text(name) == name
 }
 
+/// The place of the password in the ACL line. A server refuses a line with it as a whole. A shell makes a redirection of it, and
+/// the brace that is left is refused as well.
+pub const PASSWORD_PLACE: &str = "{>PASSWORD}";
+
 /// Rights that a database other than the first one needs beside them.
 pub const OF_DATABASE: &[&str] = &["select"];
 
@@ -97,7 +101,7 @@ pub const OF_DATABASE: &[&str] = &["select"];
 pub const OF_CLUSTER: &[&str] = &["cluster|slots", "cluster|nodes", "asking"];
 
 /// Returns the line that grants `user` these rights and `more` for the locks `keys`, or for all locks if there are none. It takes
-/// away any other right.
+/// away any other right, and changes nothing until [`PASSWORD_PLACE`] is replaced.
 pub fn acl_line(user: &str, keys: &[Key], more: &[&str]) -> String {
     let patterns = keys.iter().flat_map(|key| {
         // Each kind is named: `*` in its place would match keys of other locks as well.
@@ -113,7 +117,7 @@ pub fn acl_line(user: &str, keys: &[Key], more: &[&str]) -> String {
         .chain(["resetchannels".to_owned(), CHANNELS.to_owned()])
         .chain(rights.map(|right| format!("+{right}")));
     let user = word(user);
-    format!("ACL SETUSER {user} reset on >PASSWORD {}", words.collect::<Vec<_>>().join(" "))
+    format!("ACL SETUSER {user} reset on {PASSWORD_PLACE} {}", words.collect::<Vec<_>>().join(" "))
 }
 
 /// Returns the pattern that matches `name` alone.
@@ -140,7 +144,7 @@ mod tests {
         let line = acl_line("ci", &[key("job")], &[]);
         assert!(
             line.starts_with(
-                "ACL SETUSER ci reset on >PASSWORD ~job ~rlock:fence:{job}:job ~rlock:leases:{job}:job \
+                "ACL SETUSER ci reset on {>PASSWORD} ~job ~rlock:fence:{job}:job ~rlock:leases:{job}:job \
                  ~rlock:holders:{job}:job ~rlock:queue:{job}:job ~rlock:turns:{job}:job ~rlock:standby:{job}:job ~rlock:newest:{job}:job ~rlock:once:{job}:job ~rlock:primary:{job}:job ~rlock:doctor:{job}:job resetchannels &rlock:wake:* +eval +type "
             ),
             "{line}"
@@ -162,6 +166,6 @@ mod tests {
         for name in ["", "x nopass ~* +@all", "x\ty", "x\ny", "x\u{a0}y", "x\0", "x\u{202e}y", "x\x1b[2J"] {
             assert!(!is_user(name), "{name:?}");
         }
-        assert!(acl_line("a\"b", &[], &[]).starts_with(r#"ACL SETUSER "a\"b" reset on >PASSWORD "#));
+        assert!(acl_line("a\"b", &[], &[]).starts_with(r#"ACL SETUSER "a\"b" reset on {>PASSWORD} "#));
     }
 }

@@ -168,7 +168,7 @@ fn the_rights_that_doctor_prints_are_enough_for_members() {
     let server = crate::support::Server::tcp(&[]);
     let shown = crate::support::rlock_words(["doctor", "-k", "job", "--json"]).on(&server).finish().stdout.concat();
     let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
-    let line = shown["acl"].as_str().expect("a line").replace("PASSWORD", "secret");
+    let line = shown["acl"].as_str().expect("a line").replace("{>PASSWORD}", ">secret");
     let words: Vec<&str> = line.split(' ').collect();
     assert_eq!(server.cli(&words), "OK");
     let url = format!("redis://{}:secret@127.0.0.1:{}", words[2], server.port());

@@ -86,7 +86,7 @@ fn the_rights_that_the_documentation_names_are_enough_to_wait_in_line() {
     let page = include_str!("../../../docs/nodes.md");
     let line = page.lines().find(|line| line.starts_with("ACL SETUSER rlock ")).expect("the line");
     let words: Vec<String> =
-        line.split(' ').map(|word| word.replace("PASSWORD", "pw").replace("backup", "job")).collect();
+        line.split(' ').map(|word| word.replace("{>PASSWORD}", ">pw").replace("backup", "job")).collect();
     assert_eq!(server.cli(&words.iter().map(String::as_str).collect::<Vec<_>>()), "OK");
     let url = format!("redis://rlock@127.0.0.1:{}", server.port());
     let user = || rlock("job").node(&url).env("RLOCK_PASSWORD", "pw");
