@@ -5,6 +5,7 @@
 
 mod event;
 mod journal;
+mod kinds;
 mod log;
 mod notify;
 mod problem;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::event::holders_nodes;
+use super::kinds;
 use super::status_text::{at_node, fields_of, fields_of_faults, holder, newer_waiter, occupied, told};
 use crate::exit::{Failure, Outcome, is_shortage};
 use crate::lock::blocker::Blocker;
@@ -200,7 +201,7 @@ impl Problem<'_> {
 impl fmt::Display for Problem<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy { blocked, wanted, .. } => write!(f, "busy: {}{}", told(blocked), other_slots(blocked, *wanted)),
+            Self::Busy { blocked, wanted, .. } => write!(f, "busy: {}{}", told(blocked), kinds::told(blocked, *wanted)),
             Self::Superseded { newer } => write!(f, "{}, which came later; nothing was run", newer.named()),
             Self::Unreachable { blocked, node_is_default: false } => f.write_str(&told(blocked)),
             Self::Unreachable { blocked, node_is_default: true } => {
@@ -303,18 +304,6 @@ impl fmt::Display for Problem<'_> {
 pub(super) fn told_of_system(error: &io::Error) -> String {
     let remedy = "; raise the limits of descriptors, processes and memory (ulimit -a)";
     format!("{error}{}", if is_shortage(error) { remedy } else { "" })
-}
-
-/// Tells that the lock has another number of slots than was asked for: a wrong number looks like a lock that is full.
-fn other_slots(blocked: &Blocked, wanted: Mode) -> String {
-    let (Blocked::Busy(party) | Blocked::Split(party, _)) = blocked else { return String::new() };
-    let theirs = party.occupant().and_then(Occupant::mode).and_then(Mode::number);
-    match (theirs, wanted.number()) {
-        (Some(theirs), Some(ours)) if theirs != ours => {
-            format!("; {theirs} slots and {ours} exclude each other: give each run of the lock the same --slots")
-        }
-        _ => String::new(),
-    }
 }
 
 fn unusable_proc(error: &io::Error) -> String {

@@ -25,7 +25,8 @@ fn a_reader_does_not_overtake_a_writer_that_waits() {
         let nodes = Nodes::start(count);
         let reader = hold(&nodes, SHARED);
         let writer = queued(&nodes, &[], "writer");
-        job(&nodes, SHARED).args(["-n"]).sh("echo ran").code(75).printed(&[]).said(&["busy: held shared by"]);
+        let told = ["busy: held shared by", "; there is room beside them, but a waiter that came earlier goes first"];
+        job(&nodes, SHARED).args(["-n"]).sh("echo ran").code(75).printed(&[]).said(&told);
         let later = queued(&nodes, SHARED, "later");
         reader.finish().code(0).silent();
         all_run([writer, later]);
