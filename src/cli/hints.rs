@@ -38,10 +38,27 @@ const FOREIGN: [(&str, &str); 24] = [
 
 /// Takes the suggestions out of `error`, and returns the hint to print for the command line `words`.
 pub(super) fn taken_from(error: &mut clap::Error, words: &[OsString]) -> Option<String> {
-    suggestion(error)
+    held(error, words)
+        .or_else(|| suggestion(error))
         .or_else(|| dashed_value(error, words))
         .or_else(|| behind_command(error, words).map(str::to_owned))
         .or_else(|| before_subcommand(error, words).map(str::to_owned))
+}
+
+/// Returns how the subcommands on a lock that is held are told its name and its token.
+fn held(error: &clap::Error, words: &[OsString]) -> Option<String> {
+    let subcommand = words.get(1)?.to_str().filter(|word| ["check", "release", "renew"].contains(word))?;
+    let wrong = error.get(ContextKind::InvalidArg).map(text)?;
+    match error.kind() {
+        ErrorKind::UnknownArgument if !wrong.starts_with('-') => {
+            Some(format!("a lock is named by --key: rlock {subcommand} --key NAME --token TOKEN"))
+        }
+        ErrorKind::MissingRequiredArgument if wrong.contains("--token") => {
+            let without = if subcommand == "release" { "; without it: rlock break NAME" } else { "" };
+            Some(format!("TOKEN is what acquire printed, or RLOCK_TOKEN inside a run{without}"))
+        }
+        _ => None,
+    }
 }
 
 /// Takes the suggestions out of `error`, and returns the one that counts. clap's advice to pass an unknown option "as a value" would
@@ -165,6 +182,17 @@ mod tests {
             (&["inspect", "--watch", "5s", "job"], "write --watch=5s: behind a space, 5s is the name of a lock"),
             (&["run", "true", "-k", "j"], "--key <NAME>; options stand before the command"),
             (&["run", "true"], "--key <NAME>; see rlock run --help"),
+            (
+                &["release", "x"],
+                "unexpected argument 'x' found; a lock is named by --key: rlock release --key NAME --token TOKEN; see",
+            ),
+            (&["check", "x", "--token", "y"], "rlock check --key NAME --token TOKEN; see"),
+            (
+                &["release", "-k", "x"],
+                "--token <TOKEN>; TOKEN is what acquire printed, or RLOCK_TOKEN inside a run; without it: rlock break NAME; see",
+            ),
+            (&["renew", "-k", "x"], "or RLOCK_TOKEN inside a run; see"),
+            (&["check", "--tokn", "x"], "did you mean --token?"),
             (&["frobnicate"], "unrecognized subcommand 'frobnicate'; see rlock --help"),
         ] {
             let refusal = refusal(words);

@@ -25,6 +25,7 @@ use crate::redlock::outside::{self, Count};
 use crate::report::{Event, Problem, Progress, Reporter, Status, ask, occupied};
 use crate::settings;
 use crate::settings::token::NodeSettings;
+use crate::text::glob::Glob;
 
 /// Interval at which the nodes are asked whether the holder has released the key.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -74,7 +75,7 @@ impl BreakRequest {
                 None if census.leading().is_some() => {
                     Err(Problem::NotTheOneMeant { slot: self.slot }.about(&self.key).into())
                 }
-                None => Err(Problem::NothingToBreak.about(&self.key).into()),
+                None => Err(self.nothing().into()),
             };
         };
         if !self.foreign {
@@ -123,6 +124,11 @@ impl BreakRequest {
             _ => {}
         }
         if tokens.is_empty() { Ok(Outcome::Done) } else { self.wait(&nodes, &tokens, &looks).await }
+    }
+
+    /// Returns the failure of a free lock. A name that looks like a pattern was perhaps meant as one.
+    fn nothing(&self) -> Failure {
+        Problem::NothingToBreak { is_pattern: Glob::is_one(self.key.typed()) }.about(&self.key)
     }
 
     /// Returns the holders that are meant: all members, or the one that was chosen. Of an exclusive lock, the occupant at most
@@ -178,7 +184,7 @@ impl BreakRequest {
     /// Deletes the mark of a success, unless another run has succeeded meanwhile.
     async fn unmark(&self, nodes: &Nodes, run: &Occupant) -> anyhow::Result<Outcome> {
         let Some((token, _)) = run.holder().filter(|(token, _)| self.token.is_none_or(|meant| meant == *token)) else {
-            return Err(Problem::NothingToBreak.about(&self.key).into());
+            return Err(self.nothing().into());
         };
         if self.yes {
             self.report.say(&Event::Marked { run });

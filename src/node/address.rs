@@ -22,6 +22,7 @@ mod seeds;
 mod service;
 mod short;
 mod socket;
+mod unreadable;
 
 /// A node's address.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,9 +73,6 @@ const IN_NO_HOST: &str = "/?#@%,\\[]<>^|";
 const FORMS: &str = "redis://[user:password@]host[:port][/db], rediss://…, redis+unix://[user:password@]/path[?db=N], \
                      redis-sentinel://host,…/service, redis-cluster://host,…, host[:port], /path, local or local:/dir[?shared]";
 
-/// The fault of an address that is no URL.
-const UNREADABLE: &str = "host or port cannot be read";
-
 /// Port of a server.
 const SERVER_PORT: u16 = 6379;
 
@@ -89,6 +87,9 @@ impl Address {
     /// Reads one address. Errors name it without its password.
     pub fn parse(raw: &str) -> Result<Self, String> {
         let fail = |why: &str| Err(format!("--node {}: {why}", without_password(raw)));
+        if raw.is_empty() {
+            return Err("--node: one of the addresses is empty".to_owned());
+        }
         if raw == "local" {
             return Ok(Self::Local(None));
         }
@@ -116,7 +117,7 @@ impl Address {
         let parsed = if unix {
             socket::parse(rest)
         } else {
-            Url::parse(raw).map_err(|_| UNREADABLE.to_owned()).and_then(|url| tcp(&url, tls, SERVER_PORT))
+            Url::parse(raw).map_err(|_| unreadable::why(rest)).and_then(|url| tcp(&url, tls, SERVER_PORT))
         };
         parsed.map(Self::Server).or_else(|why| fail(&why))
     }
@@ -304,7 +305,8 @@ mod tests {
     #[test]
     fn a_bad_address_says_why_and_never_shows_the_password() {
         for (raw, why) in [
-            ("", "not an address"),
+            ("", "is empty"),
+            ("redis://h redis://u:hunter2@i", "separated by commas"),
             ("local:dir", "absolute"),
             ("http://h", "unknown scheme"),
             ("redis://", "host"),

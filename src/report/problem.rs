@@ -73,8 +73,8 @@ pub enum Problem<'a> {
     PartlyCovered { holder: &'a Occupant },
     /// `break` without a key.
     NoKey,
-    /// `break` of a free lock.
-    NothingToBreak,
+    /// `break` of a free lock. `is_pattern`: its name looks like a pattern.
+    NothingToBreak { is_pattern: bool },
     /// `break --slot` or `--token` of a lock that others hold.
     NotTheOneMeant { slot: Option<u16> },
     /// `break` of a success without `--yes` and without a terminal.
@@ -147,7 +147,7 @@ impl Problem<'_> {
             Self::NotTheHolder { .. }
             | Self::OtherFence { .. }
             | Self::TooLittleLeft { .. }
-            | Self::NothingToBreak
+            | Self::NothingToBreak { .. }
             | Self::NotTheOneMeant { .. }
             | Self::Declined
             | Self::HolderChanged
@@ -260,7 +260,10 @@ impl fmt::Display for Problem<'_> {
                 holder.named()
             ),
             Self::NoKey => f.write_str("no KEY is given; see rlock break --help"),
-            Self::NothingToBreak => f.write_str("nothing to break: the lock is free"),
+            Self::NothingToBreak { is_pattern } => {
+                let advice = if *is_pattern { "; break takes no pattern, but inspect does" } else { "" };
+                write!(f, "nothing to break: the lock is free{advice}")
+            }
             Self::NotTheOneMeant { slot } => {
                 write!(f, "nothing to break: the lock is held, and not {}; see rlock inspect", meant(*slot))
             }

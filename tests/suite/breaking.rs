@@ -97,7 +97,9 @@ fn a_lock_without_a_live_run_is_deleted_at_once_and_the_next_fence_is_higher() {
     for verb in ["check", "renew", "release"] {
         rlock_words([verb, "-k", "job", "--token", &token]).node(&nodes).finish().code(1).said(&["the lock is free"]);
     }
-    breaking(&nodes).finish().code(1).said(&["nothing to break"]);
+    breaking(&nodes).finish().code(1).said(&["nothing to break"]).never_said("pattern");
+    let pattern = rlock_words(["break", "j*", "--yes"]).node(&nodes).finish().code(1);
+    pattern.said(&["j*: nothing to break: the lock is free; break takes no pattern, but inspect does"]);
 }
 
 #[test]

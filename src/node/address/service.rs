@@ -7,7 +7,7 @@ use std::fmt;
 use percent_encoding::{AsciiSet, utf8_percent_encode};
 use url::Url;
 
-use super::{Endpoint, IN_PATH, Secret, Server, UNREADABLE, database, decoded, tcp};
+use super::{Endpoint, IN_PATH, Secret, Server, database, decoded, tcp, unreadable};
 use crate::text::escape;
 
 /// Port of a sentinel.
@@ -95,7 +95,7 @@ pub(super) fn hosts(raw: &str, tls: bool, port: u16) -> Result<(Vec<Server>, &st
     }
     let server = |host: &str| {
         let at = if login.is_empty() { String::new() } else { format!("{login}@") };
-        let url = Url::parse(&format!("redis://{at}{host}")).map_err(|_| UNREADABLE.to_owned())?;
+        let url = Url::parse(&format!("redis://{at}{host}")).map_err(|_| unreadable::why(host))?;
         tcp(&url, tls, port)
     };
     let all = hosts.split(',').map(|host| server(host.trim())).collect::<Result<Vec<Server>, String>>()?;

@@ -2,7 +2,7 @@
 
 use url::Url;
 
-use super::{Endpoint, FORMS, SERVER_PORT, Server, UNREADABLE, socket, tcp};
+use super::{Endpoint, FORMS, SERVER_PORT, Server, directory, socket, tcp, unreadable};
 use crate::text::escape;
 
 /// Reads an address without a scheme.
@@ -14,13 +14,17 @@ pub(super) fn parse(raw: &str) -> Result<Server, String> {
     if raw.starts_with('/') {
         return unix_socket(raw);
     }
-    if raw.is_empty() || raw.contains(['/', '?', '#', '\\']) {
+    let lower = raw.to_ascii_lowercase();
+    if lower == "local" || lower.starts_with(directory::SCHEME) {
+        return Err("did you mean local, in lower case? A host of this name is written redis://HOST".to_owned());
+    }
+    if raw.contains(['/', '?', '#', '\\']) {
         return Err(format!("not an address; write {FORMS}"));
     }
     if raw.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("a number is no host; write host:port".to_owned());
     }
-    let url = Url::parse(&format!("redis://{raw}")).map_err(|_| UNREADABLE.to_owned())?;
+    let url = Url::parse(&format!("redis://{raw}")).map_err(|_| unreadable::why(raw))?;
     tcp(&url, false, SERVER_PORT)
 }
 
@@ -59,14 +63,17 @@ mod tests {
             ("redis:/h", "not an address"),
             ("./redis.sock", "not an address"),
             ("h:", "redis://h:6379"),
-            ("h:hunter2", "cannot be read"),
-            ("h:99999", "cannot be read"),
+            ("h:hunter2", "no number"),
+            ("h:99999", "above 65535"),
             ("u:hunter2@h", "begins with redis://"),
             ("/run/x?db=2", "redis+unix:///path?db=N"),
             ("/run/../x", ".."),
             ("/", "no"),
             ("/run/a\nb", "socket"),
-            ("a b", "cannot be read"),
+            ("a b", "separated by commas"),
+            ("redis:redis1", "as in redis://HOST"),
+            ("Local", "did you mean local"),
+            ("LOCAL:/run", "did you mean local"),
         ] {
             let told = shown(raw);
             assert!(told.contains(why) && !told.contains("hunter2"), "{raw}: {told}");

@@ -4,7 +4,7 @@ use std::path::{Component, PathBuf};
 
 use url::Url;
 
-use super::{Endpoint, Secret, Server, UNREADABLE, database, decoded, filled};
+use super::{Endpoint, Secret, Server, database, decoded, filled};
 use crate::text::escape;
 
 /// Reads what stands behind the scheme of a socket's address: `[user[:password]@]/path[?db=N]`.
@@ -13,7 +13,7 @@ pub(super) fn parse(rest: &str) -> Result<Server, String> {
     let (login, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let login = login.strip_suffix('@').unwrap_or(login);
     let is_login = rest.len() > login.len() + path.len();
-    let url = Url::parse(&format!("redis+unix://{path}")).map_err(|_| UNREADABLE.to_owned())?;
+    let url = Url::parse(&format!("redis+unix://{path}")).map_err(|_| "the path cannot be read".to_owned())?;
     if (!login.is_empty() && !is_login) || url.path().len() < 2 {
         return Err("write three slashes and an absolute path: redis+unix:///run/redis.sock".to_owned());
     }
