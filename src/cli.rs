@@ -137,7 +137,8 @@ pub enum Command {
     /// Each row tells a setting, its value, and the flag's variable or the line of the configuration file that it comes
     /// from. With --key, they are those of runs of this lock. Passwords are never shown. No node is asked.
     ///
-    /// Exit 0, or 78 if a file is wrong. With --check, also sections that do not apply here are checked.
+    /// Exit 0, or 78 if a file is wrong. With --check, also sections that do not apply here are checked. A password file or a
+    /// certificate that this user cannot use is a warning then.
     Config(Deferred<ConfigArgs>),
     /// Print the completions for a shell
     #[command(hide = true)]

@@ -94,6 +94,14 @@ impl Reporter {
         }
     }
 
+    /// Prints a step also at a terminal, where its user would wonder why nothing was run.
+    pub fn say_to_user(&self, event: &Event) {
+        self.say(event);
+        if !self.tells_steps() && !self.quiet && io::stderr().is_terminal() {
+            self.show(event);
+        }
+    }
+
     /// Whether a wait is told by nothing, though the user has not asked for silence.
     pub fn waits_in_silence(&self) -> bool {
         let is_shown = self.progress.form(self.log, self.quiet) != Form::None;

@@ -1,6 +1,6 @@
 //! Settings: flags, environment and files, completed and checked, before anything is sent to a node.
 
-mod command_name;
+pub mod command_name;
 pub mod copies;
 mod credentials;
 mod hand_back;
@@ -141,6 +141,11 @@ pub fn check(args: &RunArgs, sources: &Sources) -> Result<(), Failure> {
     ];
     let needs_server = of_servers.into_iter().find_map(|(option, is_given)| is_given.then_some(option));
     StoreConfig::check(&args.lock.nodes, needs_server)
+}
+
+/// Returns the failures of files that settings of `run` name and that cannot be used by this user.
+pub fn faults_of_files(args: &RunArgs) -> Vec<Failure> {
+    credentials::faults_of_files(&args.lock.nodes)
 }
 
 /// Returns the options of the lease's schedule.

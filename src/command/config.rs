@@ -1,5 +1,7 @@
 //! `rlock config`: shows every setting that is in force and where it comes from, or checks the files. Asks no node.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::output::print;
@@ -19,11 +21,16 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Outcome> {
     let config = args.files.read()?;
     let profile = config.profile(args.files.profile.as_deref())?;
     if args.check {
+        let mut warnings = BTreeSet::new();
         for (run, sources) in cli::runs(&config)? {
             settings::check(&run, &sources).map_err(|failure| sources.explain(failure))?;
+            // Another host or another user may have the file.
+            let faults = settings::faults_of_files(&run).into_iter().map(|fault| sources.explain(fault));
+            warnings.extend(faults.map(|fault| format!("warn: {fault}\n")));
         }
         let lines: Vec<String> = config.files.iter().map(|file| format!("{file}: ok\n")).collect();
-        print(if lines.is_empty() { "no configuration file\n".to_owned() } else { lines.concat() }.as_bytes())?;
+        let verdict = if lines.is_empty() { "no configuration file\n".to_owned() } else { lines.concat() };
+        print((warnings.into_iter().collect::<String>() + &verdict).as_bytes())?;
         return Ok(Outcome::Done);
     }
     let settings = Settings::new(&config, profile.as_deref(), &args.keys)?;

@@ -16,7 +16,7 @@ use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_void};
 use std::io;
 use std::num::NonZero;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 
 use nix::sched::{CloneFlags, clone};
@@ -196,6 +196,12 @@ fn execve(path: *const c_char, argv: &CStringArray, environment: &CStringArray) 
     // SAFETY: `path` is a string, the other two are arrays of strings that end with null, and all outlive the call.
     unsafe { libc::execve(path, argv.pointers.as_ptr(), environment.pointers.as_ptr()) };
     io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)
+}
+
+/// Returns the first file that exists of those that an exec of `program` tries.
+pub fn existing(program: &OsStr) -> Option<PathBuf> {
+    let paths = candidates(program).ok()?.into_iter().map(|path| PathBuf::from(OsString::from_vec(path.into_bytes())));
+    paths.into_iter().find(|path| path.exists())
 }
 
 fn candidates(program: &OsStr) -> io::Result<Vec<CString>> {

@@ -203,10 +203,7 @@ impl fmt::Display for Problem<'_> {
         match self {
             Self::Busy { blocked, wanted, .. } => write!(f, "busy: {}{}", told(blocked), kinds::told(blocked, *wanted)),
             Self::Superseded { newer } => write!(f, "{}, which came later; nothing was run", newer.named()),
-            Self::Unreachable { blocked, node_is_default: false } => f.write_str(&told(blocked)),
-            Self::Unreachable { blocked, node_is_default: true } => {
-                write!(f, "{}{NAME_A_SERVER}, or use --node local for a lock on this machine alone", told(blocked))
-            }
+            Self::Unreachable { blocked, node_is_default } => f.write_str(&given_up(blocked, *node_is_default)),
             Self::NoMajority { faults, quorum, node_is_default } => {
                 f.write_str(&with_remedy(faults, *quorum, *node_is_default))
             }
@@ -309,6 +306,18 @@ pub(super) fn told_of_system(error: &io::Error) -> String {
     format!("{error}{}", if is_shortage(error) { remedy } else { "" })
 }
 
+/// Tells what a wait came to, and the remedy.
+fn given_up(blocked: &Blocked, node_is_default: bool) -> String {
+    let remedy = match blocked {
+        _ if node_is_default => {
+            format!("{NAME_A_SERVER}, or use --node local for a lock on this machine alone")
+        }
+        Blocked::Unreachable(faults, _) => faults.remedy().to_owned(),
+        _ => String::new(),
+    };
+    format!("{}{remedy}", told(blocked))
+}
+
 fn unusable_proc(error: &io::Error) -> String {
     if is_shortage(error) {
         return format!("cannot read /proc: {}; nothing was run", told_of_system(error));
@@ -349,6 +358,7 @@ fn remedy(faults: &Faults, quorum: Quorum, node_is_default: bool) -> String {
     }
 }
 
+        (FaultKind::Unavailable | FaultKind::Unknown, _) => faults.remedy().to_owned(),
 /// Describes the holder, as far as the nodes agree.
 fn whose(census: &Census) -> String {
     let votes = |number: usize| format!("{number} of {} nodes", census.quorum().total());

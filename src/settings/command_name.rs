@@ -224,15 +224,21 @@ fn first_word(line: &str) -> Option<String> {
         .filter(|word| !word.is_empty())
 }
 
+/// Returns `word` without the value that it would assign in a shell: it may be a secret.
+pub fn without_value(word: &str) -> String {
+    let name = word.split_once('=').map_or(word, |(name, _)| name);
+    if is_assignment(word) { format!("{name}=…") } else { word.to_owned() }
+}
+
 /// Whether a word is `NAME=VALUE`.
-fn is_assignment(word: &str) -> bool {
+pub fn is_assignment(word: &str) -> bool {
     let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     word.split_once('=').is_some_and(|(name, _)| is_name(name))
 }
 
 /// Returns the last part of a path. An address that was taken for a command may have a password.
 fn file_name(word: &str) -> String {
-    let word = secret::without_userinfo(word);
+    let word = without_value(&secret::without_userinfo(word));
     Path::new(&word).file_name().map_or_else(|| word.clone(), |name| name.to_string_lossy().into_owned())
 }
 
@@ -267,6 +273,8 @@ mod tests {
             ("rlock run -nk a -w 5 ./b", "b"),
             ("rlock check", "rlock"),
             ("redis://u:pw@h", "***@h"),
+            ("PASSWORD=hunter2 ./x", "PASSWORD=…"),
+            ("PASSWORD=a/hunter2 ./x", "PASSWORD=…"),
         ] {
             assert_eq!(name(line), wanted, "{line}");
         }

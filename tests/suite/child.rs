@@ -51,6 +51,16 @@ fn a_command_that_cannot_be_started_leaves_no_lock() {
     let server = Server::start();
     rlock("job").on(&server).command(["/no/such/command"]).code(127).said(&["job", "/no/such/command", "not found"]);
     rlock("job").on(&server).command(["no-such-command"]).code(127).said(&["no-such-command"]);
+    rlock("job").on(&server).command(["cd", "/tmp"]).code(127).said(&["cd: it is a shell's own command", "-c"]);
+    let assigned = rlock("job").on(&server).command(["FOO=hunter2", "env"]).code(127);
+    assigned.said(&["FOO=…: it is no program; write env before it"]).never_said("hunter2");
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("script");
+    // Written by another process: none that this one forks meanwhile has it open for writing.
+    let written = Command::new("sh").args(["-c", "echo '#!/bin/nosuch' >$0; chmod 700 $0"]).arg(&script).status();
+    assert!(written.expect("sh").success());
+    let told = rlock("job").on(&server).command([&script]).code(127);
+    told.said(&["its interpreter /bin/nosuch is not found", "the lock is released"]);
     rlock("job").on(&server).command(["/"]).code(126).said(&["job", "Permission denied", "released"]);
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
 }

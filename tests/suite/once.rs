@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Nodes, Rlock, Running, Server, eventually, rlock, rlock_words};
+use crate::support::{Nodes, RLOCK, Rlock, Running, Server, Session, eventually, rlock, rlock_words};
 
 const MARK: &str = "rlock:once:{job}:job";
 
@@ -43,6 +43,19 @@ fn of_twenty_hosts_one_runs_and_the_others_wait_for_it() {
             assert!((3_500_000..=3_600_000).contains(&left), "{left}");
         }
     }
+}
+
+#[test]
+fn a_run_that_was_not_needed_says_so_at_a_terminal() {
+    let server = Server::start();
+    let run = "rlock run -k job --once 1h";
+    let mut shell = Session::bash_on(RLOCK, &server);
+    assert_eq!(shell.answer(&format!("{run} -- true")).trim(), "");
+    let told = shell.answer(&format!("{run} -- echo ran"));
+    assert!(told.contains("rlock: job: not run: ") && told.contains("ran true with success"), "{told}");
+    assert_eq!(shell.answer(&format!("{run} -q -- echo ran")).trim(), "");
+    assert_eq!(shell.answer(&format!("{run} -v -- echo ran")).matches("not run").count(), 1);
+    assert_eq!(shell.answer(&format!("{run} -- echo ran 2>&1 | cat")).trim(), "");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 mod cover;
 pub(super) mod joining;
+mod not_started;
 mod once;
 mod supervise;
 
@@ -17,7 +18,7 @@ use super::purpose::Purpose;
 use super::runtime::block_on;
 use crate::cli::{RunArgs, Sources};
 use crate::clock::{self, Alarm};
-use crate::exit::{self, Failure, Outcome};
+use crate::exit::{self, Outcome};
 use crate::job::exec::Image;
 use crate::job::facts::OnLost;
 use crate::job::guard::{Guard, Task};
@@ -25,17 +26,17 @@ use crate::job::inherited::Inherited;
 use crate::job::names;
 use crate::job::process_tree::{self, Contain, ProcessTree};
 use crate::job::signals::Signals;
-use crate::job::spawn::{Leader, TOO_LATE};
+use crate::job::spawn::Leader;
 use crate::job::terminal::block_sigttou;
 use crate::lock::keys::list;
 use crate::lock::outer;
 use crate::metrics::Metrics;
 use crate::report::{self, Event, Problem};
-use crate::secret;
 use crate::settings::RunSettings;
 use crate::text::duration;
 use cover::Cover;
 pub(super) use cover::report_change;
+use not_started::cannot_start;
 use supervise::{Job, Started};
 
 /// Runs the command under the locks.
@@ -194,19 +195,4 @@ fn set_mark(image: &mut Image, cover: &Cover) -> io::Result<Uuid> {
     let mark = Uuid::new_v4();
     image.set(names::NESTED_MARK, mark.hyphenated().to_string().as_ref())?;
     Ok(mark)
-}
-
-/// `lock` says whether the lock was released.
-fn cannot_start(settings: &RunSettings, error: &io::Error, lock: &str) -> Failure {
-    let command = crate::text::escape::text(&secret::without_userinfo(&settings.argv[0].to_string_lossy()));
-    let (outcome, why) = match error.raw_os_error() {
-        Some(libc::ENOENT) if command.contains(' ') => {
-            (Outcome::NotFound, "no program has this name; give a shell's line with -c".to_owned())
-        }
-        Some(libc::ENOENT) => (Outcome::NotFound, "not found".to_owned()),
-        Some(libc::ENOEXEC) => (Outcome::CannotExecute, format!("{error} (does the script begin with #!?)")),
-        Some(TOO_LATE) => (Outcome::Lost, "the lease was over before it could be started".to_owned()),
-        _ => (Outcome::CannotExecute, error.to_string()),
-    };
-    Problem::NotStarted { command: &command, outcome, why, lock }.about(&settings.lock.keys)
 }

@@ -24,7 +24,7 @@ pub(super) async fn unless_done(
     match before {
         Ok(Before::None) => Ok(Ok(cover)),
         Ok(Before::Success(run)) => {
-            report.say(&Event::RunBefore { run: &run });
+            report.say_to_user(&Event::RunBefore { run: &run });
             cover.give_up(report).await;
             Ok(Err(Outcome::Done))
         }

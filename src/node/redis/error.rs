@@ -68,6 +68,8 @@ pub(super) fn fault(error: &RedisError, password: Option<&Secret>) -> Fault {
         // Broken, closed or unintelligible after the request was written: it may have been executed.
         _ => refused.unwrap_or(FaultKind::Unknown),
     };
+    // A refused right is told in the server's own words, in which a short password may stand by chance: hiding it would show it.
+    let password = password.filter(|_| !is_code(&text, "NOPERM"));
     Fault::new(kind, password.map_or(text, |password| escape::short(&secret::without(&message, password.reveal()))))
 }
 
@@ -92,8 +94,6 @@ pub(super) fn fault_before_requests(error: &RedisError, access: &Access) -> Faul
     }
 }
 
-/// Whether the reply, or its refusal, says that the server is a replica.
-pub(super) fn is_from_a_replica(reply: &Result<Value, Fault>) -> bool {
 /// Tells which user was tried, and where its password came from.
 fn wrong_login(access: &Access) -> String {
     let user = access.server.user.as_deref();
@@ -102,6 +102,8 @@ fn wrong_login(access: &Access) -> String {
     format!("{WRONG_LOGIN} (user {user}; {})", password.unwrap_or_else(|| "no password".to_owned()))
 }
 
+/// Whether the reply, or its refusal, says that the server is a replica.
+pub(super) fn is_from_a_replica(reply: &Result<Value, Fault>) -> bool {
     match reply {
         Ok(value) => reply::is_replica(value),
         Err(fault) => REPLICA.iter().any(|code| is_code(&fault.why, code)) || fault.why.contains(NOT_ON_REPLICAS),
@@ -159,6 +161,22 @@ mod tests {
         let error = RedisError::from((ErrorKind::Parse, "Unexpected `50`"));
         let fault = fault(&error, None);
         assert_eq!((fault.kind, fault.why.as_str()), (FaultKind::Unknown, "its answer is none of Redis' protocol"));
+    }
+
+    #[test]
+    fn a_password_is_hidden_where_a_server_repeats_it_and_nowhere_else() {
+        let told = |text: &str, password: &str| {
+            let Ok(Value::ServerError(error)) = redis::parse_redis_value(format!("-{text}\r\n").as_bytes()) else {
+                panic!("{text}")
+            };
+            fault(&error.into(), Some(&Secret::new(password))).why
+        };
+        let noperm = "NOPERM this user has no permissions to access one of the keys used as arguments";
+        assert_eq!(told(noperm, "one"), noperm);
+        assert_eq!(
+            told("ERR unknown command 'AUTH', with args: 'one'", "one"),
+            "ERR unknown command 'AUTH', with args: '***'"
+        );
     }
 
     #[test]
