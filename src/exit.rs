@@ -192,9 +192,17 @@ pub fn error_of_system(error: &anyhow::Error) -> Option<io::Error> {
     code.map(io::Error::from_raw_os_error)
 }
 
-/// Whether the system lacks what `error` is about: the same call may succeed later, or with higher limits.
+/// Errors of a system that lacks something: the same call may succeed later, or with higher limits.
+const SHORTAGES: [i32; 5] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN, libc::ENOBUFS];
+
+/// Whether the system lacks what `error` is about.
 pub fn is_shortage(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN | libc::ENOBUFS))
+    error.raw_os_error().is_some_and(|code| SHORTAGES.contains(&code))
+}
+
+/// Whether `told` has such an error in it, in the words of [`io::Error`].
+pub fn tells_shortage(told: &str) -> bool {
+    SHORTAGES.iter().any(|code| told.contains(&format!("(os error {code})")))
 }
 
 #[cfg(test)]
@@ -226,6 +234,12 @@ mod tests {
         assert_eq!(outcome_of(&io::Error::other("a surprise").into()), Outcome::Bug);
         let failure = Failure::new(Outcome::Config, io::Error::from_raw_os_error(libc::EMFILE).to_string());
         assert_eq!(outcome_of(&failure.into()), Outcome::Config);
+    }
+
+    #[test]
+    fn a_shortage_is_known_by_its_words() {
+        let told = |code| tells_shortage(&format!("/run: {}; mend that", io::Error::from_raw_os_error(code)));
+        assert!(told(libc::EMFILE) && told(libc::ENFILE) && !told(libc::ENOENT) && !told(libc::ENOSPC));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::event::holders_nodes;
 use super::kinds;
 use super::status_text::{at_node, fields_of, fields_of_faults, holder, newer_waiter, occupied, told};
-use crate::exit::{Failure, Outcome, is_shortage};
+use crate::exit::{Failure, Outcome, is_shortage, tells_shortage};
 use crate::lock::blocker::Blocker;
 use crate::lock::census::{Census, State};
 use crate::lock::fault::{Fault, FaultKind, Faults};
@@ -134,9 +134,13 @@ impl Problem<'_> {
             Self::NoMajority { faults, quorum, .. } | Self::NoMajorityFor { faults, quorum, .. } => {
                 match faults.kind(*quorum) {
                     FaultKind::Refused => Outcome::Refused,
+                    FaultKind::Unfit if faults.iter().any(|there| tells_shortage(&there.fault.why)) => Outcome::System,
                     FaultKind::Unfit => Outcome::Config,
                     FaultKind::Unavailable | FaultKind::Unknown => Outcome::Unreachable,
                 }
+            }
+            Self::Unfit { fault: Fault { why, .. }, .. } | Self::Store { why } if tells_shortage(why) => {
+                Outcome::System
             }
             Self::Unfit { .. } | Self::OtherList { .. } | Self::InvalidUser { .. } | Self::Store { .. } => {
                 Outcome::Config
@@ -354,11 +358,11 @@ fn remedy(faults: &Faults, quorum: Quorum, node_is_default: bool) -> String {
     match (faults.kind(quorum), faults.refusals().next()) {
         (FaultKind::Refused, Some(refusal)) => format!("; {}", refusal.fault.cure()),
         (FaultKind::Unavailable | FaultKind::Unknown, _) if node_is_default => NAME_A_SERVER.to_owned(),
+        (FaultKind::Unavailable | FaultKind::Unknown, _) => faults.remedy().to_owned(),
         _ => String::new(),
     }
 }
 
-        (FaultKind::Unavailable | FaultKind::Unknown, _) => faults.remedy().to_owned(),
 /// Describes the holder, as far as the nodes agree.
 fn whose(census: &Census) -> String {
     let votes = |number: usize| format!("{number} of {} nodes", census.quorum().total());

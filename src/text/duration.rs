@@ -50,6 +50,11 @@ pub fn show_rounded(span: Duration) -> String {
     humantime::format_duration(rounded).to_string().split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
+/// Returns [`show_rounded`], and `<1ms` below a millisecond, where a measured time is below the precision that counts.
+pub fn show_measured(span: Duration) -> String {
+    if span < Duration::from_millis(1) { "<1ms".to_owned() } else { show_rounded(span) }
+}
+
 /// Returns a spelling in whole seconds, of two units at most: `3m 2s`.
 pub fn show_seconds(span: Duration) -> String {
     show_rounded(Duration::from_secs(span.as_secs()))
@@ -105,6 +110,7 @@ mod tests {
         assert_eq!(show_rounded(Duration::from_micros(3_512)), "3ms");
         assert_eq!(show_rounded(Duration::from_millis(9_876)), "9s 800ms");
         assert_eq!(show_rounded(Duration::ZERO), "0s");
+        assert_eq!([999, 1_000].map(Duration::from_micros).map(show_measured), ["<1ms", "1ms"]);
     }
 
     proptest! {

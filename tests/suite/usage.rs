@@ -189,6 +189,18 @@ fn output_that_cannot_be_written_is_74_and_a_lack_of_descriptors_71() {
         let run = sh(&format!("ulimit -n {limit}; rlock run -k job --node redis://127.0.0.1:1 echo ran"));
         run.code(71).printed(&[]).said(&["Too many open files", "ulimit -a"]);
     }
+    // On `local` the directory, each of a lock's files, and the command's start.
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, mut refused) = (dir.path().display(), 0);
+    for limit in 9.. {
+        let run = sh(&format!("ulimit -n {limit}; rlock run -s -k job --node local:{path} -- true"));
+        if run.exited_with(0) {
+            break;
+        }
+        run.code(71).said(&["Too many open files"]);
+        refused += 1;
+    }
+    assert!(refused > 5, "{refused}");
 }
 
 #[test]

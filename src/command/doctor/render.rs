@@ -129,7 +129,7 @@ fn row(name: &str, probe: &Result<Probe, Fault>) -> Vec<String> {
         name.to_owned(),
         version(probe),
         if probe.field("role") == Some("slave") { "replica".to_owned() } else { field("role") },
-        duration::show_rounded(probe.round_trip),
+        duration::show_measured(probe.round_trip),
         probe.clock_offset_ms.map_or_else(|| "?".to_owned(), |ahead| format!("{ahead:+} ms")),
         probe
             .number("uptime_in_seconds")

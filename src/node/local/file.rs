@@ -304,7 +304,9 @@ fn told(dir: &Directory, name: &str, error: &io::Error) -> String {
     let path = shown(&dir.path().join(name));
     let first = match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => "make room there",
-        Some(libc::EMFILE | libc::ENFILE) => "raise the limit of open files (ulimit -n)",
+        Some(libc::EMFILE | libc::ENFILE) => {
+            return format!("{path}: {error}; raise the limit of open files (ulimit -n)");
+        }
         _ => "mend that",
     };
     format!("{path}: {error}; {first}, or name another directory with local:/dir")
