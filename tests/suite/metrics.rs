@@ -228,3 +228,9 @@ fn the_alerts_are_valid() {
     assert_eq!(text.matches("- alert:").count(), 4);
     promtool(&["check", "rules", rules.to_str().expect("its path")], "");
 }
+
+#[test]
+fn the_alert_of_a_success_that_is_missing_knows_new_jobs_and_weekly_ones() {
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/metrics/alerts.yml");
+    promtool(&["test", "rules", cases.to_str().expect("its path")], "");
+}
