@@ -3,6 +3,7 @@
 mod args;
 mod catalogue;
 mod common;
+mod examples;
 mod files;
 mod help;
 mod hints;
@@ -19,6 +20,7 @@ use clap_complete::Shell;
 
 pub use args::{CopyArgs, FileArgs, LockArgs, NodeArgs, OutputArgs, RunArgs};
 pub use catalogue::{Row, Settings, runs};
+pub use examples::{Example, examples};
 pub use help::VARIABLES;
 pub use parse::{Parsed, log_format, parse};
 pub use sources::{DEFAULTS, Rank, Source, Sources};
@@ -141,13 +143,16 @@ pub enum Command {
     /// certificate that this user cannot use is a warning then.
     Config(Deferred<ConfigArgs>),
     /// Print the completions for a shell
-    #[command(hide = true)]
+    ///
+    /// The package installs those for bash, zsh and fish. They complete rlock's words, and behind the options of run the command, as if
+    /// it were typed alone. Those for elvish and PowerShell complete rlock's words only.
     Completions {
         /// The shell
         shell: Shell,
     },
     /// Print a man page: rlock's, or a subcommand's
-    #[command(hide = true)]
+    ///
+    /// The package installs them all: man rlock, man rlock-run.
     Man {
         /// The subcommand
         subcommand: Option<String>,

@@ -1,7 +1,10 @@
-//! The text below the options in help: exit codes and variables.
+//! The text below the options in help: exit codes, variables and examples.
+
+use std::fmt::Write;
 
 use clap::Command;
 
+use super::examples::examples;
 use crate::exit;
 
 /// Environment variables without a flag, in the words of `--help`, the man page and `docs/reference/`.
@@ -38,10 +41,10 @@ pub const VARIABLES: &[(&str, &str)] = &[
 /// Adds the texts to rlock and its subcommands. To make them takes longer than to parse, so only help has them.
 pub(super) fn with_texts(definition: Command) -> Command {
     let definition = definition.mut_subcommands(|subcommand| {
-        let short = short(Some(subcommand.get_name()));
-        if subcommand.is_hide_set() { subcommand } else { subcommand.after_help(short).after_long_help(long()) }
+        let name = subcommand.get_name().to_owned();
+        subcommand.after_help(short(Some(&name))).after_long_help(long(Some(&name)))
     });
-    definition.after_help(short(None)).after_long_help(long())
+    definition.after_help(short(None)).after_long_help(long(None))
 }
 
 /// For `-h` of a subcommand, or of rlock: the codes in one line, and where to find the rest.
@@ -49,14 +52,19 @@ fn short(subcommand: Option<&str>) -> String {
     let codes = match subcommand {
         None | Some("run") => "the command's own, 75 busy, 69 no majority reachable, 79 lock lost",
         Some("acquire") => "0 taken, 75 busy, 69 no majority reachable",
+        Some("completions" | "man") => "0 printed, 74 output could not be written",
         Some(_) => "0 yes or done, 1 no, 69 no majority reachable, 77 refused, 78 configuration",
     };
     format!("Exit codes: {codes}\nAll options, codes and variables: rlock {} --help", subcommand.unwrap_or("<COMMAND>"))
 }
 
-/// For `--help`: all codes and variables.
-fn long() -> String {
-    format!("{}\n{}", table("Exit codes", exit::TABLE), table("Environment", VARIABLES)).trim_end().to_owned()
+/// For `--help`: all codes and variables, and examples.
+fn long(subcommand: Option<&str>) -> String {
+    let mut text = format!("{}\n{}\nExamples:", table("Exit codes", exit::TABLE), table("Environment", VARIABLES));
+    for (line, effect) in examples(subcommand) {
+        let _ = write!(text, "\n  {line}\n      {effect}");
+    }
+    text
 }
 
 fn table(title: &str, rows: &[(&str, &str)]) -> String {

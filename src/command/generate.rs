@@ -24,8 +24,8 @@ pub fn man(subcommand: Option<&str>) -> anyhow::Result<Outcome> {
     let page = match subcommand {
         None => whole,
         Some(name) => match whole.find_subcommand(name) {
-            Some(found) if !found.is_hide_set() => found.clone(),
-            _ => {
+            Some(found) => found.clone(),
+            None => {
                 return Err(Problem::NoManPage { name: &crate::text::escape::text(name) }.failure().into());
             }
         },
@@ -43,6 +43,7 @@ pub fn man(subcommand: Option<&str>) -> anyhow::Result<Outcome> {
     }
     table("EXIT STATUS", exit::TABLE).to_writer(&mut text)?;
     table("ENVIRONMENT", cli::VARIABLES).to_writer(&mut text)?;
+    table("EXAMPLES", cli::examples(subcommand)).to_writer(&mut text)?;
     see_also().to_writer(&mut text)?;
     print(&text)?;
     Ok(Outcome::Done)
@@ -60,8 +61,8 @@ fn table(title: &str, rows: &[(&str, &str)]) -> Roff {
 fn see_also() -> Roff {
     let mut roff = Roff::new();
     let definition = cli::definition();
-    let pages = definition.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
-    let pages = pages.map(|subcommand| format!("rlock-{}(1)", subcommand.get_name())).collect::<Vec<_>>().join(", ");
+    let pages = definition.get_subcommands().map(|subcommand| format!("rlock-{}(1)", subcommand.get_name()));
+    let pages = pages.collect::<Vec<_>>().join(", ");
     roff.control("SH", ["SEE ALSO"]).text([roman(format!("rlock(1), {pages}, flock(1), timeout(1), redis-cli(1)"))]);
     roff
 }

@@ -32,11 +32,10 @@ fn generated() -> Vec<(PathBuf, Vec<String>)> {
     all
 }
 
-/// Names of the subcommands that are not hidden.
-fn subcommands() -> Vec<String> {
+/// Names of the subcommands.
+pub(crate) fn subcommands() -> Vec<String> {
     let definition = rlock::cli::definition();
-    let shown = definition.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
-    shown.map(|subcommand| subcommand.get_name().to_owned()).collect()
+    definition.get_subcommands().map(|subcommand| subcommand.get_name().to_owned()).collect()
 }
 
 /// `TEST_BLESS=1 cargo test generated` rewrites the files.

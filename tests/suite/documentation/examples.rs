@@ -14,7 +14,7 @@ fn install(folder: &Path, name: &str, text: &str) {
 }
 
 /// A folder with rlock, and programs that print how they were called.
-fn programs(names: &[&str]) -> tempfile::TempDir {
+pub(super) fn programs(names: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_rlock"), folder.path().join("rlock")).expect("a link");
     for name in names {
@@ -24,7 +24,7 @@ fn programs(names: &[&str]) -> tempfile::TempDir {
 }
 
 /// Runs `script` with sh where `folder` is first in the PATH.
-fn sh(script: &str, folder: &Path, node: &str) -> (Option<i32>, String) {
+pub(super) fn sh(script: &str, folder: &Path, node: &str) -> (Option<i32>, String) {
     let mut command = Command::new("sh");
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"RLOCK_")) {
         command.env_remove(name);

@@ -11,10 +11,8 @@ pub(super) fn pages() -> Vec<(String, String)> {
     let mut definition = rlock::cli::definition();
     definition.build();
     // clap adds a subcommand `help`, which has no page.
-    let has_page = |subcommand: &&Command| !subcommand.is_hide_set() && subcommand.get_name() != "help";
-    let shown = definition.get_subcommands().filter(has_page);
-    let mut pages: Vec<_> =
-        shown.map(|subcommand| (format!("{}.md", subcommand.get_name()), page(subcommand))).collect();
+    let own = definition.get_subcommands().filter(|subcommand| subcommand.get_name() != "help");
+    let mut pages: Vec<_> = own.map(|subcommand| (format!("{}.md", subcommand.get_name()), page(subcommand))).collect();
     pages.push(("exit-codes.md".to_owned(), codes()));
     pages
 }
@@ -36,6 +34,11 @@ fn page(subcommand: &Command) -> String {
             let _ = writeln!(text, "{}", row(argument));
         }
     }
+    text += "\n## Examples\n\n```sh\n";
+    for (line, effect) in rlock::cli::examples(Some(subcommand.get_name())) {
+        let _ = writeln!(text, "# {effect}\n{line}");
+    }
+    text += "```\n";
     let _ = writeln!(
         text,
         "\nThe [options and variables](../options.md) page has the rules that hold for all of them. [Exit codes](exit-codes.md)"
