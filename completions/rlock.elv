@@ -313,12 +313,12 @@ set edit:completion:arg-completer[rlock] = {|@words|
             cand --help 'Print help (see more with ''--help'')'
         }
         &'rlock;completions'= {
-            cand -h 'Print help'
-            cand --help 'Print help'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
         }
         &'rlock;man'= {
-            cand -h 'Print help'
-            cand --help 'Print help'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
         }
         &'rlock;help'= {
             cand run 'Hold the lock around a command'

@@ -6,11 +6,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueHint};
 use nix::sys::signal::Signal;
 use rustls::pki_types::ServerName;
 
-use super::values::{exit_code, rate, replicas, restart_guard, server_name, signal, slots, some_time, yes_or_no};
+use super::values::{SignalName, exit_code, rate, replicas, restart_guard, server_name, slots, some_time, yes_or_no};
 use crate::exit;
 use crate::job::facts::OnLost;
 use crate::lock::form::Form;
@@ -269,6 +269,7 @@ pub struct RunArgs {
 
     /// Run sh -c STRING instead of CMD
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "argv", help_heading = "Command")]
+    #[arg(value_hint = ValueHint::CommandString)]
     pub shell: Option<OsString>,
 
     /// Name of the command for other clients [default: the file name of the program or script]
@@ -316,8 +317,8 @@ pub struct RunArgs {
     pub on_lost: OnLost,
 
     /// First signal to the command when the lock is being lost or --max-run is over
-    #[arg(long, value_name = "SIG", env = "RLOCK_SIGNAL", default_value = "TERM", value_parser = signal)]
-    #[arg(help_heading = "Command", hide_short_help = true)]
+    #[arg(long, value_name = "SIG", env = "RLOCK_SIGNAL", default_value = "TERM", value_parser = SignalName)]
+    #[arg(help_heading = "Command", hide_short_help = true, hide_possible_values = true)]
     pub signal: Signal,
 
     /// End every process that the command started, setsid or not, before the lock is released
@@ -334,10 +335,12 @@ pub struct RunArgs {
     ///
     /// A file that cannot be written is one warning and changes nothing else.
     #[arg(long, value_name = "DIR", env = "RLOCK_METRICS_DIR", help_heading = "Output", hide_short_help = true)]
+    #[arg(value_hint = ValueHint::DirPath)]
     pub metrics_dir: Option<PathBuf>,
 
     /// The command and its arguments, passed on unchanged
     #[arg(value_name = "CMD", trailing_var_arg = true, required_unless_present = "shell", help_heading = "Command")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub argv: Vec<OsString>,
 }
 

@@ -1,8 +1,11 @@
 //! The values of options: text in, a checked value out.
 
+use std::ffi::OsStr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::{Arg, Command};
 use nix::sys::signal::Signal;
 use rustls::pki_types::ServerName;
 
@@ -67,8 +70,25 @@ pub(super) fn slot(text: &str) -> Result<u16, String> {
     slot.ok_or_else(|| format!("write a number from 1 to {MOST_SLOTS}"))
 }
 
+/// Reads a signal, and tells completions the names.
+#[derive(Clone)]
+pub(super) struct SignalName;
+
+impl TypedValueParser for SignalName {
+    type Value = Signal;
+
+    fn parse_ref(&self, command: &Command, option: Option<&Arg>, value: &OsStr) -> Result<Signal, clap::Error> {
+        TypedValueParser::parse_ref(&signal, command, option, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let name = |signal: Signal| signal.as_str().trim_start_matches("SIG");
+        Some(Box::new(Signal::iterator().map(move |signal| PossibleValue::new(name(signal)))))
+    }
+}
+
 /// Reads a signal's name, with or without SIG, or its number.
-pub(super) fn signal(text: &str) -> Result<Signal, String> {
+fn signal(text: &str) -> Result<Signal, String> {
     let upper = text.to_ascii_uppercase();
     let named = if upper.starts_with("SIG") { upper.clone() } else { format!("SIG{upper}") };
     named

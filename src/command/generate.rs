@@ -1,5 +1,10 @@
 //! `rlock completions` and `rlock man`: print the files of `completions/` and `man/`, made from `cli`.
 
+mod bash;
+mod fish;
+mod words;
+
+use clap::ValueHint;
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
@@ -11,10 +16,31 @@ use crate::report::Problem;
 
 /// Prints the completions for `shell`.
 pub fn completions(shell: Shell) -> anyhow::Result<Outcome> {
+    let mut definition = described();
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut cli::definition(), "rlock", &mut text);
-    print(&text)?;
+    clap_complete::generate(shell, &mut definition, "rlock", &mut text);
+    let text = String::from_utf8_lossy(&text);
+    let text = match shell {
+        Shell::Bash => bash::script(&definition),
+        Shell::Fish => fish::script(&text, &definition),
+        // Options behind the command are the command's.
+        Shell::Zsh => text.replace("'*::argv -- ", "'(-)*::argv -- "),
+        _ => text.into_owned(),
+    };
+    print(text.as_bytes())?;
     Ok(Outcome::Done)
+}
+
+/// Returns the definition with the kinds of values. A value of no known kind is text, for which no file is offered.
+fn described() -> clap::Command {
+    let mut definition = cli::definition();
+    definition.build();
+    definition.mut_subcommands(|subcommand| {
+        subcommand.mut_args(|arg| match arg.get_value_hint() {
+            ValueHint::Unknown => arg.value_hint(ValueHint::Other),
+            _ => arg,
+        })
+    })
 }
 
 /// Prints rlock(1), or the page of a subcommand.

@@ -14,6 +14,7 @@ mod busy;
 mod certificates;
 mod child;
 mod cluster;
+mod completions;
 mod configuration;
 mod contest;
 mod doctor;

@@ -1,0 +1,228 @@
+//! The completions in the shells that they are for: a test types a line, and has the shell complete it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::{RLOCK, Session, rlock_words, skipped};
+
+/// Completes the end of a line with all that fits.
+const INSERT_ALL: &str = "\x1b*";
+
+const TAB: &str = "\t";
+
+/// A shell at a terminal with rlock's completions, in a folder with some files.
+struct Shell {
+    session: Session,
+    complete: &'static str,
+}
+
+impl Shell {
+    /// Starts a shell that completes when it is told `complete`, and has it run `setup`.
+    fn start(words: &[&str], setup: &str, complete: &'static str) -> Self {
+        let mut session = Session::of(RLOCK, words);
+        for name in ["ca.pem", "one.txt", "two.txt"] {
+            std::fs::write(session.dir().join(name), "").expect("a file");
+        }
+        std::fs::create_dir(session.dir().join("metrics")).expect("a folder");
+        std::fs::write(session.dir().join("setup"), format!("{setup}\nshown() {{ echo \"<<$*>>\"; }}\n"))
+            .expect("a file");
+        session.line(". ./setup; shown ready");
+        session.sees("<<ready>>");
+        Self { session, complete }
+    }
+
+    fn bash(setup: &str) -> Self {
+        let script = printed("bash");
+        Self::start(&["bash", "--norc", "--noprofile", "-i"], &format!("{setup}\n{script}"), INSERT_ALL)
+    }
+
+    /// Returns the line `typed` as the shell completes it.
+    fn completed(&mut self, typed: &str) -> String {
+        self.session.prompt();
+        // To the begin of the line, and to its end.
+        self.session.press(&format!("{typed}{}\x01shown \x05\n", self.complete));
+        self.session.sees("<<");
+        self.session.sees(">>").trim_end().to_owned()
+    }
+
+    #[track_caller]
+    fn completes(&mut self, lines: &[(&str, &str)]) {
+        for (typed, expected) in lines {
+            assert_eq!(self.completed(typed), *expected, "{typed}");
+        }
+    }
+
+    #[track_caller]
+    fn leaves_alone(&mut self, lines: &[&str]) {
+        for line in lines {
+            assert_eq!(self.completed(line), line.trim_end(), "{line}");
+        }
+    }
+}
+
+/// The completions for a shell.
+fn printed(shell: &str) -> String {
+    rlock_words(["completions", shell]).finish().code(0).silent().stdout.join("\n") + "\n"
+}
+
+/// The root of the shells' packages; skipped where they are not installed (tests/packaging/install).
+fn installed() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/packaging/.installed/shells");
+    if root.exists() {
+        return Some(root);
+    }
+    let missing = "the shells are not installed (tests/packaging/install)";
+    assert!(std::env::var_os("TEST_PACKAGING").is_none_or(|wish| wish != "required"), "{missing}");
+    skipped(missing);
+    None
+}
+
+/// Lines that each shell completes.
+const WORDS: [(&str, &str); 4] = [
+    ("rlock insp", "rlock inspect"),
+    ("rlock run -k x --ca c", "rlock run -k x --ca ca.pem"),
+    ("rlock run -n -k x on", "rlock run -n -k x on"),
+    ("rlock run -k x --metrics-dir ", "rlock run -k x --metrics-dir metrics"),
+];
+
+/// Lines at whose end a name stands that no file has.
+const NAMES: [&str; 4] = ["rlock run -k ", "rlock break c", "rlock inspect c", "rlock run -k x --note o"];
+
+#[test]
+fn bash_completes_rlocks_words() {
+    let mut bash = Shell::bash("");
+    bash.completes(&WORDS[..2]);
+    bash.completes(&WORDS[3..]);
+    bash.leaves_alone(&NAMES);
+    bash.completes(&[
+        ("rlock run --signal T", "rlock run --signal TERM TRAP TSTP TTIN TTOU"),
+        ("rlock run --signal=TE", "rlock run --signal=TERM"),
+        ("rlock run -k x --ca=c", "rlock run -k x --ca=ca.pem"),
+        ("rlock run -nqk x --on-lost ", "rlock run -nqk x --on-lost kill reclaim warn"),
+        ("rlock run -k a:b --node redis://h:1 --on-lost=w", "rlock run -k a:b --node redis://h:1 --on-lost=warn"),
+        ("rlock inspect --watch --js", "rlock inspect --watch --json"),
+        ("rlock acquire --format ", "rlock acquire --format env json token"),
+        ("rlock completions f", "rlock completions fish"),
+        ("rlock man ch", "rlock man check"),
+    ]);
+    // Readline may split words at blanks alone.
+    bash.session.line("COMP_WORDBREAKS=' '");
+    bash.completes(&[("rlock run --signal=TE", "rlock run --signal=TERM")]);
+}
+
+/// The function stands for that of the package bash-completion.
+#[test]
+fn bash_hands_the_command_over() {
+    let lines = [
+        "rlock run -k x -- job --si",
+        "rlock run -k x job --si",
+        "rlock run -nk x job --si",
+        "rlock run -kx --ttl=5s job --si",
+        "rlock run -k a:b --node redis://h:1 -- job --si",
+        "rlock run --signal KILL -k x -- job --",
+        "rlock run -k x -- run -k ",
+    ];
+    for name in ["_command_offset", "_comp_command_offset"] {
+        let mut bash = Shell::bash(&format!("{name}() {{ COMPREPLY=(\"from:${{COMP_WORDS[$1]}}\"); }}"));
+        for line in lines {
+            let (begin, last) = line.rsplit_once(' ').expect("words");
+            let command = if line.contains("job") { "job" } else { "run" };
+            assert_eq!(bash.completed(line), format!("{begin} from:{command}"), "{last}");
+        }
+        bash.completes(&[("rlock run -k x -- jo", "rlock run -k x -- from:jo")]);
+    }
+    let mut bash = Shell::bash("");
+    bash.completes(&[
+        ("rlock run -k x xarg", "rlock run -k x xargs"),
+        ("rlock run -k x -- xarg", "rlock run -k x -- xargs"),
+        ("rlock run -k x -- cat on", "rlock run -k x -- cat one.txt"),
+        ("rlock run -k x -- cat --si", "rlock run -k x -- cat --si"),
+    ]);
+}
+
+#[test]
+fn bash_completes_a_command_with_its_own_completions() {
+    let Some(root) = installed() else { return };
+    let package = root.join("usr/share/bash-completion");
+    let package = package.display();
+    let setup = format!(
+        "BASH_COMPLETION_USER_DIR=/nonexistent\n. {package}/bash_completion\n. {package}/completions/timeout\n"
+    );
+    let mut bash = Shell::bash(&setup);
+    bash.completes(&[
+        ("rlock run -k x -- timeout --si", "rlock run -k x -- timeout --signal="),
+        ("rlock run -k x timeout --si", "rlock run -k x timeout --signal="),
+        ("rlock run -k x -- rlock run -k y --sig", "rlock run -k x -- rlock run -k y --signal"),
+    ]);
+}
+
+#[test]
+fn zsh_completes_rlocks_words_and_the_command() {
+    let Some(root) = installed() else { return };
+    let functions = root.join("usr/share/zsh/functions");
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("_rlock"), printed("zsh")).expect("a file");
+    let folders = ["Misc", "Completion", "Completion/Base", "Completion/Unix", "Completion/Linux", "Completion/Zsh"];
+    let folders = folders.map(|name| functions.join(name).display().to_string()).join(" ");
+    let modules = modules(&root.join("usr/lib")).expect("zsh's modules");
+    let setup = format!(
+        "bindkey -e; PROMPT=$PS1; module_path=({})\nfpath=({} {folders})\nautoload -U compinit; compinit -u -D\n",
+        modules.display(),
+        folder.path().display()
+    );
+    let zsh = root.join("bin/zsh");
+    let mut zsh = Shell::start(&[&zsh.display().to_string(), "-f", "-i"], &setup, TAB);
+    zsh.completes(&WORDS[..2]);
+    zsh.leaves_alone(&NAMES);
+    zsh.completes(&[
+        ("rlock run --signal TE", "rlock run --signal TERM"),
+        ("rlock run -k x xarg", "rlock run -k x xargs"),
+        ("rlock run -k x -- xarg", "rlock run -k x -- xargs"),
+        ("rlock run -k x -- xargs --max-p", "rlock run -k x -- xargs --max-procs"),
+        ("rlock run -k x -- cat on", "rlock run -k x -- cat one.txt"),
+        ("rlock run -k x cat --si", "rlock run -k x cat --si"),
+    ]);
+}
+
+/// The folder of zsh's modules, which the packages have in a folder of the machine's architecture.
+fn modules(lib: &Path) -> Option<PathBuf> {
+    let folders = std::fs::read_dir(lib).ok()?.flatten().map(|entry| entry.path().join("zsh"));
+    let versions = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    versions.map(|entry| entry.path()).find(|folder| folder.join("zsh/complete.so").exists())
+}
+
+#[test]
+fn fish_completes_rlocks_words_and_the_command() {
+    let Some(root) = installed() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, text) in [("rlock.fish", printed("fish").as_str()), ("ca.pem", ""), ("one.txt", "")] {
+        std::fs::write(folder.path().join(name), text).expect("a file");
+    }
+    let completed = |typed: &str| {
+        let mut fish = Command::new(root.join("usr/bin/fish"));
+        fish.args(["-c", &format!("source rlock.fish; complete -C '{typed}'")]).current_dir(folder.path());
+        let libraries = modules(&root.join("usr/lib")).expect("a folder");
+        let libraries = libraries.ancestors().nth(2).expect("that of the architecture").to_owned();
+        let output = fish.env("HOME", folder.path()).env("LD_LIBRARY_PATH", libraries).output().expect("fish");
+        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+        lines.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    for (typed, expected) in [
+        ("rlock insp", &["inspect"][..]),
+        ("rlock run --sig", &["--signal"]),
+        ("rlock run --signal T", &["TERM", "TRAP", "TSTP", "TTIN", "TTOU"]),
+        ("rlock run -k x --ca c", &["ca.pem"]),
+        ("rlock run -k ", &[]),
+        ("rlock inspect c", &[]),
+        ("rlock break c", &[]),
+        ("rlock man ch", &["check"]),
+        ("rlock completions f", &["fish"]),
+        ("rlock run -k x -- xargs --max-p", &["--max-procs"]),
+        ("rlock run -k x xarg", &["xargs"]),
+        ("rlock run -k x cat on", &["one.txt"]),
+        ("rlock run -k x cat --sig", &[]),
+    ] {
+        assert_eq!(completed(typed), expected, "{typed}");
+    }
+}
