@@ -14,19 +14,15 @@ pub(super) fn told(blocked: &Blocked, wanted: Mode) -> String {
         (Mode::Slots(theirs), Mode::Slots(ours)) if theirs != ours => {
             format!("; {theirs} slots and {ours} exclude each other: give each run of the lock the same --slots")
         }
-        _ if theirs != wanted => format!("; {}, and this run asks for {}", held_as(theirs), asked_for(wanted)),
+        (Mode::Exclusive, _) if theirs != wanted => {
+            format!("; it is held exclusive, and this run asks for {}", asked_for(wanted))
+        }
+        // The names of members begin with their kind.
+        _ if theirs != wanted => format!("; this run asks for {}", asked_for(wanted)),
         _ if matches!(blocked, Blocked::Busy(_)) && has_room(party) => {
             "; there is room beside them, but a waiter that came earlier goes first".to_owned()
         }
         _ => String::new(),
-    }
-}
-
-fn held_as(mode: Mode) -> String {
-    match mode {
-        Mode::Exclusive => "it is held exclusive".to_owned(),
-        Mode::Shared => "it is held shared".to_owned(),
-        Mode::Slots(number) => format!("it has {number} slots"),
     }
 }
 
@@ -74,12 +70,8 @@ mod tests {
         for (party, wanted, wanted_text) in [
             (holder(), Mode::Exclusive, ""),
             (holder(), Mode::Slots(3), "; it is held exclusive, and this run asks for one of 3 slots"),
-            (
-                members(Mode::Shared, 1, true),
-                Mode::Exclusive,
-                "; it is held shared, and this run asks for an exclusive lock",
-            ),
-            (members(Mode::Slots(4), 1, true), Mode::Shared, "; it has 4 slots, and this run asks for a shared lock"),
+            (members(Mode::Shared, 1, true), Mode::Exclusive, "; this run asks for an exclusive lock"),
+            (members(Mode::Slots(4), 1, true), Mode::Shared, "; this run asks for a shared lock"),
             (
                 members(Mode::Slots(4), 1, true),
                 Mode::Slots(3),
