@@ -69,7 +69,7 @@ pub(super) fn fault(error: &RedisError, password: Option<&Secret>) -> Fault {
         _ => refused.unwrap_or(FaultKind::Unknown),
     };
     // A refused right is told in the server's own words, in which a short password may stand by chance: hiding it would show it.
-    let password = password.filter(|_| !is_code(&text, "NOPERM"));
+    let password = password.filter(|_| !is_refused_right(&text));
     Fault::new(kind, password.map_or(text, |password| escape::short(&secret::without(&message, password.reveal()))))
 }
 
@@ -119,6 +119,11 @@ pub(super) fn is_subscribed_only(reply: &Result<Value, Fault>) -> bool {
 /// script …: -READONLY You …".
 fn is_code(text: &str, code: &str) -> bool {
     text.split(' ').next() == Some(code) || text.contains(&format!("-{code} "))
+}
+
+/// Whether it is a refused right, in a sentence that repeats nothing of what was sent. Redis 6 wraps what a script met.
+fn is_refused_right(text: &str) -> bool {
+    text.starts_with("NOPERM ") || text.starts_with("ERR Error running script") && text.contains(": -NOPERM ")
 }
 
 fn kind_of_server_error(text: &str) -> FaultKind {
@@ -173,10 +178,12 @@ mod tests {
         };
         let noperm = "NOPERM this user has no permissions to access one of the keys used as arguments";
         assert_eq!(told(noperm, "one"), noperm);
-        assert_eq!(
-            told("ERR unknown command 'AUTH', with args: 'one'", "one"),
-            "ERR unknown command 'AUTH', with args: '***'"
-        );
+        let wrapped = format!("ERR Error running script (call to f_1): @user_script:9: -{noperm}");
+        assert_eq!(told(&wrapped, "one"), wrapped);
+        let repeated = |secret: &str| format!("ERR unknown command 'HELLO', with args: '{secret}'");
+        for password in ["one", "x: -NOPERM y"] {
+            assert_eq!(told(&repeated(password), password), repeated("***"));
+        }
     }
 
     #[test]
