@@ -30,4 +30,18 @@ mod tests {
         assert_eq!(channel("a{job}b"), "redisson_lock__channel:a{job}b");
         assert_eq!(channel("a{"), "redisson_lock__channel:a{");
     }
+
+    #[test]
+    fn a_hash_at_the_key_is_told_to_the_first_waiter_alone() {
+        let word = |text: &str| Value::BulkString(text.into());
+        let reply = |vote: &str, kind: &str, place: &[i64]| {
+            let place = place.iter().map(|rank| Value::Int(*rank)).collect();
+            Value::Array(vec![Value::Array(vec![word(vote), word(kind)]), Value::Nil, Value::Array(place)])
+        };
+        assert!(blocks_the_first(&reply("held", "hash", &[0])));
+        assert!(!blocks_the_first(&reply("held", "hash", &[1])), "a waiter further back");
+        assert!(!blocks_the_first(&reply("held", "hash", &[])), "a client without a place");
+        assert!(!blocks_the_first(&reply("held", "string", &[0])), "another lock");
+        assert!(!blocks_the_first(&reply("granted", "hash", &[0])));
+    }
 }
