@@ -1,11 +1,16 @@
 //! The text below the options in help: exit codes, variables and examples.
 
 use std::fmt::Write;
+use std::io;
 
 use clap::Command;
 
 use super::examples::examples;
 use crate::exit;
+use crate::text::terminal;
+
+/// Number of columns that clap fills at most.
+const MOST_COLUMNS: usize = 100;
 
 /// Environment variables without a flag, in the words of `--help`, the man page and `docs/reference/`.
 pub const VARIABLES: &[(&str, &str)] = &[
@@ -55,7 +60,10 @@ fn short(subcommand: Option<&str>) -> String {
         Some("completions" | "man") => "0 printed, 74 output could not be written",
         Some(_) => "0 yes or done, 1 no, 69 no majority reachable, 77 refused, 78 configuration",
     };
-    format!("Exit codes: {codes}\nAll options, codes and variables: rlock {} --help", subcommand.unwrap_or("<COMMAND>"))
+    format!(
+        "Exit codes: {codes}\nAll options, variables and codes, and examples: rlock {} --help",
+        subcommand.unwrap_or("<COMMAND>")
+    )
 }
 
 /// For `--help`: all codes and variables, and examples.
@@ -68,6 +76,38 @@ fn long(subcommand: Option<&str>) -> String {
 }
 
 fn table(title: &str, rows: &[(&str, &str)]) -> String {
+    let columns = terminal::columns(io::stdout()).unwrap_or(MOST_COLUMNS).min(MOST_COLUMNS);
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    rows.iter().fold(format!("{title}:\n"), |text, (name, what)| text + &format!("  {name:width$}  {what}\n"))
+    let mut text = format!("{title}:\n");
+    for (name, meaning) in rows {
+        // clap would begin further lines below the names.
+        let lines = lines(meaning, columns.saturating_sub(width + 4));
+        let _ = writeln!(text, "  {name:width$}  {}", lines.join(&format!("\n{:1$}", "", width + 4)));
+    }
+    text
+}
+
+/// Breaks a text into lines of at most `columns`, if its words are no longer.
+fn lines(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut().filter(|line| line.chars().count() + 1 + word.chars().count() <= columns) {
+            Some(line) => line.extend([" ", word]),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_broken_at_blanks_into_lines_that_fit() {
+        assert_eq!(lines("one two three four", 9), ["one two", "three", "four"]);
+        assert_eq!(lines("größe größe", 11), ["größe größe"]);
+        assert_eq!(lines("overlong to", 4), ["overlong", "to"]);
+        assert_eq!(lines("one two", 0), ["one", "two"]);
+    }
 }
