@@ -86,6 +86,23 @@ fn a_web_server_is_named() {
     refused(&format!("redis://{address}"), 78, &["it speaks HTTP; write the port of a Redis server"]);
 }
 
+/// Redis says so when the connection is opened, before it reads a request, and closes it.
+#[test]
+fn a_server_in_protected_mode_is_named_though_it_closes_the_connection_at_once() {
+    let address = peer(|mut stream| {
+        let _ = stream.write_all(b"-DENIED Redis is running in protected mode because no password is set.\r\n");
+    });
+    let url = format!("redis://{address}");
+    for _ in 0..10 {
+        refused(&url, 78, &["it is in protected mode", "; set a password for it (requirepass)"]);
+    }
+    let told = rlock_words(["doctor"]).node(&url).finish().code(78).stdout.join("\n");
+    assert!(
+        told.contains("protected mode, which keeps other hosts out; set a password for it (requirepass)\n"),
+        "{told}"
+    );
+}
+
 #[test]
 fn a_waiter_behind_a_proxy_that_closes_at_hello_gets_the_lock() {
     let server = Server::tcp(&[]);

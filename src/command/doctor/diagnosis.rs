@@ -160,7 +160,10 @@ fn away(fault: &Fault, votes: Votes, say: &mut impl FnMut(Level, String, &str)) 
         FaultKind::Refused => {
             say(votes.refusal(), what, fault.cure());
         }
-        FaultKind::Unfit => say(Level::Unfit(Outcome::Config), what, "correct the node's address"),
+        FaultKind::Unfit => {
+            let (what, cure) = what.rsplit_once("; ").unwrap_or((&what, "correct the node's address"));
+            say(Level::Unfit(Outcome::Config), what.to_owned(), cure);
+        }
         FaultKind::Unavailable | FaultKind::Unknown => {
             say(votes.missing(), what, "start it, or check the network between it and this machine");
         }

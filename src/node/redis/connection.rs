@@ -131,7 +131,8 @@ impl Connection {
             let state = state.borrow();
             // A proxy may close the connection at a HELLO. The caller then does without.
             let kind = if hears && state.broken { FaultKind::Unfit } else { fault.kind };
-            stranger::of_first_byte(state.first).unwrap_or(Fault { kind, ..fault })
+            let known = stranger::of_first_byte(state.first).or_else(|| state.shut_out.clone());
+            known.unwrap_or(Fault { kind, ..fault })
         })?;
         tokio::spawn({
             let state = Arc::clone(state);
@@ -196,7 +197,7 @@ impl Connection {
                 if shuts_out(&error) {
                     self.state.send_modify(|state| state.shut_out = Some(fault.clone()));
                 }
-                Err(fault)
+                Err(self.state.borrow().shut_out.clone().unwrap_or(fault))
             }
             Ok(value) => Ok(value),
             Err(error) => {

@@ -1,7 +1,8 @@
 //! The stream below the redis crate, which adds what the crate lacks:
 //! 1. a limit on the bytes that a server may send between two requests;
 //! 2. the number of bytes that the kernel has taken;
-//! 3. notice of a connection that breaks while no request waits.
+//! 3. notice of a connection that breaks while no request waits;
+//! 4. the reason of a server that refuses a connection when it is opened.
 //!
 //! The limit makes a hostile or mistaken server cost 64 KiB, not a gigabyte. The count lets rlock exit only once a release
 //! is written.
@@ -15,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
 use super::state::ConnectionState;
+use super::stranger;
 
 /// Extra cost charged per line of a reply. A parsed value takes about 100 bytes however short its line, so a reply of empty
 /// values would use twenty times its size in memory.
@@ -40,6 +42,32 @@ impl<S> Metered<S> {
     fn mark_broken(&self) {
         self.state.send_modify(ConnectionState::mark_broken);
     }
+
+    /// Notes the first bytes that the server sends.
+    fn hear(&mut self, bytes: &[u8]) {
+        if self.is_heard || bytes.is_empty() {
+            return;
+        }
+        self.is_heard = true;
+        self.state.send_if_modified(|state| {
+            state.first = bytes.first().copied();
+            state.shut_out = stranger::of_first_bytes(bytes);
+            false
+        });
+    }
+}
+
+impl<S: AsyncRead + Unpin> Metered<S> {
+    /// Ends the connection after an error of a write. The crate reads no more then, though the server may have said why it closed
+    /// the connection.
+    fn break_off(&mut self, cx: &mut Context<'_>) {
+        let mut bytes = [0; 64];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        if !self.is_heard && Pin::new(&mut self.stream).poll_read(cx, &mut buffer).is_ready() {
+            self.hear(buffer.filled());
+        }
+        self.mark_broken();
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
@@ -47,7 +75,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         let before = buffer.filled().len();
         let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
         let new = &buffer.filled()[before..];
-        let (count, first) = (new.len(), new.first().copied().filter(|_| !self.is_heard));
+        let count = new.len();
         let lines = new.split(|byte| *byte == b'\n').count() - 1;
         let Some(left) = self.allowance.checked_sub(count + lines * LINE) else {
             self.mark_broken();
@@ -57,13 +85,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
             )));
         };
         self.allowance = left;
-        if first.is_some() {
-            self.is_heard = true;
-            self.state.send_if_modified(|state| {
-                state.first = first;
-                false
-            });
-        }
+        self.hear(new);
         if result.is_err() || count == 0 {
             self.state.send_modify(|state| state.closed = true);
             self.mark_broken();
@@ -72,7 +94,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let result = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
         match &result {
@@ -84,7 +106,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
                 });
                 self.allowance = self.limit;
             }
-            Err(_) => self.mark_broken(),
+            Err(_) => self.break_off(cx),
         }
         Poll::Ready(result)
     }
