@@ -170,7 +170,9 @@ fn zsh_completes_rlocks_words_and_the_command() {
         modules.display(),
         folder.path().display()
     );
-    let zsh = root.join("bin/zsh");
+    // Debian 13 has it in /usr/bin alone.
+    let zsh = ["bin/zsh", "usr/bin/zsh"].map(|path| root.join(path)).into_iter().find(|path| path.exists());
+    let zsh = zsh.expect("zsh");
     let mut zsh = Shell::start(&[&zsh.display().to_string(), "-f", "-i"], &setup, TAB);
     zsh.completes(&WORDS[..2]);
     zsh.leaves_alone(&NAMES);
