@@ -22,6 +22,13 @@ use super::stranger;
 /// values would use twenty times its size in memory.
 const LINE: usize = 32;
 
+/// How much of a line has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Line {
+    Open,
+    Ended,
+}
+
 /// A stream that limits and counts.
 pub(super) struct Metered<S> {
     stream: S,
@@ -31,27 +38,44 @@ pub(super) struct Metered<S> {
     allowance: usize,
     /// Whether any byte has come.
     is_heard: bool,
+    /// The line by which the server refuses the connection, if it does.
+    refusal: Option<Line>,
 }
 
 impl<S> Metered<S> {
     /// `stream`, of which at most `limit` bytes are read between two requests. What happens on it is noted in `state`.
     pub(super) fn new(stream: S, state: Arc<watch::Sender<ConnectionState>>, limit: usize) -> Self {
-        Self { stream, state, limit, allowance: limit, is_heard: false }
+        Self { stream, state, limit, allowance: limit, is_heard: false, refusal: None }
     }
 
     fn mark_broken(&self) {
         self.state.send_modify(ConnectionState::mark_broken);
     }
 
-    /// Notes the first bytes that the server sends.
+    /// Notes the first bytes that the server sends. A refusal counts until something comes behind its line: a proxy that passed it on
+    /// serves the next request.
     fn hear(&mut self, bytes: &[u8]) {
-        if self.is_heard || bytes.is_empty() {
-            return;
+        if !self.is_heard && !bytes.is_empty() {
+            self.is_heard = true;
+            let refusal = stranger::of_first_bytes(bytes);
+            self.refusal = refusal.as_ref().map(|_| Line::Open);
+            self.note(|state| (state.first, state.shut_out) = (bytes.first().copied(), refusal));
         }
-        self.is_heard = true;
+        let Some(line) = self.refusal else { return };
+        let end = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |newline| newline + 1);
+        let behind = if line == Line::Ended { bytes } else { &bytes[end..] };
+        if !behind.is_empty() {
+            self.refusal = None;
+            self.note(|state| state.shut_out = None);
+        } else if bytes.ends_with(b"\n") {
+            self.refusal = Some(Line::Ended);
+        }
+    }
+
+    /// Notes what no task waits for.
+    fn note(&self, change: impl FnOnce(&mut ConnectionState)) {
         self.state.send_if_modified(|state| {
-            state.first = bytes.first().copied();
-            state.shut_out = stranger::of_first_bytes(bytes);
+            change(state);
             false
         });
     }
@@ -99,11 +123,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Metered<S> {
         let result = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
         match &result {
             Ok(count) => {
-                // No task waits for this; those that wait for the flush are told then.
-                self.state.send_if_modified(|state| {
-                    state.written += *count as u64;
-                    false
-                });
+                // Tasks that wait for the flush are told then.
+                self.note(|state| state.written += *count as u64);
                 self.allowance = self.limit;
             }
             Err(_) => self.break_off(cx),
@@ -123,5 +144,35 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Metered<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the server counts as refusing after each of these parts.
+    fn refused(parts: &[&str]) -> Vec<bool> {
+        let state = Arc::new(watch::Sender::new(ConnectionState::default()));
+        let mut metered = Metered::new(tokio::io::empty(), Arc::clone(&state), 1024);
+        let heard = parts.iter().map(|part| {
+            metered.hear(part.as_bytes());
+            state.borrow().shut_out.is_some()
+        });
+        heard.collect()
+    }
+
+    #[test]
+    fn a_refusal_counts_until_the_server_goes_on() {
+        for (parts, expected) in [
+            (&["-DENIED Redis is", " in protected mode\r\n", ""][..], &[true, true, true][..]),
+            (&["-DENIED Redis is in protected mode\r\n", "+OK\r\n", "+OK\r\n"], &[true, false, false]),
+            (&["-DENIED Redis is", " in protected mode\r\n+OK\r\n", "+OK"], &[true, false, false]),
+            (&["-ERR max number of clients reached\r\n+OK\r\n", ""], &[false, false]),
+            (&["+OK\r\n", "-DENIED Redis is\r\n"], &[false, false]),
+            (&["", "-DENIED Redis is\r\n"], &[false, true]),
+        ] {
+            assert_eq!(refused(parts), expected, "{parts:?}");
+        }
     }
 }
