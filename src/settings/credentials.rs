@@ -191,8 +191,9 @@ impl PasswordSources {
         }
         let credential =
             std::env::var_os("CREDENTIALS_DIRECTORY").map(|folder| Path::new(&folder).join(self.credential));
-        // A service may have other credentials only.
-        let credential = credential.filter(|file| file.is_absolute() && file.symlink_metadata().is_ok());
+        // A service may have other credentials only. One that cannot be looked up is no missing one.
+        let is_missing = |file: &Path| matches!(file.symlink_metadata(), Err(e) if e.kind() == ErrorKind::NotFound);
+        let credential = credential.filter(|file| file.is_absolute() && !is_missing(file));
         if let Some(credential) = credential {
             let text = read_password(self.option, &credential, SecretFile::Credential)?;
             return Ok(Some(Secret::of(shown(&credential), text)));
@@ -239,9 +240,12 @@ fn open_secret(option: &str, path: &Path, kind: SecretFile) -> Result<File, Fail
     let fail = |why: &dyn Display| refused(option, path, why);
     let user = Uid::effective().as_raw();
     let (file, metadata) = input::open(path).map_err(|error| match error.kind() {
-        ErrorKind::PermissionDenied => fail(&format!(
-            "{error}; uid {user} must be able to read it: root may give it a group of this user and mode 640"
-        )),
+        ErrorKind::PermissionDenied => fail(&match kind {
+            SecretFile::Written => format!(
+                "{error}; uid {user} must be able to read it: root may give it a group of this user and mode 640"
+            ),
+            SecretFile::Credential => format!("{error}; systemd gives it to the unit's user, and this is uid {user}"),
+        }),
         _ => fail(&error),
     })?;
     let owner = metadata.uid();

@@ -49,4 +49,6 @@ fn a_password_of_a_configuration_file_comes_after_the_variables_and_systemds() {
     told(with_credential(&run), &format!("{folder}/rlock.password"));
     secret("rlock.password", "hunter2\n", 0o444);
     set.rlock(&run).env("CREDENTIALS_DIRECTORY", &folder).finish().code(78).said(&["rlock.password", "444"]);
+    // As where the user may not look into the directory.
+    set.rlock(&run).env("CREDENTIALS_DIRECTORY", &wrong).finish().code(78).said(&["/rlock.password: Not a directory"]);
 }
