@@ -4,7 +4,8 @@
 //!    the map is old.
 //! 2. It is fetched anew when a member sends a request away, and before a server is connected to that was silent.
 //! 3. A reply that matters counts only if another member's new map still names that server. One that was stopped runs what it was
-//!    sent when it resumes, and takes requests until it hears that another has taken over.
+//!    sent when it resumes, and takes requests until it hears that another has taken over. Its replica is asked first: the one that
+//!    takes over knows it before all others.
 //! 4. Callers that need a map at the same time share one. The connection to a member that told it is kept for the next question.
 //!
 //! The rules are those of `slots`. Here questions go out, and answers come in.
@@ -36,7 +37,7 @@ const MOST_ASKED: usize = 16;
 
 /// Number of connections that are kept for the next question: the locks of one run may have several primaries, and a primary does
 /// not confirm itself.
-const MOST_KEPT: usize = 2;
+const MOST_KEPT: usize = 4;
 
 /// A cluster, and the map that was fetched last.
 pub struct Cluster {
@@ -146,12 +147,16 @@ impl Cluster {
             let why = format!("the answer came late, and slot {slot} is on its way to another server");
             return Confirmation::Unknown(Fault::new(FaultKind::Unavailable, why));
         }
-        let others = self.others(primary);
+        let replicas = self.map().replicas(slot).to_vec();
+        let others = self.others(primary, &replicas);
         if others.is_empty() {
             // A cluster of one server, which no other replaces.
             return Confirmation::Present;
         }
-        match self.asked_from_now(others, |told| told.may_confirm(&primary.location)).await {
+        let fits = |told: &Told| {
+            told.may_confirm(&primary.location) && (replicas.is_empty() || replicas.contains(&told.teller))
+        };
+        match self.asked_from_now(others, fits).await {
             Err(fault) => Confirmation::Unknown(fault),
             Ok(Told { teller, map }) => {
                 let present = map.primary(slot);
@@ -300,13 +305,14 @@ impl Cluster {
         self.in_turn(map.members().chain(new).filter(|one| Some(*one) != left_out).cloned().collect())
     }
 
-    /// Returns the members that may confirm `primary`: those of the map, since a seed may be that server by another name. Those
-    /// to which a connection is kept come first.
-    fn others(&self, primary: &Primary) -> Vec<Location> {
+    /// Returns the members that may confirm `primary`: those of the map, since a seed may be that server by another name. Its
+    /// `replicas` come first, and then those to which a connection is kept.
+    fn others(&self, primary: &Primary, replicas: &[Location]) -> Vec<Location> {
         let map = self.map();
         let mut others = self.in_turn(map.members().filter(|member| **member != primary.location).cloned().collect());
         let kept = self.kept();
-        others.sort_by_key(|member| kept.iter().all(|(of, _)| of != member));
+        let is_kept = |member: &Location| kept.iter().any(|(of, _)| of == member);
+        others.sort_by_key(|member| (self.site(member).is_suspect(), !replicas.contains(member), !is_kept(member)));
         others
     }
 

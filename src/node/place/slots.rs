@@ -44,6 +44,8 @@ struct Range {
     last: u16,
     /// `None` if the member that told it does not know the address.
     primary: Option<Location>,
+    /// Those whose addresses it knows.
+    replicas: Vec<Location>,
 }
 
 impl Map {
@@ -57,11 +59,12 @@ impl Map {
             let number = |slot: &i64| u16::try_from(*slot).ok().filter(|slot| *slot < SLOTS);
             let (first, last) = (number(first)?, number(last)?);
             let primary = server(primary, asked)?.location();
+            let mut known = Vec::new();
             for replica in replicas {
-                map.members.extend(server(replica, asked)?.location());
+                known.extend(server(replica, asked)?.location());
             }
-            map.members.extend(primary.clone());
-            map.ranges.push(Range { first, last, primary });
+            map.members.extend(primary.iter().chain(&known).cloned());
+            map.ranges.push(Range { first, last, primary, replicas: known });
         }
         map.ranges.sort_by_key(|range| range.first);
         // Two primaries of one slot: no member of a cluster says so.
@@ -87,6 +90,11 @@ impl Map {
     /// Returns all primaries that serve slots.
     pub(super) fn primaries(&self) -> BTreeSet<&Location> {
         self.ranges.iter().filter_map(|range| range.primary.as_ref()).collect()
+    }
+
+    /// Returns the replicas of the primary that serves `slot`.
+    pub(super) fn replicas(&self, slot: Slot) -> &[Location] {
+        self.range(slot).map_or(&[], |range| &range.replicas)
     }
 
     /// Returns all servers that have a slot, replicas included.
@@ -186,6 +194,8 @@ mod tests {
         let names = |all: Vec<&Location>| all.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(names(map.members().collect()), ["a:1", "b:2", "c:3"]);
         assert_eq!(names(map.primaries().into_iter().collect()), ["a:1", "c:3"]);
+        assert_eq!(names(map.replicas(Slot(5)).iter().collect()), ["b:2"]);
+        assert!(map.replicas(Slot(0)).is_empty() && map.replicas(Slot(4)).is_empty());
     }
 
     #[test]

@@ -17,13 +17,20 @@ const ASK: &str = "-ASK 1 h:2\r\n";
 
 const RENEWED: &str = "*2\r\n$7\r\nrenewed\r\n$1\r\n7\r\n";
 
+/// Added to the port of a map with a third member, which serves the last slot.
+const AND_THIRD: u16 = 10;
+
 /// A reply to `CLUSTER SLOTS`: all slots are served on `port`, and the other member is a replica. None for port 0.
 pub(super) fn map(port: u16) -> String {
-    if port == 0 {
-        return String::new();
-    }
     let node = |port: u16| format!("*2\r\n$1\r\nh\r\n:{port}\r\n");
-    format!("*1\r\n*4\r\n:0\r\n:16383\r\n{}{}", node(port), node(3 - port))
+    match port {
+        0 => String::new(),
+        AND_THIRD.. => {
+            let pair = format!("{}{}", node(port - AND_THIRD), node(3 + AND_THIRD - port));
+            format!("*2\r\n*4\r\n:0\r\n:16382\r\n{pair}*3\r\n:16383\r\n:16383\r\n{}", node(3))
+        }
+        _ => format!("*1\r\n*4\r\n:0\r\n:16383\r\n{}{}", node(port), node(3 - port)),
+    }
 }
 
 /// A member that gives these replies, and tells maps with these primaries.
@@ -38,8 +45,8 @@ fn node(members: [&Simulated; 2]) -> Box<dyn Node> {
     RedisServer::at("c".to_owned(), place(members), LIMIT, REPLY_LIMIT).lock()
 }
 
-/// The cluster of these members on the ports 1 and 2, of which the first is the seed.
-fn place(members: [&Simulated; 2]) -> Place {
+/// The cluster of these members on the ports from 1 on, of which the first is the seed.
+fn place<const N: usize>(members: [&Simulated; N]) -> Place {
     let members = members.map(Clone::clone);
     let server_at =
         Box::new(move |location: &Location| members[usize::from(location.port) - 1].connector(location.port));
@@ -119,6 +126,27 @@ fn a_late_answer_of_the_member_to_which_a_slot_goes_is_not_confirmed() {
             let source = Source { site: Arc::clone(&site), slot: Some(slot), is_late, is_detour };
             let is_present = matches!(place.confirm(&source).await, Confirmation::Present);
             assert_eq!(is_present, !(is_late && is_detour), "late: {is_late}, of that member: {is_detour}");
+        }
+    });
+}
+
+#[test]
+fn a_server_is_confirmed_by_its_replica_which_is_the_first_to_know_that_it_took_over() {
+    virtual_time::run(async {
+        for (of_replica, is_present) in [(AND_THIRD + 1, true), (AND_THIRD + 2, false)] {
+            // The third member still names the old primary. Whose turn it is to be asked changes each time.
+            let maps = [AND_THIRD + 1, of_replica, AND_THIRD + 1];
+            let members = maps.map(|port| member(&[], &[port]));
+            let (place, slot) = (place([&members[0], &members[1], &members[2]]), Slot::of(&claim().key));
+            let site = place.find(Some(slot)).await.unwrap_or_else(|fault| panic!("{fault}"));
+            for round in 0..4 {
+                let source = Source { site: Arc::clone(&site), slot: Some(slot), is_late: false, is_detour: false };
+                let confirmation = place.confirm(&source).await;
+                assert_eq!(matches!(confirmation, Confirmation::Present), is_present, "{round}");
+                if !is_present {
+                    break;
+                }
+            }
         }
     });
 }
