@@ -184,7 +184,7 @@ impl Program {
     fn skipped_long(&self, long: &str) -> Option<usize> {
         let (flags, valued) = self.long;
         match long.split_once('=') {
-            Some(_) => Some(1),
+            Some((name, _)) => (flags.contains(&name) || valued.contains(&name)).then_some(1),
             None if flags.contains(&long) => Some(1),
             None => valued.contains(&long).then_some(2),
         }
@@ -230,15 +230,19 @@ pub fn without_value(word: &str) -> String {
     if is_assignment(word) { format!("{name}=…") } else { word.to_owned() }
 }
 
-/// Whether a word is `NAME=VALUE`.
+/// Whether a word is `NAME=VALUE`. env(1) takes any name, as `spring.password=…`, and a shell `NAME+=VALUE` too.
 pub fn is_assignment(word: &str) -> bool {
-    let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    word.split_once('=').is_some_and(|(name, _)| is_name(name))
+    word.split_once('=').is_some_and(|(name, _)| !name.is_empty() && !name.contains('/'))
+}
+
+/// Returns the word up to its first blank. One with blanks is probably a whole command line in quotes.
+pub fn without_arguments(word: &str) -> &str {
+    word.split(char::is_whitespace).next().unwrap_or_default()
 }
 
 /// Returns the last part of a path. An address that was taken for a command may have a password.
 fn file_name(word: &str) -> String {
-    let word = without_value(&secret::without_userinfo(word));
+    let word = without_value(&secret::without_userinfo(without_arguments(word)));
     Path::new(&word).file_name().map_or_else(|| word.clone(), |name| name.to_string_lossy().into_owned())
 }
 
@@ -275,6 +279,9 @@ mod tests {
             ("redis://u:pw@h", "***@h"),
             ("PASSWORD=hunter2 ./x", "PASSWORD=…"),
             ("PASSWORD=a/hunter2 ./x", "PASSWORD=…"),
+            ("env spring.password=hunter2 ./x", "x"),
+            ("sudo a-b=hunter2 ./x", "x"),
+            ("./a=b/x", "x"),
         ] {
             assert_eq!(name(line), wanted, "{line}");
         }
@@ -287,24 +294,32 @@ mod tests {
             ("A=1 exec /opt/job.sh; sleep 60", "job.sh"),
             ("true; false", "true"),
             ("PASSWORD='a b c' ./job", "sh"),
+            ("PASSWORD+=hunter2 ./job", "job"),
             ("\"$JOB\" secret", "sh"),
             ("$(cat x) y", "sh"),
             ("", "sh"),
         ] {
             assert_eq!(name_of_code("sh", line), wanted, "{line}");
         }
+        assert_eq!(of(&["/usr/bin/mysqldump -phunter2 a/hunter3"].map(OsString::from)), "mysqldump");
         assert_eq!(of(&["bash", "-xec", "make it"].map(OsString::from)), "make");
         assert_eq!(of(&["rlock", "run", "-k", "a", "-c", "'x' y"].map(OsString::from)), "sh");
     }
 
     #[test]
     fn an_unknown_option_ends_the_search_before_its_value_is_taken() {
-        for line in
-            ["sudo -Z secret x", "bash --what secret x", "python3 -c print(1)", "perl -e secret", "env -S secret"]
-        {
+        for line in [
+            "sudo -Z secret x",
+            "bash --what secret x",
+            "bash --what=x secret",
+            "python3 -c print(1)",
+            "perl -e secret",
+            "env -S secret",
+        ] {
             let own = line.split(' ').next().unwrap();
             assert_eq!(name(line), own, "{line}");
         }
+        assert_eq!(of(&["env", "--split-string=x", "secret"].map(OsString::from)), "env");
         for line in ["sh", "sh -", "sh -c", "timeout 5", "env", "sudo -u", "rlock run"] {
             assert_eq!(name(line), line.split(' ').next().unwrap(), "{line}");
         }

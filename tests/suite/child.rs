@@ -52,6 +52,8 @@ fn a_command_that_cannot_be_started_leaves_no_lock() {
     rlock("job").on(&server).command(["/no/such/command"]).code(127).said(&["job", "/no/such/command", "not found"]);
     rlock("job").on(&server).command(["no-such-command"]).code(127).said(&["no-such-command"]);
     rlock("job").on(&server).command(["cd", "/tmp"]).code(127).said(&["cd: it is a shell's own command", "-c"]);
+    let quoted = rlock("job").on(&server).command(["mysqldump -phunter2 shop"]).code(127);
+    quoted.said(&["mysqldump …: no program has this name", "-c"]).never_said("hunter2");
     let assigned = rlock("job").on(&server).command(["FOO=hunter2", "env"]).code(127);
     assigned.said(&["FOO=…: it is no program; write env before it"]).never_said("hunter2");
     let folder = tempfile::tempdir().expect("a folder");

@@ -11,7 +11,7 @@ use crate::job::spawn::TOO_LATE;
 use crate::report::Problem;
 use crate::secret;
 use crate::settings::RunSettings;
-use crate::settings::command_name::{is_assignment, without_value};
+use crate::settings::command_name::{is_assignment, without_arguments, without_value};
 use crate::text::escape;
 
 /// Length in bytes of a script's beginning in which the kernel looks for its interpreter (execve(2)).
@@ -35,7 +35,10 @@ enum Found {
 /// Returns the failure of a command that `error` kept from starting. `lock` says whether the lock was released.
 pub(super) fn cannot_start(settings: &RunSettings, error: &io::Error, lock: &str) -> Failure {
     let program = &settings.argv[0];
-    let command = escape::text(&without_value(&secret::without_userinfo(&program.to_string_lossy())));
+    let words = program.to_string_lossy();
+    let first = without_arguments(&words);
+    let command = escape::text(&without_value(&secret::without_userinfo(first)));
+    let command = if first == words { command } else { format!("{command} …") };
     let (outcome, why) = match error.raw_os_error() {
         Some(libc::ENOENT) => (Outcome::NotFound, not_found(&command, &found(program))),
         Some(libc::ENOEXEC) => (Outcome::CannotExecute, format!("{error} (does the script begin with #!?)")),
@@ -97,7 +100,7 @@ mod tests {
             ("echo hello", "give a shell's line with -c"),
             ("cd", "a shell's own command"),
             ("FOO=1", "write env before it"),
-            ("a-b=c", "not found"),
+            ("./a=b/c", "not found"),
         ] {
             assert!(not_found(command, &Found::Nothing).contains(told), "{command}");
         }
