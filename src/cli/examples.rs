@@ -65,7 +65,7 @@ const ACQUIRE: [Example; 3] = [
 
 const RENEW: [Example; 2] = [
     ("rlock renew -k deploy --token \"$token\"", "Extend the lock, by as much as it was taken for"),
-    ("rlock renew --ttl 1h", "Extend the lock of RLOCK_KEY and RLOCK_TOKEN so that it ends in an hour"),
+    ("rlock renew --ttl 10m", "Extend the lock of RLOCK_KEY and RLOCK_TOKEN so that it ends in ten minutes"),
 ];
 
 const RELEASE: [Example; 2] = [
@@ -78,7 +78,7 @@ const RELEASE: [Example; 2] = [
 
 const CHECK: [Example; 3] = [
     ("rlock check && ./switch-over.sh", "In a command of rlock run: take the step only if the lock is still held"),
-    ("rlock check --for 5m && ./switch-over.sh", "Take it only if the lock also stays held for five minutes"),
+    ("rlock check --for 5s && ./switch-over.sh", "Take it only if the lock also stays held for five seconds"),
     ("rlock check -k deploy --token \"$token\"", "Check a lock of rlock acquire"),
 ];
 
@@ -105,15 +105,12 @@ const CONFIG: [Example; 2] = [
 ];
 
 const COMPLETIONS: [Example; 3] = [
-    (
-        "rlock completions bash >~/.local/share/bash-completion/completions/rlock",
-        "bash, with the package bash-completion",
-    ),
-    ("rlock completions zsh >~/.zfunc/_rlock", "zsh, with fpath+=~/.zfunc before compinit in ~/.zshrc"),
-    ("rlock completions fish >~/.config/fish/completions/rlock.fish", "fish"),
+    ("source <(rlock completions bash)", "In ~/.bashrc"),
+    ("source <(rlock completions zsh)", "In ~/.zshrc, behind compinit"),
+    ("rlock completions fish | source", "In ~/.config/fish/config.fish"),
 ];
 
 const MAN: [Example; 2] = [
     ("rlock man run | man -l -", "Read the page of rlock run"),
-    ("rlock man >~/.local/share/man/man1/rlock.1", "Install the page of rlock for man rlock"),
+    ("rlock man >rlock.1", "Write the page of rlock, for a directory such as /usr/local/share/man/man1"),
 ];

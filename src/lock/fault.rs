@@ -60,12 +60,11 @@ const OF_RIGHTS: &[(&[&str], &str)] = &[
 const OF_SENTINEL: &str =
     "give RLOCK_SENTINEL_PASSWORD or --sentinel-password-file, and RLOCK_SENTINEL_USER for another user than default";
 
-const NAME_THE_USER: &str = "correct it, or name its user in the address: redis://USER@HOST";
+const NAME_THE_USER: &str = "correct it, or name its user in the address, as in redis://USER@HOST";
 
 const CORRECT_IT: &str = "correct the password, or the user in the address";
 
-const GIVE_PASSWORD: &str =
-    "give the password that the server knows with RLOCK_PASSWORD or --password-file, and its user as redis://USER@HOST";
+const GIVE_PASSWORD: &str = "give the password that the server knows with RLOCK_PASSWORD or --password-file, and its user in the address, as in redis://USER@HOST";
 
 impl Fault {
     /// A fault of `kind`, explained by `why`.
