@@ -1,15 +1,15 @@
 //! The examples of help and of the man pages, run where they are meant to be run.
 
+use testkit::program::first_line;
+
 use super::examples::{programs, sh};
 use crate::generated::subcommands;
 use crate::support::{RLOCK, Server, Session};
 
 /// The script before a line: a home, the variables of a CI job, and, where the line needs one, a lock.
 fn setting(subcommand: Option<&str>, number: usize, home: &str) -> String {
-    let folders = ".local/share/bash-completion/completions .local/share/man/man1 .zfunc .config/fish/completions";
-    let setting = format!(
-        "cd {home}; mkdir -p {folders}; export HOME=$PWD CI_JOB_URL=https://ci/7 GITHUB_ENV=env RLOCK_PREFIX={number}:\n"
-    );
+    let setting =
+        format!("cd {home}; export HOME=$PWD CI_JOB_URL=https://ci/7 GITHUB_ENV=env RLOCK_PREFIX={number}:\n");
     match subcommand {
         None | Some("run" | "acquire") => setting,
         _ => {
@@ -35,6 +35,7 @@ fn every_example_of_help_runs() {
             number += 1;
             let line = line.replace("--node local", &format!("--node local:{home}/locks"));
             let line = line.replace("redis://redis1,redis://redis2,redis://redis3", &three);
+            let Some(line) = in_its_shell(subcommand, line) else { continue };
             let script = format!("{}export RLOCK_RESTART_GUARD=off\n{line}", setting(subcommand, number, &home));
             if line == "rlock break deploy" {
                 let mut session = Session::of_on(RLOCK, &["sh", "-c", &script], &server);
@@ -51,6 +52,17 @@ fn every_example_of_help_runs() {
             assert_eq!(is_held, keeps(subcommand), "{line}");
         }
     }
+}
+
+/// Returns the line of a shell's start-up file as sh runs it, and any other as it is. `None` if this machine lacks the shell.
+fn in_its_shell(subcommand: Option<&str>, line: String) -> Option<String> {
+    if subcommand != Some("completions") {
+        return Some(line);
+    }
+    let shell = ["bash", "zsh", "fish"].into_iter().find(|shell| line.contains(shell)).expect("a shell");
+    first_line(shell, &["--version"]).ok()?;
+    let before = if shell == "zsh" { "autoload -Uz compinit; compinit -u; " } else { "" };
+    Some(format!("{shell} -c '{before}{line}'"))
 }
 
 /// Whether the lock `deploy` is held after an example.
