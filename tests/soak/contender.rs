@@ -46,6 +46,9 @@ pub(crate) struct Work {
     pub(crate) planted: bool,
 }
 
+/// Exit code of a run that no majority of the nodes answered.
+const UNREACHABLE: Ending = 69;
+
 impl Contenders {
     /// Starts a contender for each list of `nodes`. They run until `ends` is set.
     pub(crate) fn start(nodes: Vec<String>, work: &Work, ends: &Arc<AtomicBool>) -> Result<Self> {
@@ -56,10 +59,11 @@ impl Contenders {
             let (pids, ends, ending) = (Arc::clone(&pids), Arc::clone(ends), ending.clone());
             let (work, log) = (work.clone(), told(&work.dir)?);
             let body = move || {
-                let mut failed = false;
-                while !failed && !ends.load(Ordering::Relaxed) {
+                let (mut failed, mut was_away) = (false, false);
+                // A run that reached no server could not leave the queue there. The next run removes it.
+                while !failed && (was_away || !ends.load(Ordering::Relaxed)) {
                     let ended = work.once(&nodes, &log, &pids[number]);
-                    failed = ended.is_err();
+                    (failed, was_away) = (ended.is_err(), matches!(ended, Ok(UNREACHABLE)));
                     let _ = ending.send(ended);
                 }
             };
