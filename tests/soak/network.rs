@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use crate::tool::run;
 
 /// Variable that is set in the namespace.
-const MARK: &str = "RLOCK_SOAK_PRIVATE";
+const MARK: &str = "SOAK_PRIVATE";
 
 /// Whether this process is in the namespace.
 pub(crate) fn is_private() -> bool {

@@ -17,7 +17,7 @@ use testkit::now;
 pub(crate) const WORD: &str = "--witness";
 
 /// Variable with the start of its rlock, in ns since boot, for the log.
-pub(crate) const STARTED: &str = "RLOCK_SOAK_STARTED";
+pub(crate) const STARTED: &str = "SOAK_STARTED";
 
 /// Runs `--witness DIR MS KIND`: it writes one line when it begins and one when it ends, each in one write. Every millisecond it
 /// writes the time into a file of its own, which is left behind if the witness is killed.

@@ -40,7 +40,7 @@ fn a_minority_that_fails_to_renew_changes_nothing() {
     nodes.become_clean();
 }
 
-/// Rounds of the next two tests, enough to meet a winner with a bare majority, as in one start of ten. `RLOCK_TEST_ROUNDS` sets
+/// Rounds of the next two tests, enough to meet a winner with a bare majority, as in one start of ten. `TEST_ROUNDS` sets
 /// another number.
 const ROUNDS: u32 = 10;
 
@@ -51,7 +51,7 @@ fn a_winner_of_four_is_on_all_nodes_within_a_renewal(options: &[&str]) {
     let lease = Duration::from_secs(9);
     // A renewal is due after a third of the lease; the second one would be too late.
     let limit = lease / 3 + Duration::from_millis(900);
-    let rounds = std::env::var("RLOCK_TEST_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().expect("a number"));
+    let rounds = std::env::var("TEST_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().expect("a number"));
     let mut bare = Vec::new();
     for round in 0..rounds {
         let won = dir.path().join(round.to_string());
