@@ -224,10 +224,14 @@ fn first_word(line: &str) -> Option<String> {
         .filter(|word| !word.is_empty())
 }
 
-/// Returns `word` without the value that it would assign in a shell: it may be a secret.
-pub fn without_value(word: &str) -> String {
-    let name = word.split_once('=').map_or(word, |(name, _)| name);
-    if is_assignment(word) { format!("{name}=…") } else { word.to_owned() }
+/// Returns the first word of a command without what may be a secret: the value of an assignment, the password of an address, and all
+/// behind a blank. A word with blanks is probably a whole command line in quotes.
+pub fn without_secrets(word: &str) -> String {
+    let word = secret::without_userinfo(word.split(char::is_whitespace).next().unwrap_or_default());
+    match word.split_once('=') {
+        Some((name, _)) if is_assignment(&word) => format!("{name}=…"),
+        _ => word,
+    }
 }
 
 /// Whether a word is `NAME=VALUE`. env(1) takes any name, as `spring.password=…`, and a shell `NAME+=VALUE` too.
@@ -235,14 +239,9 @@ pub fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| !name.is_empty() && !name.contains('/'))
 }
 
-/// Returns the word up to its first blank. One with blanks is probably a whole command line in quotes.
-pub fn without_arguments(word: &str) -> &str {
-    word.split(char::is_whitespace).next().unwrap_or_default()
-}
-
-/// Returns the last part of a path. An address that was taken for a command may have a password.
+/// Returns the last part of a path.
 fn file_name(word: &str) -> String {
-    let word = without_value(&secret::without_userinfo(without_arguments(word)));
+    let word = without_secrets(word);
     Path::new(&word).file_name().map_or_else(|| word.clone(), |name| name.to_string_lossy().into_owned())
 }
 

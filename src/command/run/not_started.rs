@@ -9,9 +9,8 @@ use crate::input;
 use crate::job::exec;
 use crate::job::spawn::TOO_LATE;
 use crate::report::Problem;
-use crate::secret;
 use crate::settings::RunSettings;
-use crate::settings::command_name::{is_assignment, without_arguments, without_value};
+use crate::settings::command_name::{is_assignment, without_secrets};
 use crate::text::escape;
 
 /// Length in bytes of a script's beginning in which the kernel looks for its interpreter (execve(2)).
@@ -35,10 +34,9 @@ enum Found {
 /// Returns the failure of a command that `error` kept from starting. `lock` says whether the lock was released.
 pub(super) fn cannot_start(settings: &RunSettings, error: &io::Error, lock: &str) -> Failure {
     let program = &settings.argv[0];
-    let words = program.to_string_lossy();
-    let first = without_arguments(&words);
-    let command = escape::text(&without_value(&secret::without_userinfo(first)));
-    let command = if first == words { command } else { format!("{command} …") };
+    let typed = program.to_string_lossy();
+    let more = if typed.contains(char::is_whitespace) { " …" } else { "" };
+    let command = escape::text(&without_secrets(&typed)) + more;
     let (outcome, why) = match error.raw_os_error() {
         Some(libc::ENOENT) => (Outcome::NotFound, not_found(&command, &found(program))),
         Some(libc::ENOEXEC) => (Outcome::CannotExecute, format!("{error} (does the script begin with #!?)")),
