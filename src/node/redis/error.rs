@@ -49,16 +49,10 @@ const NOT_ON_REPLICAS: &str = "cannot be used with replica";
 
 /// Returns the fault that `error` is, in words that do not show the password that the server was sent.
 pub(super) fn fault(error: &RedisError, password: Option<&Secret>) -> Fault {
-    let mut message = message(error);
-    if shuts_out(error) {
-        "NOAUTH Authentication required.".clone_into(&mut message);
-    }
+    let told = if shuts_out(error) { "NOAUTH Authentication required.".to_owned() } else { message(error) };
     let is_servers = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
-    let of_tls = if is_servers { None } else { words::of_text(&message) };
-    let refused = of_tls.and_then(|(kind, why)| {
-        message = why;
-        kind
-    });
+    let of_tls = if is_servers { None } else { words::of_text(&told) };
+    let (refused, message) = of_tls.unwrap_or((None, told));
     // Classified before the password is hidden: it may contain words that mean something.
     let text = escape::short(&message);
     let kind = match error.kind() {
