@@ -61,13 +61,12 @@ fn crowd(world: &World, name: &'static str, waiters: usize) -> Result<Row> {
     let place = Place { dir: &world.dir, witness: &world.witness };
     let mut locker = RlockRun::on(RLOCK, std::slice::from_ref(&server))?;
     let mut asked = server.connect();
-    let [memory, connections] = ["used_memory", "connected_clients"].map(|field| figure(&mut server.connect(), field));
+    let [memory, connections] = footprint(&mut asked)?;
     let batch = Batch::form(&mut locker, place, waiters, STAY).context(name)?;
     let (stood, begin) = (commands::sent(&mut asked, &[])?, Instant::now());
     std::thread::sleep(IDLE);
     let (idle, span) = (commands::sent(&mut asked, &[])?, begin.elapsed());
-    let [more_memory, more_connections] =
-        ["used_memory", "connected_clients"].map(|field| figure(&mut server.connect(), field));
+    let [more_memory, more_connections] = footprint(&mut asked)?;
     let log = batch.run().context(name)?;
     let after = commands::sent(&mut asked, &[])?;
     let gaps = Times::new(name, log.hand_overs().collect());
@@ -76,8 +75,8 @@ fn crowd(world: &World, name: &'static str, waiters: usize) -> Result<Row> {
         millis(gaps.percentile(99)),
         (idle - stood) as f64 / span.as_secs_f64(),
         (after - idle) as f64 / waiters as f64,
-        (more_memory? - memory?) / 1e6,
-        more_connections? - connections?,
+        (more_memory - memory) / 1e6,
+        more_connections - connections,
     ];
     Ok(Row { name, figures: figures.map(Some).to_vec() })
 }
@@ -131,6 +130,11 @@ fn rush(name: &'static str, hosts: usize) -> Result<Row> {
 
 /// Key of the lock that all ask for.
 const KEY: &str = "rush";
+
+/// Returns the bytes that the server uses, and the number of its connections.
+fn footprint(server: &mut redis::Connection) -> Result<[f64; 2]> {
+    Ok([figure(server, "used_memory")?, figure(server, "connected_clients")?])
+}
 
 /// Returns the seconds of processor time that the server has used.
 fn processor_time(server: &Server) -> Result<f64> {
