@@ -45,7 +45,7 @@ pub(super) fn taken_from(error: &mut clap::Error, words: &[OsString]) -> Option<
         .or_else(|| before_subcommand(error, words).map(str::to_owned))
 }
 
-/// Returns how the subcommands on a lock that is held are told its name and its token.
+/// Returns how `check`, `release` and `renew` are given the lock's name and token, if they lack one of these.
 fn held(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let subcommand = words.get(1)?.to_str().filter(|word| ["check", "release", "renew"].contains(word))?;
     let wrong = error.get(ContextKind::InvalidArg).map(text)?;
