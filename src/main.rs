@@ -5,8 +5,6 @@
 //!
 //! A second reason: the runtime's start and end take some 5 % of an uncontended run. They read /proc/self/maps to tell a
 //! stack overflow from other faults, and run destructors of what the kernel frees anyway.
-//!
-//! The allocator is not the C library's: with musl's an uncontended run takes 17 % longer.
 
 #![no_main]
 
@@ -14,29 +12,22 @@ use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-use dlmalloc::GlobalDlmalloc;
 use nix::sys::signal::Signal;
 use rlock::exit::Outcome;
 use rlock::job::inherited::Inherited;
 use rlock::job::signals;
+use rlock::memory::Allocator;
 use rlock::report::Log;
-use rlock::{cli, command, exit, report};
+use rlock::{cli, command, exit, memory, report};
 
 #[global_allocator]
-static ALLOCATOR: GlobalDlmalloc = GlobalDlmalloc;
-
-/// Sizes in bytes of what an uncontended run uses of the heap and of the stack, of which the kernel has reserved 128 KiB.
-const HEAP: usize = 160 << 10;
-const STACK: usize = 112 << 10;
-
-const PAGE: usize = 4096;
+static ALLOCATOR: Allocator = Allocator;
 
 // SAFETY: nothing else in the program has this name.
 #[unsafe(no_mangle)]
 extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
-    // SAFETY: nothing was allocated yet. A guard may be forked while another thread allocates.
-    unsafe { dlmalloc::enable_alloc_after_fork() };
-    prefault();
+    Allocator::allow_forks();
+    memory::prefault();
     // A panic must not look like a busy lock or a failed command.
     let outcome = std::panic::catch_unwind(|| {
         // SAFETY: the C runtime passes `count` strings, and nothing in rlock writes to them.
@@ -56,19 +47,6 @@ extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
     let _ = std::io::stdout().flush();
     // SAFETY: ends the process at once. Everything is flushed, and the kernel closes and frees faster.
     unsafe { libc::_exit(outcome.code().into()) }
-}
-
-/// Has the kernel map the memory that each run touches. A page fault for each of these pages takes 3 % of an uncontended run. Linux
-/// before 5.14 refuses, and nothing is lost.
-fn prefault() {
-    let heap: Vec<u8> = Vec::with_capacity(HEAP);
-    let stack = (&raw const heap).cast::<u8>();
-    for (end, size) in [(heap.as_ptr().wrapping_add(HEAP), HEAP), (stack, STACK)] {
-        let begin = (end as usize - size).next_multiple_of(PAGE);
-        let whole = (end as usize - begin) / PAGE * PAGE;
-        // SAFETY: it changes the contents of no page, and both ranges are this process's own.
-        unsafe { libc::madvise(begin as *mut libc::c_void, whole, libc::MADV_POPULATE_WRITE) };
-    }
 }
 
 /// `log` becomes the form of lines that the configuration files ask for.
