@@ -139,15 +139,20 @@ impl SimulatedTime {
 /// `future`, or `None` once `at` has come.
 pub async fn until<F: Future>(at: Instant, future: F) -> Option<F::Output> {
     let mut future = std::pin::pin!(future);
-    // An answer that is there already costs no alarm.
-    if let std::task::Poll::Ready(output) = futures_util::poll!(&mut future) {
+    // An answer that is there already costs no alarm, nor one that the kernel has by now.
+    if let Poll::Ready(output) = futures_util::poll!(&mut future) {
         return Some(output);
     }
-    let mut alarm = Alarm::new().ok()?;
+    tokio::task::yield_now().await;
+    let over = async {
+        if let Ok(mut alarm) = Alarm::new() {
+            alarm.reached(at).await;
+        }
+    };
     tokio::select! {
         biased;
         output = future => Some(output),
-        () = alarm.reached(at) => None,
+        () = over => None,
     }
 }
 

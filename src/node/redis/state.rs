@@ -138,10 +138,14 @@ impl ConnectionState {
         self.broken || self.unanswered.len() <= 1
     }
 
+    /// Whether the server has answered any request.
+    pub(super) fn has_answered(&self) -> bool {
+        self.unanswered.len() as u64 != self.sent
+    }
+
     /// The time until which an rlock that exits waits for that. A server that takes longer for a reply may hang.
     pub(super) fn patience(&self) -> Option<Instant> {
-        let has_answered = self.unanswered.len() as u64 != self.sent;
-        let patience = if has_answered { SLOW } else { FIRST_REPLY };
+        let patience = if self.has_answered() { SLOW } else { FIRST_REPLY };
         self.unanswered.first().map(|oldest| oldest.since + patience)
     }
 
