@@ -68,8 +68,9 @@ pub(super) fn stores(
     copies: Option<Copies>,
 ) -> Result<Vec<Box<dyn Store>>, Failure> {
     let Some(dir) = place.local() else {
-        let server =
-            |way: &Way| -> Box<dyn Store> { Box::new(RedisServer::new(way, limit, observations).with_copies(copies)) };
+        let server = |way: &Way| -> Box<dyn Store> {
+            Box::new(RedisServer::new(way, limit, observations).with_copies(copies).with_memory())
+        };
         return Ok(place.servers().iter().map(server).collect());
     };
     let store = LocalStore::open(dir).map_err(|why| Problem::Store { why }.failure())?;

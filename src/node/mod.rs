@@ -8,6 +8,7 @@
 //! run, and its release must not depend on a caller that still listens.
 
 pub mod address;
+mod hanging;
 pub mod local;
 pub mod place;
 pub mod redis;
@@ -104,6 +105,14 @@ pub trait Node {
     fn listens(&self) -> bool {
         false
     }
+
+    /// Whether a run of this user on this host has waited for it in vain within the last minute.
+    fn is_known_to_hang(&self) -> bool {
+        false
+    }
+
+    /// Remembers that a run has waited for it in vain.
+    fn remember_hanging(&self) {}
 
     /// Whether the node denied the subscription.
     fn is_deaf(&self) -> bool {

@@ -36,6 +36,8 @@ pub struct Attempt {
     begun: Instant,
     ends: Instant,
     phase: Phase,
+    /// The nodes of which this host remembered that they hang, when the outcome was certain.
+    hanging: Vec<usize>,
     /// Made first, and passed on to the holding: once the lock is won, nothing may fail.
     alarm: Alarm,
 }
@@ -73,6 +75,7 @@ impl Attempt {
             begun,
             ends: begun + schedule.node_timeout(),
             phase: Phase::Voting,
+            hanging: Vec::new(),
             claim,
             schedule,
             alarm,
@@ -122,18 +125,29 @@ impl Attempt {
             (Verdict::Won(_) | Verdict::Misaligned | Verdict::Unconfirmed(_) | Verdict::Failed, Phase::Voting) => {
                 let until = self.ends.min(clock::now() + SETTLING);
                 self.phase = Phase::Settling(until);
+                self.hanging = self.unanswered().filter(|node| self.nodes[*node].is_known_to_hang()).collect();
                 self.waits_until()
             }
             // Every node has answered: a healthy set is not waited for.
             (Verdict::Won(_), Phase::Settling(_)) if self.replies.is_empty() => None,
+            // The time for the rest is over at once.
+            (_, Phase::Settling(_)) if self.unanswered().all(|node| self.hanging.contains(&node)) => Some(clock::now()),
             (_, Phase::Settling(until)) => Some(until),
             (Verdict::Won(_) | Verdict::Misaligned | Verdict::Failed, Phase::Confirming) => None,
         }
     }
 
+    /// Returns the nodes that have not answered.
+    fn unanswered(&self) -> impl Iterator<Item = usize> {
+        (0..self.nodes.len()).filter(|node| !self.ballot.has_answered(*node))
+    }
+
     /// Begins the next phase, if there is one. The time of this one is over, or every node has answered.
     fn go_on(&mut self) -> bool {
         let Phase::Settling(_) = self.phase else { return false };
+        for node in self.unanswered().filter(|node| !self.hanging.contains(node)) {
+            self.nodes[node].remember_hanging();
+        }
         let (fence, now) = match self.ballot.verdict() {
             Verdict::Misaligned => return self.align(),
             Verdict::Unconfirmed(fence) => (fence, clock::now()),

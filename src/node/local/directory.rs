@@ -37,7 +37,7 @@ const REMEDY: &str = "name a directory of your own with local:/dir, the same whe
 const OTHERS: &str = "name a directory of your own; users who trust each other share one with local:/dir?shared";
 
 /// An open directory. It stays the same one if its path is replaced.
-pub(super) struct Directory {
+pub(in crate::node) struct Directory {
     file: File,
     path: PathBuf,
     /// Mode of the files in it that users share; `None` if each must be the user's own.
@@ -46,7 +46,7 @@ pub(super) struct Directory {
 
 impl Directory {
     /// Opens `chosen`, or the user's own directory, and makes it if it is missing. Errors say what to do.
-    pub(super) fn open(chosen: Option<&LocalDir>) -> Result<Self, String> {
+    pub(in crate::node) fn open(chosen: Option<&LocalDir>) -> Result<Self, String> {
         let user = Uid::effective().as_raw();
         match chosen {
             Some(dir) if dir.is_shared => shared(&dir.path),

@@ -4,7 +4,7 @@
 //! no expiry. It is still lost if the file or directory is deleted, moved or replaced under the holder. The holder watches
 //! for that, and each renewal checks it.
 
-mod directory;
+pub(super) mod directory;
 mod fence;
 mod file;
 mod files;

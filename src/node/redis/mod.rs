@@ -40,6 +40,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::join_all;
 
+use super::hanging;
 use super::place::{Primary, Slot};
 use super::{
     Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Look, Node, Pending, QueueAction, Release, ReleaseReply, Renew,
@@ -86,12 +87,22 @@ pub struct RedisNode {
     /// The slot of the lock that was asked for last, in a cluster.
     slot: Mutex<Option<Slot>>,
     wakes: Arc<Wakes>,
+    /// Whether the host remembers that it hangs.
+    remembers: bool,
 }
 
 impl RedisNode {
-    fn new(name: String, pool: Arc<Pool>, copies: Option<Copies>) -> Self {
+    fn new(name: String, pool: Arc<Pool>, copies: Option<Copies>, remembers: bool) -> Self {
         let requests = Requests::new(Arc::clone(&pool), copies);
-        Self { name, pool, requests, channel: Mutex::default(), slot: Mutex::default(), wakes: Arc::default() }
+        Self {
+            name,
+            pool,
+            requests,
+            channel: Mutex::default(),
+            slot: Mutex::default(),
+            wakes: Arc::default(),
+            remembers,
+        }
     }
 
     /// A request about `key`, which `command` is.
@@ -152,6 +163,16 @@ impl RedisNode {
 impl Node for RedisNode {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn is_known_to_hang(&self) -> bool {
+        self.remembers && hanging::is_known(&self.name)
+    }
+
+    fn remember_hanging(&self) {
+        if self.remembers {
+            hanging::remember(&self.name);
+        }
     }
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
@@ -361,10 +382,13 @@ impl Node for RedisNode {
     }
 
     fn caught_up(&self) -> Pending<()> {
-        let pool = Arc::clone(&self.pool);
+        let (pool, remembers, name) = (Arc::clone(&self.pool), self.remembers, self.name.clone());
         Box::pin(async move {
             let all = pool.all();
-            join_all(all.iter().map(|connection| connection.caught_up())).await;
+            // One that hangs until we are gone reads the SET and the release at once.
+            let awaited =
+                all.iter().filter(|connection| connection.has_answered() || !(remembers && hanging::is_known(&name)));
+            join_all(awaited.map(|connection| connection.caught_up())).await;
         })
     }
 }

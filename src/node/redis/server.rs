@@ -19,6 +19,7 @@ pub struct RedisServer {
     name: String,
     pool: Arc<Pool>,
     copies: Option<Copies>,
+    remembers: bool,
 }
 
 impl RedisServer {
@@ -35,7 +36,7 @@ impl RedisServer {
 
     /// The same for a node whose server is at `place`.
     pub fn at(name: String, place: Place, limit: Duration, room: usize) -> Self {
-        Self { name, pool: Arc::new(Pool::new(place, limit, room)), copies: None }
+        Self { name, pool: Arc::new(Pool::new(place, limit, room)), copies: None, remembers: false }
     }
 
     /// This server, of whose writes only those count that have these copies.
@@ -44,8 +45,14 @@ impl RedisServer {
         Self { copies, ..self }
     }
 
+    /// This server, of which the host remembers that it hangs.
+    #[must_use]
+    pub fn with_memory(self) -> Self {
+        Self { remembers: true, ..self }
+    }
+
     pub(super) fn node(&self) -> RedisNode {
-        RedisNode::new(self.name.clone(), Arc::clone(&self.pool), self.copies)
+        RedisNode::new(self.name.clone(), Arc::clone(&self.pool), self.copies, self.remembers)
     }
 }
 

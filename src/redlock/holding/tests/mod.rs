@@ -4,6 +4,7 @@ mod healing;
 mod losing;
 mod reclaiming;
 mod renewing;
+mod settling;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -39,6 +40,8 @@ struct Fake {
     calls: Rc<tokio::sync::Notify>,
     healed: u32,
     renewed: u32,
+    /// If this host remembers that it hangs, how often it was told to.
+    hanging: Option<u32>,
     /// When it was asked anything.
     asked: Vec<Instant>,
 }
@@ -97,6 +100,15 @@ impl FakeNode {
 impl Node for FakeNode {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn is_known_to_hang(&self) -> bool {
+        self.fake.borrow().hanging.is_some()
+    }
+
+    fn remember_hanging(&self) {
+        let mut fake = self.fake.borrow_mut();
+        fake.hanging = Some(fake.hanging.unwrap_or(0) + 1);
     }
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
