@@ -1,9 +1,9 @@
 /*
- * The floor of `rlock run` on one Redis node: the least that a program can do which takes a lock, runs a command under
- * it and gives it back. One connection, one SET NX PX, the command, one compare-and-delete. No renewal, no signals, no
- * waiting: what rlock adds to this is the price of its promises.
+ * The floor of `rlock run`: the least that a program can do which takes a lock on one server, or on each of several, runs a
+ * command under it and gives it back. For each server one connection, one SET NX PX, and behind the command one
+ * compare-and-delete. No renewal, no signals, no waiting: what rlock adds to this is the price of its promises.
  *
- * usage: floor IPV4 PORT KEY CMD [ARGS...]
+ * usage: floor IPV4 PORT[,PORT...] KEY CMD [ARGS...]
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -15,6 +15,8 @@
 #include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define MOST_SERVERS 16
 
 extern char **environ;
 
@@ -37,14 +39,12 @@ static int connected(const char *address, const char *port)
 	return fd;
 }
 
-/* Sends one request and reads its one-line reply, which must be `expected`. */
-static void exchange(int fd, const char *request, int length, const char *expected)
+/* Reads one reply of one line, which must be `expected`. */
+static void expect(int fd, const char *expected)
 {
 	char reply[256];
 	size_t got = 0;
 
-	if (write(fd, request, (size_t)length) != length)
-		fail("write");
 	do {
 		ssize_t n = read(fd, reply + got, sizeof reply - 1 - got);
 		if (n <= 0)
@@ -56,6 +56,16 @@ static void exchange(int fd, const char *request, int length, const char *expect
 		fprintf(stderr, "floor: expected %s, got %s", expected, reply);
 		exit(75);
 	}
+}
+
+/* Sends one request to each server, and then reads the replies. */
+static void exchange(const int *fds, int servers, const char *request, int length, const char *expected)
+{
+	for (int i = 0; i < servers; i++)
+		if (write(fds[i], request, (size_t)length) != length)
+			fail("write");
+	for (int i = 0; i < servers; i++)
+		expect(fds[i], expected);
 }
 
 static void fresh_token(char token[33])
@@ -85,22 +95,23 @@ int main(int argc, char **argv)
 	static const char script[] =
 		"if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) else return 0 end";
 	char token[33], request[1024];
-	int fd, length, code;
+	int fds[MOST_SERVERS], servers = 0, length, code;
 
 	if (argc < 5) {
-		fputs("usage: floor IPV4 PORT KEY CMD [ARGS...]\n", stderr);
+		fputs("usage: floor IPV4 PORT[,PORT...] KEY CMD [ARGS...]\n", stderr);
 		return 64;
 	}
-	fd = connected(argv[1], argv[2]);
+	for (char *port = strtok(argv[2], ","); port && servers < MOST_SERVERS; port = strtok(NULL, ","))
+		fds[servers++] = connected(argv[1], port);
 	fresh_token(token);
 	length = snprintf(request, sizeof request,
 		"*6\r\n$3\r\nSET\r\n$%zu\r\n%s\r\n$32\r\n%s\r\n$2\r\nNX\r\n$2\r\nPX\r\n$5\r\n30000\r\n",
 		strlen(argv[3]), argv[3], token);
-	exchange(fd, request, length, "+OK\r\n");
+	exchange(fds, servers, request, length, "+OK\r\n");
 	code = run(argv + 4);
 	length = snprintf(request, sizeof request,
 		"*5\r\n$4\r\nEVAL\r\n$%zu\r\n%s\r\n$1\r\n1\r\n$%zu\r\n%s\r\n$32\r\n%s\r\n",
 		sizeof script - 1, script, strlen(argv[3]), argv[3], token);
-	exchange(fd, request, length, ":1\r\n");
+	exchange(fds, servers, request, length, ":1\r\n");
 	return code;
 }
