@@ -22,7 +22,7 @@ pub struct Claim {
     pub token: Token,
     /// The holder's own description, stored beside the token.
     pub details: Details,
-    /// The value at which a lost fence counter starts again, in unix microseconds; one for all nodes of an attempt.
+    /// The value at which a server's lost fence counter starts again, in unix microseconds; one for all servers of an attempt.
     pub fence_hint: u64,
     /// Expiry that the node is told, and how much of it counts.
     pub term: Term,

@@ -1,11 +1,12 @@
 //! The counter that gives all fences of a directory.
 
 use std::rc::Rc;
+use std::time::SystemTime;
 
 use super::directory::Directory;
 use super::file::LockFile;
 use super::{shown, unfit};
-use crate::lock::fence::Fence;
+use crate::lock::fence::{Fence, hint};
 use crate::node::{Fault, FaultKind};
 
 /// The counter's file name. No key has it: a leading dot is encoded.
@@ -17,11 +18,14 @@ const LONGEST: usize = 32;
 /// Number of tries to lock the counter. It is held for microseconds, unless by a process that is stopped.
 const TRIES: u32 = 1000;
 
-/// Returns c := max(c + 1, hint), for all locks of the directory. The grant stands only if that is stored.
+/// Returns c := max(c + 1, the clock), for all locks of the directory. The caller has won its lock, and the grant stands only if the
+/// number is stored.
 ///
 /// The counter's lock is never waited for: a process that was stopped while it held it must not stop all others. Without the
-/// lock the clock gives the number, provided that it is above the counter.
-pub(super) fn next(dir: &Rc<Directory>, hint: u64) -> Result<Fence, Fault> {
+/// lock the clock gives the number, provided that it is above the counter. So a claim's hint, which is older, does not do: between the
+/// claim and the grant another client may have got a number.
+pub(super) fn next(dir: &Rc<Directory>) -> Result<Fence, Fault> {
+    let clock = || hint(SystemTime::now());
     let mut last = None;
     for _ in 0..TRIES {
         let Some(mut file) = LockFile::open(Rc::clone(dir), NAME.to_owned()).map_err(unfit)? else { continue };
@@ -30,12 +34,13 @@ pub(super) fn next(dir: &Rc<Directory>, hint: u64) -> Result<Fence, Fault> {
             std::thread::yield_now();
             continue;
         }
-        let fence = after(&mut file, hint)?;
+        let fence = after(&mut file, clock())?;
         file.write(&format!("{fence}\n")).map_err(unfit)?;
         return Ok(fence);
     }
-    match last.map(|mut file| after(&mut file, hint)).transpose()? {
-        Some(fence) if fence.get() == hint => Ok(fence),
+    let now = clock();
+    match last.map(|mut file| after(&mut file, now)).transpose()? {
+        Some(fence) if fence.get() == now => Ok(fence),
         _ => {
             let path = shown(&dir.path().join(NAME));
             let why = format!("{path}: another process keeps it locked, and the clock is behind it; end that process");
@@ -44,7 +49,7 @@ pub(super) fn next(dir: &Rc<Directory>, hint: u64) -> Result<Fence, Fault> {
     }
 }
 
-fn after(file: &mut LockFile, hint: u64) -> Result<Fence, Fault> {
+fn after(file: &mut LockFile, now: u64) -> Result<Fence, Fault> {
     let path = shown(&file.path());
     let content = file.content(LONGEST).map_err(|error| unfit(file.told(&error)))?;
     let remedy = "delete it when no lock of this directory is held, and fences go on from the clock";
@@ -52,7 +57,7 @@ fn after(file: &mut LockFile, hint: u64) -> Result<Fence, Fault> {
         return Err(unfit(format!("{path} holds something else than a fence counter; {remedy}")));
     };
     let exhausted = || unfit(format!("{path} says {previous}, and fences end below 2^52; {remedy}"));
-    Fence::after(previous, hint).ok_or_else(exhausted)
+    Fence::after(previous, now).ok_or_else(exhausted)
 }
 
 /// The number that `content` says, as its first line. A file that is new or lost its content in a crash says 0: from there

@@ -152,7 +152,7 @@ impl Member {
     }
 
     fn take(&mut self, seat: u16, claim: &Claim) -> Result<Fence, Fault> {
-        let fence = fence::next(self.files.dir(), claim.fence_hint)?;
+        let fence = fence::next(self.files.dir())?;
         self.table.take(seat, fence, claim.token, &claim.details).map_err(|error| self.told(&error))?;
         self.seat = seat;
         Ok(fence)

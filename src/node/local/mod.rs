@@ -176,7 +176,7 @@ impl LocalNode {
             }
             file.must_be_ours().map_err(unfit)?;
             // No grant without a value: a `check` or an `rlock run` under it could not tell whose the lock is.
-            let fence = fence::next(files.dir(), claim.fence_hint);
+            let fence = fence::next(files.dir());
             let granted =
                 fence.and_then(|fence| file.publish(&claim.details.value(claim.token)).map(|()| fence).map_err(unfit));
             let fence = granted.inspect_err(|_| file.delete())?;

@@ -63,6 +63,21 @@ fn files(dir: &Path) -> Vec<String> {
     names.filter(|name| name != ".fence").collect()
 }
 
+/// Takes a lock of the kind `mode`, which is free, and gives it back. Then no file is left. A process that another test forks has
+/// copies of the descriptors until its exec, and so their places.
+fn is_free(dir: &Path, mode: Mode) {
+    let begun = Time::now();
+    loop {
+        let (node, claim) = (node(dir), claim(mode));
+        let vote = try_once(&*node, &claim);
+        let was_taken = matches!(vote, Vote::Granted { .. }) && release(&*node, &claim);
+        if was_taken && files(dir).is_empty() {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{vote:?} {:?}", files(dir));
+    }
+}
+
 /// A holder that is killed, and its guard: nothing is given back, and the kernel closes the files.
 fn kill(node: Box<dyn Node>) {
     drop(node);
@@ -138,16 +153,12 @@ fn kinds_exclude_each_other_whatever_is_killed_and_no_file_is_left() {
     let grants = witness.grants.map(AtomicU32::into_inner);
     assert!(grants.iter().all(|grants| *grants > 0), "{grants:?}");
     for mode in KINDS {
-        let (node, claim) = (node(place.path()), claim(mode));
-        assert!(matches!(try_once(&*node, &claim), Vote::Granted { .. }), "{mode}");
-        assert!(release(&*node, &claim));
-        assert_eq!(files(place.path()), [""; 0], "{mode}");
+        is_free(place.path(), mode);
     }
 }
 
 #[test]
 fn members_of_one_kind_that_come_at_once_are_all_let_in() {
-    let begun = Time::now();
     for mode in [Mode::Shared, Mode::Slots(8)] {
         let place = tempfile::tempdir().unwrap();
         for _ in 0..50 {
@@ -161,13 +172,7 @@ fn members_of_one_kind_that_come_at_once_are_all_let_in() {
                 assert!(release(&*node, &claim));
             };
             std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(come))));
-            // A process that another test forks has copies of the descriptors until its exec, and so the seats.
-            while !files(place.path()).is_empty() {
-                assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", files(place.path()));
-                let (node, claim) = (node(place.path()), claim(mode));
-                try_once(&*node, &claim);
-                release(&*node, &claim);
-            }
+            is_free(place.path(), mode);
         }
     }
 }
@@ -214,6 +219,28 @@ fn fences_rise_from_grant_to_grant_of_every_kind() {
     }
     let seats: Vec<u16> = seen(place.path()).holders.iter().map(|holder| holder.seat.index).collect();
     assert_eq!(seats, [1, 2, 3]);
+}
+
+#[test]
+fn fences_rise_while_another_process_keeps_the_counter_locked() {
+    let place = tempfile::tempdir().unwrap();
+    // An attempt that begins first and is granted last.
+    let early = claim(Mode::Exclusive);
+    let fence_of = |claim: &Claim| {
+        let node = node(place.path());
+        let Vote::Granted { fence, .. } = try_once(&*node, claim) else { panic!("no grant") };
+        assert!(release(&*node, claim));
+        fence
+    };
+    let late =
+        || Claim { fence_hint: crate::lock::fence::hint(std::time::SystemTime::now()), ..claim(Mode::Exclusive) };
+    let first = fence_of(&late());
+    let counter = std::fs::File::open(place.path().join(".fence")).unwrap();
+    counter.lock().unwrap();
+    let (second, third) = (fence_of(&early), fence_of(&late()));
+    counter.unlock().unwrap();
+    let last = fence_of(&early);
+    assert!(first < second && second < third && third < last, "{:?}", [first, second, third, last]);
 }
 
 #[test]
