@@ -29,8 +29,25 @@ pub fn first_line(program: &str, words: &[&str]) -> Result<String> {
 /// which is then mapped in smaller pieces: that costs a short run a tenth more.
 pub fn installed(program: &str, dir: &Path) -> Result<String> {
     let copy = dir.join(Path::new(program).file_name().context("a program's name")?);
-    std::fs::copy(program, &copy)?;
+    install(Path::new(program), &copy, 0o755)?;
     Ok(copy.to_string_lossy().into_owned())
+}
+
+/// Copies the program `from` to `to`, with this mode. Another process writes the copy: one that this process forks meanwhile would have
+/// the file open for writing, and until its exec the kernel would not execute the copy (ETXTBSY).
+pub fn install(from: &Path, to: &Path, mode: u32) -> Result<()> {
+    let mut install = clean("install");
+    install.arg(format!("-m{mode:o}")).args([from, to]);
+    ensure!(install.status().context("install is needed")?.success(), "no copy of {}", from.display());
+    Ok(())
+}
+
+/// Writes the script `text` to `to`, which every user may execute. Another process writes it, as for [`install`].
+pub fn install_script(text: &str, to: &Path) -> Result<()> {
+    let mut sh = clean("sh");
+    sh.args(["-c", "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\""]).arg(to).arg(text);
+    ensure!(sh.status()?.success(), "no script {}", to.display());
+    Ok(())
 }
 
 /// Builds the C file `source` in `dir` under its own name without `.c`.

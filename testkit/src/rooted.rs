@@ -7,6 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::program::{install, install_script};
 use crate::{Rlock, Server, skipped};
 
 /// Number of the user and of its group.
@@ -19,20 +20,16 @@ impl Rooted {
     /// Makes one for the binary `rlock`; none where the tests do not run as root, or a program cannot become root.
     pub fn make(rlock: &str) -> Option<Self> {
         let made = Self(tempfile::tempdir().expect("a directory"));
-        let set = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("a mode");
-        set(made.0.path(), 0o755);
+        std::fs::set_permissions(made.0.path(), PermissionsExt::from_mode(0o755)).expect("a mode");
         for (from, to, mode) in [(rlock, "rlock", 0o755), ("/usr/bin/setpriv", "setpriv", 0o4755)] {
-            let copied = std::fs::copy(from, made.0.path().join(to));
-            if copied.is_err() {
+            if install(Path::new(from), &made.0.path().join(to), mode).is_err() {
                 skipped("there is no setpriv");
                 return None;
             }
-            set(&made.0.path().join(to), mode);
         }
         let setpriv = made.0.path().join("setpriv");
         let script = format!("#!/bin/sh\nexec {} --reuid 0 --regid 0 --clear-groups \"$@\"\n", setpriv.display());
-        std::fs::write(made.program(), script).expect("a script");
-        set(&made.program(), 0o755);
+        install_script(&script, &made.program()).expect("a script");
         let tried = Command::new(made.program()).args(["id", "-ru"]).uid(NOBODY).gid(NOBODY).output();
         if tried.is_ok_and(|output| output.stdout == b"0\n") {
             return Some(made);

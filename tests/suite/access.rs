@@ -4,10 +4,12 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, mkfifo};
+use testkit::program::install;
 
 use crate::support::{Certificates, NOBODY, RLOCK, Rlock, Server, rlock, skipped};
 
@@ -104,7 +106,7 @@ fn a_password_file_of_root_may_be_read_by_its_group() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("its mode");
     let (file, program) = (dir.path().join("password"), dir.path().join("rlock"));
-    std::fs::copy(RLOCK, &program).expect("a copy");
+    install(Path::new(RLOCK), &program, 0o755).expect("a copy");
     std::fs::write(&file, "hunter2\n").expect("a file");
     let run = |mode, group| {
         std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("its mode");

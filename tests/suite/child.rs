@@ -4,6 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
+use testkit::program::install_script;
 
 use crate::support::{RLOCK, Server, alive, eventually, rlock, rlock_words};
 
@@ -58,9 +59,7 @@ fn a_command_that_cannot_be_started_leaves_no_lock() {
     assigned.said(&["FOO=…: it is no program; write env before it"]).never_said("hunter2");
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("script");
-    // Written by another process: none that this one forks meanwhile has it open for writing.
-    let written = Command::new("sh").args(["-c", "echo '#!/bin/nosuch' >$0; chmod 700 $0"]).arg(&script).status();
-    assert!(written.expect("sh").success());
+    install_script("#!/bin/nosuch\n", &script).expect("a script");
     let told = rlock("job").on(&server).command([&script]).code(127);
     told.said(&["its interpreter /bin/nosuch is not found", "the lock is released"]);
     rlock("job").on(&server).command(["/"]).code(126).said(&["job", "Permission denied", "released"]);

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use nix::sys::signal::Signal;
 use nix::unistd::Uid;
 use tempfile::TempDir;
+use testkit::program::install;
 
 use crate::support::{RLOCK, Rlock, eventually, skipped};
 
@@ -37,7 +38,7 @@ impl Shared {
         }
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("its mode");
-        std::fs::copy(RLOCK, dir.path().join("rlock")).expect("a copy");
+        install(Path::new(RLOCK), &dir.path().join("rlock"), 0o755).expect("a copy");
         let shared = Self { dir };
         std::fs::create_dir(shared.path()).expect("a directory");
         chown(shared.path(), None, Some(GROUP)).expect("its group");

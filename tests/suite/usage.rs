@@ -3,7 +3,8 @@
 use std::ffi::OsStr;
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+
+use testkit::program::install_script;
 
 use crate::support::{Finished, RLOCK, Rlock, Server, rlock, rlock_words};
 
@@ -107,8 +108,7 @@ fn an_address_that_was_taken_for_the_command_is_stored_without_its_password() {
     let command = dir.path().join("redis:/user:hunter2@h");
     std::fs::create_dir(dir.path().join("redis:")).expect("a directory");
     let script = "#!/bin/sh\nredis-cli -s ${RLOCK_NODE#redis+unix://} get job\n";
-    std::fs::write(&command, script).expect("a script");
-    std::fs::set_permissions(&command, PermissionsExt::from_mode(0o700)).expect("its mode");
+    install_script(script, &command).expect("a script");
     let job = rlock("job").on(&server).with(|command| {
         command.current_dir(dir.path());
     });

@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use testkit::program::install_script;
+
 use super::{script, words};
 use crate::support::{Finished, Server, rlock, rlock_words, skipped};
 
 /// A program of a page, in `folder`.
 fn install(folder: &Path, name: &str, text: &str) {
-    std::fs::write(folder.join(name), text).expect("a file");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(folder.join(name), mode).expect("its mode");
+    install_script(text, &folder.join(name)).expect("a script");
 }
 
 /// A folder with rlock, and programs that print how they were called.
