@@ -108,27 +108,31 @@ mod tests {
             options(att_syntax)
         );
 
+        type Copier = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
+
         unsafe extern "C" {
             fn tested_memcpy(to: *mut c_void, from: *const c_void, count: usize) -> *mut c_void;
             fn tested_memmove(to: *mut c_void, from: *const c_void, count: usize) -> *mut c_void;
         }
 
-        /// Bytes of which no two neighbours are equal.
-        fn bytes() -> Vec<u8> {
-            (0..=u8::MAX).cycle().take(400).collect()
+        /// Has `copier` copy `count` of 400 bytes, of which no two neighbours are equal.
+        fn copies(copier: Copier, count: usize, from: usize, to: usize) {
+            let mut bytes: Vec<u8> = (0..=u8::MAX).cycle().take(400).collect();
+            let mut expected = bytes.clone();
+            expected.copy_within(from..from + count, to);
+            assert!(from + count <= bytes.len() && to + count <= bytes.len());
+            let place = bytes.as_mut_ptr();
+            // SAFETY: both ranges are in `bytes`, and apart where `copier` is memcpy.
+            let returned = unsafe { copier(place.add(to).cast(), place.add(from).cast(), count) };
+            assert_eq!(returned.cast(), place.wrapping_add(to));
+            assert_eq!(bytes, expected, "{count} bytes from {from} to {to}");
         }
 
         #[test]
         fn a_copy_of_any_size_touches_its_bytes_alone() {
             for count in 0..130 {
                 for (from, to) in [(0, 200), (3, 201), (200, 5)] {
-                    let (mut expected, mut copied) = (bytes(), bytes());
-                    expected.copy_within(from..from + count, to);
-                    let place = copied.as_mut_ptr();
-                    // SAFETY: both ranges are in `copied`, and apart.
-                    let returned = unsafe { tested_memcpy(place.add(to).cast(), place.add(from).cast(), count) };
-                    assert_eq!(returned.cast(), place.wrapping_add(to));
-                    assert_eq!(copied, expected, "{count} bytes from {from} to {to}");
+                    copies(tested_memcpy, count, from, to);
                 }
             }
         }
@@ -137,13 +141,7 @@ mod tests {
         fn a_move_copies_onto_itself() {
             for count in [0, 1, 2, 7, 8, 9, 16, 33, 100] {
                 for (from, to) in (90..110).flat_map(|from| (0..210).map(move |to| (from, to))) {
-                    let (mut expected, mut moved) = (bytes(), bytes());
-                    expected.copy_within(from..from + count, to);
-                    let place = moved.as_mut_ptr();
-                    // SAFETY: both ranges are in `moved`.
-                    let returned = unsafe { tested_memmove(place.add(to).cast(), place.add(from).cast(), count) };
-                    assert_eq!(returned.cast(), place.wrapping_add(to));
-                    assert_eq!(moved, expected, "{count} bytes from {from} to {to}");
+                    copies(tested_memmove, count, from, to);
                 }
             }
         }
