@@ -18,15 +18,29 @@ use crate::text::file_name;
 /// Time for which it is remembered.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// Whether a run has waited in vain for the node `name` within the last minute.
-pub(super) fn is_known(name: &str) -> bool {
-    Directory::open(None).is_ok_and(|dir| is_known_in(&dir, name, SystemTime::now()))
-}
+/// The memory of one node; by default none.
+#[derive(Clone, Default)]
+pub(super) struct Hanging(Option<String>);
 
-/// Remembers that a run has waited in vain for the node `name`. Where that cannot be written down, the next run waits too.
-pub(super) fn remember(name: &str) {
-    if let Ok(dir) = Directory::open(None) {
-        let _ = remember_in(&dir, name);
+impl Hanging {
+    /// The memory of the node `name`.
+    pub(super) fn of(name: &str) -> Self {
+        Self(Some(name.to_owned()))
+    }
+
+    /// Whether a run has waited in vain for it within the last minute.
+    pub(super) fn is_known(&self) -> bool {
+        let known = |name: &String| Directory::open(None).is_ok_and(|dir| is_known_in(&dir, name, SystemTime::now()));
+        self.0.as_ref().is_some_and(known)
+    }
+
+    /// Remembers that a run has waited in vain for it. Where that cannot be written down, the next run waits too.
+    pub(super) fn remember(&self) {
+        if let Some(name) = &self.0
+            && let Ok(dir) = Directory::open(None)
+        {
+            let _ = remember_in(&dir, name);
+        }
     }
 }
 

@@ -24,7 +24,8 @@ use rlock::lock::waiting::{Blocked, Options, Reason, Waiting};
 use rlock::node::Store;
 use rlock::node::place::way::Connect;
 use rlock::node::redis::RedisServer;
-use rlock::node::redis::connection::{Connector, REPLY_LIMIT};
+use rlock::node::redis::connection::REPLY_LIMIT;
+use rlock::node::redis::connector::Connector;
 use rlock::redlock::Nodes;
 use uuid::Uuid;
 

@@ -8,7 +8,7 @@ use super::answer::Location;
 use super::{Cluster, Place, Sentinels};
 use crate::node::address::{Endpoint, Secret, Seeds, Server, Service};
 use crate::node::redis::access::Access;
-use crate::node::redis::connection::Connector;
+use crate::node::redis::connector::Connector;
 use crate::node::redis::tls::Trust;
 
 /// Returns what opens connections to the server that is named.

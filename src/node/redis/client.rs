@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::connection::{Connection, Connector};
+use super::connection::Connection;
+use super::connector::Connector;
 use super::state::Effect;
 use crate::clock;
 use crate::node::Fault;

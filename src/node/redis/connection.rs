@@ -1,4 +1,4 @@
-//! One connection to a server: opening it, authenticating, sending requests, and what is known of them meanwhile.
+//! One connection to a server: setting it up, sending requests, and what is known of them meanwhile.
 //!
 //! The redis crate speaks the protocol over a stream of ours ([`Metered`]). Nothing here decides which connection a request
 //! takes; that is `pool`.
@@ -12,13 +12,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
 use super::access::Access;
-use super::dial::{Dial, dial};
 use super::error::{fault, fault_before_requests, is_from_a_replica, is_subscribed_only, shuts_out};
 use super::metered::Metered;
 use super::state::{ConnectionState, Effect, LockId, Push, Subscription, Unanswered};
 use super::stranger;
 use crate::clock;
-use crate::node::address::{Endpoint, Secret};
+use crate::node::address::Secret;
 use crate::node::{Fault, FaultKind};
 
 /// The most that may be read between two requests, for all that a lock needs.
@@ -26,57 +25,6 @@ pub const REPLY_LIMIT: usize = 64 * 1024;
 
 /// Takes what a server says of its own accord.
 pub type Hearing = Arc<dyn Fn(&PushInfo) + Send + Sync>;
-
-/// Opens connections to one server.
-#[derive(Clone)]
-pub struct Connector {
-    access: Access,
-    dial: Dial,
-    /// Whether a server that says nothing is looked at more closely.
-    is_real: bool,
-}
-
-impl Connector {
-    /// Connects to the server that `access` names.
-    pub fn new(access: Access) -> Self {
-        Self { is_real: true, ..Self::over(access, Arc::new(dial)) }
-    }
-
-    /// The same, over streams that `dial` opens.
-    pub fn over(access: Access, dial: Dial) -> Self {
-        Self { access, dial, is_real: false }
-    }
-
-    /// The server's address, without user and password.
-    pub fn name(&self) -> String {
-        self.access.server.to_string()
-    }
-
-    /// Opens a connection, within `time` by the caller's care. For the rest see [`Connection::over`].
-    pub(in crate::node) async fn open(
-        &self,
-        time: Duration,
-        limit: usize,
-        hearing: Option<Hearing>,
-    ) -> Result<Connection, Fault> {
-        let stream = (self.dial)(self.access.clone(), time).await?;
-        if self.is_real {
-            ask_processor();
-        }
-        let state = Arc::default();
-        let opened = Connection::set_up(&self.access, stream, limit, hearing, &state).await;
-        if opened.is_err() && state.borrow().is_dumb() && self.leads_to_tls(time).await {
-            return Err(stranger::tls());
-        }
-        opened
-    }
-
-    /// Whether the server speaks TLS where none was asked for. The answer takes a part of `time` at most.
-    pub(super) async fn leads_to_tls(&self, time: Duration) -> bool {
-        let is_plain = matches!(self.access.server.endpoint, Endpoint::Tcp { tls: false, .. });
-        is_plain && self.is_real && stranger::speaks_tls((self.dial)(self.access.clone(), time), time).await
-    }
-}
 
 /// A connection that is set up: authenticated, and in its database.
 #[derive(Clone)]
@@ -98,7 +46,7 @@ impl Connection {
     }
 
     /// The same. What happens on the stream is noted in `state`.
-    async fn set_up<S>(
+    pub(super) async fn set_up<S>(
         access: &Access,
         stream: S,
         limit: usize,
@@ -390,16 +338,6 @@ impl Connection {
 /// Waits until the condition is met, or the connection is gone.
 async fn wait_for(mut state: watch::Receiver<ConnectionState>, is_met: impl FnMut(&ConnectionState) -> bool) {
     let _ = state.wait_for(is_met).await;
-}
-
-/// Asks the processor what it can do, while the server works on the first request: memchr asks at the first reply. A virtual machine
-/// is left for each CPUID instruction, in all for 0.1 ms.
-fn ask_processor() {
-    #[cfg(target_arch = "x86_64")]
-    tokio::spawn(async {
-        tokio::task::yield_now().await;
-        std::arch::is_x86_feature_detected!("avx2")
-    });
 }
 
 /// Returns the number of bytes that `command` is on the wire (RESP, "Sending commands to a Redis server").

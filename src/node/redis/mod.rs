@@ -16,6 +16,7 @@ mod claim;
 pub mod client;
 mod confirmed;
 pub mod connection;
+pub mod connector;
 pub mod dial;
 mod error;
 mod follow;
@@ -40,7 +41,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::join_all;
 
-use super::hanging;
+use super::hanging::Hanging;
 use super::place::{Primary, Slot};
 use super::{
     Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Look, Node, Pending, QueueAction, Release, ReleaseReply, Renew,
@@ -87,22 +88,13 @@ pub struct RedisNode {
     /// The slot of the lock that was asked for last, in a cluster.
     slot: Mutex<Option<Slot>>,
     wakes: Arc<Wakes>,
-    /// Whether the host remembers that it hangs.
-    remembers: bool,
+    hanging: Hanging,
 }
 
 impl RedisNode {
-    fn new(name: String, pool: Arc<Pool>, copies: Option<Copies>, remembers: bool) -> Self {
+    fn new(name: String, pool: Arc<Pool>, copies: Option<Copies>, hanging: Hanging) -> Self {
         let requests = Requests::new(Arc::clone(&pool), copies);
-        Self {
-            name,
-            pool,
-            requests,
-            channel: Mutex::default(),
-            slot: Mutex::default(),
-            wakes: Arc::default(),
-            remembers,
-        }
+        Self { name, pool, requests, channel: Mutex::default(), slot: Mutex::default(), wakes: Arc::default(), hanging }
     }
 
     /// A request about `key`, which `command` is.
@@ -166,13 +158,11 @@ impl Node for RedisNode {
     }
 
     fn is_known_to_hang(&self) -> bool {
-        self.remembers && hanging::is_known(&self.name)
+        self.hanging.is_known()
     }
 
     fn remember_hanging(&self) {
-        if self.remembers {
-            hanging::remember(&self.name);
-        }
+        self.hanging.remember();
     }
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
@@ -382,12 +372,11 @@ impl Node for RedisNode {
     }
 
     fn caught_up(&self) -> Pending<()> {
-        let (pool, remembers, name) = (Arc::clone(&self.pool), self.remembers, self.name.clone());
+        let (pool, hanging) = (Arc::clone(&self.pool), self.hanging.clone());
         Box::pin(async move {
             let all = pool.all();
             // One that hangs until we are gone reads the SET and the release at once.
-            let awaited =
-                all.iter().filter(|connection| connection.has_answered() || !(remembers && hanging::is_known(&name)));
+            let awaited = all.iter().filter(|connection| connection.has_answered() || !hanging.is_known());
             join_all(awaited.map(|connection| connection.caught_up())).await;
         })
     }

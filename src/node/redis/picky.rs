@@ -5,7 +5,8 @@ use std::time::Duration;
 use redis::Value;
 
 use super::client::Client;
-use super::connection::{Connector, REPLY_LIMIT};
+use super::connection::REPLY_LIMIT;
+use super::connector::Connector;
 use crate::node::{Fault, FaultKind};
 
 /// The words of [`PickyClient`] for a command at which the connection was closed.

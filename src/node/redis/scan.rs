@@ -9,7 +9,7 @@ use futures_util::stream;
 use redis::Value;
 
 use super::client::Client;
-use super::connection::Connector;
+use super::connector::Connector;
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::key::{Derived, Key};

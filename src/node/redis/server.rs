@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::connection::{Connector, REPLY_LIMIT};
+use super::connection::REPLY_LIMIT;
+use super::connector::Connector;
 use super::pool::Pool;
 use super::{RedisNode, scan};
 use crate::lock::key::Key;
 use crate::lock::request::Copies;
+use crate::node::hanging::Hanging;
 use crate::node::place::{Place, Way};
 use crate::node::{Fault, Node, Pages, Pending, Probe, Store};
 
@@ -19,7 +21,7 @@ pub struct RedisServer {
     name: String,
     pool: Arc<Pool>,
     copies: Option<Copies>,
-    remembers: bool,
+    hanging: Hanging,
 }
 
 impl RedisServer {
@@ -36,7 +38,7 @@ impl RedisServer {
 
     /// The same for a node whose server is at `place`.
     pub fn at(name: String, place: Place, limit: Duration, room: usize) -> Self {
-        Self { name, pool: Arc::new(Pool::new(place, limit, room)), copies: None, remembers: false }
+        Self { name, pool: Arc::new(Pool::new(place, limit, room)), copies: None, hanging: Hanging::default() }
     }
 
     /// This server, of whose writes only those count that have these copies.
@@ -48,11 +50,11 @@ impl RedisServer {
     /// This server, of which the host remembers that it hangs.
     #[must_use]
     pub fn with_memory(self) -> Self {
-        Self { remembers: true, ..self }
+        Self { hanging: Hanging::of(&self.name), ..self }
     }
 
     pub(super) fn node(&self) -> RedisNode {
-        RedisNode::new(self.name.clone(), Arc::clone(&self.pool), self.copies, self.remembers)
+        RedisNode::new(self.name.clone(), Arc::clone(&self.pool), self.copies, self.hanging.clone())
     }
 }
 

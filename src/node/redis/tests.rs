@@ -21,7 +21,8 @@ use uuid::Uuid;
 
 use self::received::request;
 use super::access::Access;
-use super::connection::{Connector, REPLY_LIMIT};
+use super::connection::REPLY_LIMIT;
+use super::connector::Connector;
 use super::dial::{Dial, Stream};
 use super::*;
 use crate::clock::{self, virtual_time};
