@@ -17,13 +17,17 @@ pub fn now() -> Duration {
 }
 
 /// Polls `look` until it returns something; an error after [`LIMIT`] names `what`.
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+pub fn until<T>(what: &str, look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    until_within(LIMIT, what, look)
+}
+
+fn until_within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let begin = Instant::now();
     loop {
         if let Some(found) = look()? {
             return Ok(found);
         }
-        if begin.elapsed() > LIMIT {
+        if begin.elapsed() > limit {
             bail!("never happened: {what}");
         }
         std::thread::sleep(PAUSE);
@@ -32,8 +36,14 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Resu
 
 /// Polls `condition` until it holds; panics after [`LIMIT`] and names `what`.
 #[track_caller]
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    if let Err(error) = until(what, || Ok(condition().then_some(()))) {
+pub fn eventually(what: &str, condition: impl FnMut() -> bool) {
+    eventually_within(LIMIT, what, condition);
+}
+
+/// The same with a limit of its own.
+#[track_caller]
+pub(crate) fn eventually_within(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    if let Err(error) = until_within(limit, what, || Ok(condition().then_some(()))) {
         panic!("{error}");
     }
 }

@@ -9,13 +9,18 @@ use tempfile::TempDir;
 
 use crate::processes::signal;
 use crate::program::clean;
-use crate::{Certificates, Port, Server, eventually};
+use crate::wait::eventually_within;
+use crate::{Certificates, LIMIT, Port, Server, eventually};
 
 /// Name of the service.
 const SERVICE: &str = "svc";
 
 /// Time after which a sentinel takes a silent server for dead.
 const DOWN_AFTER: Duration = Duration::from_secs(1);
+
+/// Limit of the waits for sentinels. One that was stopped for 2 s does nothing for 30 s from then on ("TILT Mode" in Redis Sentinel's
+/// documentation), and a failover comes after that.
+const PATIENCE: Duration = Duration::from_secs(60).saturating_add(LIMIT);
 
 /// A primary, two replicas and their sentinels. All of them end with it.
 pub struct Watched {
@@ -78,7 +83,7 @@ impl Watched {
     /// Waits until all sentinels name the same server, and returns its number.
     pub fn agreed(&self) -> usize {
         let mut primary = None;
-        eventually("all sentinels name the same primary", || {
+        eventually_within(PATIENCE, "all sentinels name the same primary", || {
             primary = self.primary();
             primary.is_some()
         });
@@ -92,9 +97,11 @@ impl Watched {
 
     /// Waits until all other servers are replicas of the primary, and all sentinels know that.
     pub fn settled(&self) {
-        eventually("all replicas are in step with the primary", || self.replicas_in_step() == self.servers.len() - 1);
+        eventually_within(PATIENCE, "all replicas are in step with the primary", || {
+            self.replicas_in_step() == self.servers.len() - 1
+        });
         for sentinel in &self.sentinels {
-            eventually("a sentinel knows no failover", || sentinel.field("flags") == "master");
+            eventually_within(PATIENCE, "a sentinel knows no failover", || sentinel.field("flags") == "master");
         }
     }
 
@@ -111,14 +118,18 @@ impl Watched {
 
     /// Waits until all sentinels name another server than number `old`, and returns its number.
     pub fn switched_from(&self, old: usize) -> usize {
-        eventually("all sentinels name another primary", || self.primary().is_some_and(|primary| primary != old));
+        eventually_within(PATIENCE, "all sentinels name another primary", || {
+            self.primary().is_some_and(|primary| primary != old)
+        });
         self.primary().expect("a primary")
     }
 
     /// Fails over on purpose, and returns the number of the new primary once all sentinels name it.
     pub fn fail_over(&self) -> usize {
         let old = self.primary().expect("a primary");
-        eventually("a failover begins", || self.sentinels[0].cli(&["SENTINEL", "FAILOVER", SERVICE]) == "OK");
+        eventually_within(PATIENCE, "a failover begins", || {
+            self.sentinels[0].cli(&["SENTINEL", "FAILOVER", SERVICE]) == "OK"
+        });
         self.switched_from(old)
     }
 }
