@@ -20,6 +20,7 @@ use anyhow::{Result, ensure};
 use figures::Section;
 use peer::World;
 use testkit::Server;
+use testkit::measure::machine::IN_MEMORY;
 use testkit::program::compile;
 use testkit::witness;
 
@@ -46,9 +47,10 @@ fn main() -> Result<()> {
         let names = MEASURES.map(|(name, _)| name);
         ensure!(names.contains(&name.as_str()), "{name}: none of {}", names.join(", "));
     }
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let (dir, locks) = (tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?, tempfile::tempdir_in(IN_MEMORY)?);
     let mut world = World {
         dir: dir.path().to_owned(),
+        locks: locks.path().to_owned(),
         witness: witness::build(dir.path())?,
         floor: compile(&testkit::repository().join("benches/floor.c"), &[], dir.path())?,
         servers: (0..SERVERS).map(|_| Server::tcp(&[])).collect(),

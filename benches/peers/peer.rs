@@ -44,6 +44,8 @@ pub(crate) const ON_THIS_MACHINE: [Peer; 3] = [Peer::Flock, Peer::Chpst, Peer::R
 /// The servers, files and programs that the peers need.
 pub(crate) struct World {
     pub(crate) dir: PathBuf,
+    /// Directory of this machine's locks.
+    pub(crate) locks: PathBuf,
     pub(crate) witness: PathBuf,
     pub(crate) floor: PathBuf,
     pub(crate) servers: Vec<Server>,
@@ -132,7 +134,7 @@ impl Peer {
     pub(crate) fn locker(self, world: &World) -> Result<Box<dyn Locker>> {
         let one = &world.servers[..1];
         let port = one[0].port().to_string();
-        let file = world.dir.join(format!("{}.lock", self.name())).to_string_lossy().into_owned();
+        let file = world.locks.join(format!("{}.lock", self.name())).to_string_lossy().into_owned();
         let (argv, line) = match self {
             Self::Rlock => return Ok(Box::new(RlockRun::on(RLOCK, one)?)),
             Self::Etcdctl => return Ok(Box::new(Etcdctl::on_disk(&world.dir)?)),
@@ -146,7 +148,7 @@ impl Peer {
             Self::Flock => (vec!["flock".to_owned(), file.clone()], Line::Blocks(file.into())),
             Self::Chpst => (["chpst", "-l", &file].map(str::to_owned).to_vec(), Line::Blocks(file.into())),
             Self::RlockLocal => {
-                let node = format!("local:{}", world.dir.join("local").display());
+                let node = format!("local:{}", world.locks.join("local").display());
                 let argv = [RLOCK, "run", "--key", KEY, "--node", &node, "--"].map(str::to_owned).to_vec();
                 (argv, Line::Says(world.dir.join("said"), Cell::default()))
             }

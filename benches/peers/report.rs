@@ -9,7 +9,7 @@ use crate::bill::{ASKING, WAITING};
 use crate::figures::{Section, cell, table};
 use crate::peer::{ON_SERVERS, ON_THIS_MACHINE, Peer};
 use crate::plot::{self, Panel};
-use crate::waiting::{FEW, HAND_OVER, HAND_OVER_LOCAL, MANY_LOCAL};
+use crate::waiting::{FEW, HAND_OVER, HAND_OVER_LOCAL, MANY_LOCAL, OF_RLOCK};
 use testkit::measure::machine;
 
 /// Path of the page that shows the medians.
@@ -117,12 +117,13 @@ fn panels(sections: &[Section]) -> Vec<Panel> {
 }
 
 fn summary(sections: &[Section]) -> String {
-    let figure = |peer: &Peer, titles: [&str; 2]| {
+    let figure = |name: &str, titles: [&str; 2]| {
         let mut found = sections.iter().filter(|section| titles.contains(&section.title));
-        let of = |section: &Section| Some(cell(section.row(peer.name())?.figures[0], section.columns[0].1));
+        let of = |section: &Section| Some(cell(section.row(name)?.figures[0], section.columns[0].1));
         found.find_map(of).unwrap_or_else(|| cell(None, crate::figures::Unit::Count))
     };
     let heads = IN_PAGE.map(|(head, _)| head.to_owned());
-    let row = |peer: &Peer| (peer.name(), IN_PAGE.map(|(_, titles)| figure(peer, titles)).to_vec());
-    table(&heads, "---:", ON_SERVERS.iter().chain(&ON_THIS_MACHINE).map(row))
+    let row = |name| (name, IN_PAGE.map(|(_, titles)| figure(name, titles)).to_vec());
+    let names = ON_SERVERS.map(Peer::name).into_iter().chain(OF_RLOCK).chain(ON_THIS_MACHINE.map(Peer::name));
+    table(&heads, "---:", names.map(row))
 }

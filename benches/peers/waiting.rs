@@ -4,20 +4,29 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::RLOCK;
 use crate::figures::{Row, Section, Unit, millis};
 use crate::peer::{ON_SERVERS, ON_THIS_MACHINE, Peer, World};
 use testkit::measure::batch::{Batch, Place};
 use testkit::measure::commands;
 use testkit::measure::contender::Times;
-use testkit::measure::locker::Locker;
+use testkit::measure::locker::{KEY, Locker, RlockRun};
 use testkit::measure::machine::megabytes;
 use testkit::processes::memory_of_tree;
+use testkit::{Cluster, Watched};
 
 pub(crate) const HAND_OVER: &str = "Hand-over to one who waits, one server";
 pub(crate) const HAND_OVER_LOCAL: &str = "Hand-over to one who waits, this machine";
 pub(crate) const FEW: &str = "20 who wait, one server";
 pub(crate) const MANY: &str = "200 who wait, one server";
 pub(crate) const MANY_LOCAL: &str = "200 who wait, this machine";
+
+/// Further ways to wait with rlock: for other kinds of locks, and in other deployments.
+pub(crate) const OF_RLOCK: [&str; 4] =
+    ["rlock run --shared", "rlock run --slots 5", "rlock run, sentinels", "rlock run, cluster"];
+
+/// Number of primaries of the cluster.
+const PRIMARIES: usize = 3;
 
 const HAND_OVERS: usize = 30;
 
@@ -34,7 +43,18 @@ const STAY: &str = "1000";
 /// Measures from the end of the holder's command to the begin of the next one's.
 pub(crate) fn hand_over(world: &World) -> Result<Vec<Section>> {
     let place = Place { dir: &world.dir, witness: &world.witness };
+    let (watched, cluster) = (Watched::start(), Cluster::start(PRIMARIES, true));
     let mut lockers = world.waiting(&ON_SERVERS)?;
+    let one = &world.servers[..1];
+    let of_rlock = [
+        RlockRun::on(RLOCK, one)?.taking(&["--shared"]),
+        RlockRun::on(RLOCK, one)?.taking(&["--slots", "5"]),
+        RlockRun::at(RLOCK, watched.url(), &watched.servers[0])?,
+        RlockRun::at(RLOCK, cluster.url(), &cluster.servers[cluster.owner(KEY)])?,
+    ];
+    for (locker, name) in of_rlock.into_iter().zip(OF_RLOCK) {
+        lockers.push(Box::new(locker.named(name)));
+    }
     let split = lockers.len();
     lockers.extend(world.waiting(&ON_THIS_MACHINE)?);
     let mut gaps: Vec<Vec<Duration>> = vec![Vec::new(); lockers.len()];
@@ -51,8 +71,10 @@ pub(crate) fn hand_over(world: &World) -> Result<Vec<Section>> {
          interpreters have been started long before, so their start is no part of it. Who asks now and then is found at \
          any point of its pause."
     );
+    let kinds = " With --shared and --slots the waiter asks for that kind, and the holder has the lock alone. Sentinels and cluster \
+                 have replicas.";
     Ok(vec![
-        Section::of_times(HAND_OVER, about.clone(), &times[..split], Peer::Rlock.name()),
+        Section::of_times(HAND_OVER, about.clone() + kinds, &times[..split], Peer::Rlock.name()),
         Section::of_times(HAND_OVER_LOCAL, about, &times[split..], Peer::RlockLocal.name()),
     ])
 }

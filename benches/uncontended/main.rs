@@ -34,18 +34,17 @@ fn main() -> Result<()> {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let server = Server::tcp(&[]);
     let floor = compile(&testkit::repository().join("benches/floor.c"), &[], dir.path())?;
-    let local = dir.path().join("local");
-    std::fs::create_dir(&local)?;
+    let local = tempfile::tempdir_in(machine::IN_MEMORY)?;
 
     println!("{}", machine::described(&[RLOCK, "redis-server", "flock"])?);
-    let contenders = contenders(&installed(RLOCK, dir.path())?, &server, &floor, &local);
+    let contenders = contenders(&installed(RLOCK, dir.path())?, &server, &floor, local.path());
     println!("{rounds} rounds after {WARM_UP} to warm up, wall time from spawn to exit:\n");
     print!("{}", table::of_times(&measure(&contenders, WARM_UP, rounds, |_, _| Ok(()))?));
 
     println!("\nGuard, from before its fork until it has ended: {}", guard_cost(rounds)?);
 
     println!("\nWhile holding, two renewals done:\n");
-    for node in [server.tcp_url(), format!("local:{}", local.display())] {
+    for node in [server.tcp_url(), format!("local:{}", local.path().display())] {
         println!("{}", footprint::while_holding(&node)?);
     }
     let size = std::fs::metadata(RLOCK)?.len();

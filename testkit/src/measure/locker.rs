@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use rlock::lock::key::{Derived, Key};
 
+use super::machine::IN_MEMORY;
 use crate::program::{clean, first_line};
 use crate::{Port, Server, until};
 
@@ -31,6 +32,7 @@ pub trait Locker {
 
 /// `rlock run` on some nodes.
 pub struct RlockRun {
+    name: &'static str,
     program: String,
     /// Options that say which kind of lock the waiters take. The holder has it alone.
     kind: Vec<String>,
@@ -54,13 +56,18 @@ impl RlockRun {
     fn with<'a>(program: &str, urls: String, servers: impl Iterator<Item = &'a Server>) -> Result<Self> {
         let queue = Key::new("", KEY)?.derived(Derived::Queue);
         let connections = servers.map(Server::connect).collect();
-        Ok(Self { program: program.to_owned(), kind: Vec::new(), urls, connections, queue })
+        Ok(Self { name: "rlock run", program: program.to_owned(), kind: Vec::new(), urls, connections, queue })
     }
 
     /// Has the waiters take the kind of lock that these options name.
     pub fn taking(mut self, kind: &[&str]) -> Self {
         self.kind = kind.iter().map(|word| (*word).to_owned()).collect();
         self
+    }
+
+    /// Has it another name in the table.
+    pub fn named(self, name: &'static str) -> Self {
+        Self { name, ..self }
     }
 
     fn of_kind(&self, kind: &[String]) -> Command {
@@ -72,7 +79,7 @@ impl RlockRun {
 
 impl Locker for RlockRun {
     fn name(&self) -> &'static str {
-        "rlock run"
+        self.name
     }
 
     fn command(&self) -> Command {
@@ -112,7 +119,7 @@ impl Etcdctl {
 
     /// Starts one member with its data in memory, where an fsync costs nothing.
     pub fn in_memory() -> Result<Self> {
-        Self::start("etcdctl lock, in /dev/shm", Path::new("/dev/shm"))
+        Self::start("etcdctl lock, in /dev/shm", Path::new(IN_MEMORY))
     }
 
     fn start(name: &'static str, dir: &Path) -> Result<Self> {

@@ -4,6 +4,9 @@ use anyhow::{Context, Result};
 
 use crate::program::first_line;
 
+/// A directory in memory, as `/run/lock` is on hosts with systemd.
+pub const IN_MEMORY: &str = "/dev/shm";
+
 /// One-minute load average above which times say more about other processes than about rlock.
 const BUSY: f64 = 1.5;
 
