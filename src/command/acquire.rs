@@ -36,7 +36,7 @@ pub fn acquire(args: &AcquireArgs, sources: &Sources, inherited: &Inherited) -> 
 
 async fn take(settings: &LockSettings, inherited: &Inherited, format: Format) -> anyhow::Result<Outcome> {
     let mut signals = Signals::catch(inherited)?;
-    let nodes = open_each(settings)?;
+    let nodes = open_each(settings, false)?;
     let holdings = match acquisition::take(&nodes, settings, Purpose::Steps, &mut signals).await? {
         Acquired::Won(holdings) => holdings,
         Acquired::Over(outcome) => return Ok(outcome),

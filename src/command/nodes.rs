@@ -42,10 +42,17 @@ pub(super) fn warn_of_settings(settings: &LockSettings, output: &OutputArgs) {
     warn_of_default_node(&settings.place, settings.node_is_default, output, Some(&settings.report.keys));
 }
 
-/// Opens the nodes of each lock. The locks on one server share its connections.
-pub(super) fn open_each(settings: &LockSettings) -> Result<Vec<Nodes>, Failure> {
-    let limit = settings.schedule.node_timeout();
-    let stores = stores(&settings.place, limit, settings.keys.len(), settings.copies)?;
+/// Opens the nodes of each lock. The locks on one server share its connections. `remembers`: the host remembers which nodes hang. That
+/// is for a holder that renews: a node that it did not wait for gets the lock with a renewal.
+pub(super) fn open_each(settings: &LockSettings, remembers: bool) -> Result<Vec<Nodes>, Failure> {
+    let (place, limit, copies) = (&settings.place, settings.schedule.node_timeout(), settings.copies);
+    let with_memory = |way: &Way| -> Box<dyn Store> {
+        Box::new(RedisServer::new(way, limit, settings.keys.len()).with_copies(copies).with_memory())
+    };
+    let stores = match place.local() {
+        None if remembers => place.servers().iter().map(with_memory).collect(),
+        _ => stores(place, limit, settings.keys.len(), copies)?,
+    };
     Ok(settings.keys.iter().map(|_| nodes_of(&stores)).collect())
 }
 
@@ -68,9 +75,8 @@ pub(super) fn stores(
     copies: Option<Copies>,
 ) -> Result<Vec<Box<dyn Store>>, Failure> {
     let Some(dir) = place.local() else {
-        let server = |way: &Way| -> Box<dyn Store> {
-            Box::new(RedisServer::new(way, limit, observations).with_copies(copies).with_memory())
-        };
+        let server =
+            |way: &Way| -> Box<dyn Store> { Box::new(RedisServer::new(way, limit, observations).with_copies(copies)) };
         return Ok(place.servers().iter().map(server).collect());
     };
     let store = LocalStore::open(dir).map_err(|why| Problem::Store { why }.failure())?;

@@ -114,6 +114,9 @@ pub trait Node {
     /// Remembers that a run has waited for it in vain.
     fn remember_hanging(&self) {}
 
+    /// Forgets it: the node has answered.
+    fn forget_hanging(&self) {}
+
     /// Whether the node denied the subscription.
     fn is_deaf(&self) -> bool {
         false

@@ -26,6 +26,10 @@ use crate::node::{Answer, Claim, Pending, QueueAction, Renewal, Vote};
 /// current holder.
 const SETTLING: Duration = Duration::from_millis(15);
 
+/// The least time of nodes of which this host remembers that they hang. They have as long as the outcome took, if that is more. So a node
+/// that serves again is heard, unless it is slower than the others.
+const SETTLING_OF_HANGING: Duration = Duration::from_millis(2);
+
 /// An attempt that is under way. It must be brought to an end: [`Attempt::hold`], [`Attempt::undo`], or the release of its claim.
 pub struct Attempt {
     nodes: Nodes,
@@ -51,8 +55,9 @@ enum Reply {
 enum Phase {
     /// The votes decide.
     Voting,
-    /// The outcome is certain but for the confirm round. The remaining nodes are waited for until then.
-    Settling(Instant),
+    /// The outcome is certain but for the confirm round. The remaining nodes are waited for until `all`, and until `hanging` if none are
+    /// left but those that hang.
+    Settling { all: Instant, hanging: Instant },
     /// The nodes that granted are told the fence.
     Confirming,
 }
@@ -115,24 +120,29 @@ impl Attempt {
         let ballot = &self.ballot;
         match (ballot.verdict(), self.phase) {
             (Verdict::Open, _) if ballot.was_offered_again() => None,
-            (Verdict::Failed, Phase::Settling(_)) if ballot.is_undecided_half() => {
+            (Verdict::Failed, Phase::Settling { .. }) if ballot.is_undecided_half() => {
                 (!ballot.was_offered_again()).then_some(self.ends)
             }
             (Verdict::Open, _) | (Verdict::Unconfirmed(_), Phase::Confirming) => Some(self.ends),
-            (Verdict::Failed, Phase::Voting | Phase::Settling(_)) if self.replies.is_empty() || ballot.is_decided() => {
+            (Verdict::Failed, Phase::Voting | Phase::Settling { .. })
+                if self.replies.is_empty() || ballot.is_decided() =>
+            {
                 None
             }
             (Verdict::Won(_) | Verdict::Misaligned | Verdict::Unconfirmed(_) | Verdict::Failed, Phase::Voting) => {
-                let until = self.ends.min(clock::now() + SETTLING);
-                self.phase = Phase::Settling(until);
+                let now = clock::now();
+                let hanging = now + SETTLING_OF_HANGING.max(now.since(self.begun));
+                let all = self.ends.min(now + SETTLING);
+                self.phase = Phase::Settling { all, hanging: hanging.min(all) };
                 self.hanging = self.unanswered().filter(|node| self.nodes[*node].is_known_to_hang()).collect();
                 self.waits_until()
             }
             // Every node has answered: a healthy set is not waited for.
-            (Verdict::Won(_), Phase::Settling(_)) if self.replies.is_empty() => None,
-            // The time for the rest is over at once.
-            (_, Phase::Settling(_)) if self.unanswered().all(|node| self.hanging.contains(&node)) => Some(clock::now()),
-            (_, Phase::Settling(until)) => Some(until),
+            (Verdict::Won(_), Phase::Settling { .. }) if self.replies.is_empty() => None,
+            (_, Phase::Settling { hanging, .. }) if self.unanswered().all(|node| self.hanging.contains(&node)) => {
+                Some(hanging)
+            }
+            (_, Phase::Settling { all, .. }) => Some(all),
             (Verdict::Won(_) | Verdict::Misaligned | Verdict::Failed, Phase::Confirming) => None,
         }
     }
@@ -144,7 +154,7 @@ impl Attempt {
 
     /// Begins the next phase, if there is one. The time of this one is over, or every node has answered.
     fn go_on(&mut self) -> bool {
-        let Phase::Settling(_) = self.phase else { return false };
+        let Phase::Settling { .. } = self.phase else { return false };
         for node in self.unanswered().filter(|node| !self.hanging.contains(node)) {
             self.nodes[node].remember_hanging();
         }
@@ -182,7 +192,12 @@ impl Attempt {
     fn heard(&mut self, node: usize, reply: Reply) {
         let now = clock::now();
         match reply {
-            Reply::Answer(asked, answer) => self.ballot.answered(node, asked, *answer, now),
+            Reply::Answer(asked, answer) => {
+                if self.hanging.contains(&node) && !matches!(answer.vote, Vote::Failed(_)) {
+                    self.nodes[node].forget_hanging();
+                }
+                self.ballot.answered(node, asked, *answer, now);
+            }
             Reply::Confirmed(asked, Renewal::Renewed(until, _)) => self.ballot.confirmed(node, asked, until),
             Reply::Confirmed(_, Renewal::Lost(how, _)) => self.ballot.discount(node, Discount::Lost(how), now),
             Reply::Confirmed(_, Renewal::Broken(..)) => {
@@ -204,10 +219,17 @@ impl Attempt {
         self.claim.index = index;
         let asked = |node| if self.ballot.has_answered(node) { Asked::Answered } else { Asked::Open(self.begun) };
         let asked: Vec<Asked> = (0..self.nodes.len()).map(asked).collect();
+        let all = self.nodes.clone();
         let replies = self.replies.into_iter().map(|reply| -> Pending<_> {
+            let nodes = all.clone();
             Box::pin(async move {
                 match reply.await {
-                    (node, Reply::Answer(asked, answer)) => (node, asked, late(answer.vote, index)),
+                    (node, Reply::Answer(asked, answer)) => {
+                        if !matches!(answer.vote, Vote::Failed(_)) {
+                            nodes[node].forget_hanging();
+                        }
+                        (node, asked, late(answer.vote, index))
+                    }
                     (node, Reply::Confirmed(asked, renewal)) => (node, asked, renewal),
                 }
             })

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{LOADS_SLOWLY, Nodes, RLOCK, Running, Server, eventually, far, rlock, slow};
+use crate::support::{LOADS_SLOWLY, Nodes, RLOCK, Running, Server, eventually, far, rlock, rlock_words, slow};
 
 /// Returns the addresses for two groups of clients: the half of the nodes that is near to one group is far from the other.
 fn both_views(nodes: &Nodes) -> [String; 2] {
@@ -151,7 +151,10 @@ fn a_node_that_hangs_is_waited_for_by_one_run_a_minute() {
     let url = &urls[2];
     // Another test may have had this port.
     let _ = mark_of(url).map(std::fs::remove_file);
-    let run = || rlock("job").node(&urls.join(",")).args(["--restart-guard", "off", "--", "true"]).finish().code(0);
+    let on_all = |word: &str| rlock_words([word, "-k", word]).node(&urls.join(",")).args(["--restart-guard", "off"]);
+    on_all("acquire").args(["--ttl", "1s"]).finish().code(0);
+    assert_eq!(mark_of(url), None, "acquire waits for each node that answers");
+    let run = || on_all("run").args(["--", "true"]).finish().code(0);
     run();
     let mark = File::open(mark_of(url).expect("a mark")).expect("the mark");
     let waited_at = || mark.metadata().expect("its metadata").modified().expect("its time");
@@ -164,7 +167,10 @@ fn a_node_that_hangs_is_waited_for_by_one_run_a_minute() {
     assert!(waited_at() > long_ago, "the run after a minute has not waited");
     nodes[2].thaw();
     nodes.become_clean();
-    std::fs::remove_file(mark_of(url).expect("the mark")).expect("it is removed");
+    eventually("an answer ends it", || {
+        run();
+        mark_of(url).is_none()
+    });
 }
 
 #[test]

@@ -77,7 +77,7 @@ async fn run_async(
 ) -> anyhow::Result<Outcome> {
     let mut signals = Signals::catch(inherited)?;
     signals.reap_all_but(&[guard.pid()]);
-    let nodes = open_each(&settings.lock)?;
+    let nodes = open_each(&settings.lock, true)?;
     let waited = acquisition::take(&nodes, &settings.lock, Purpose::Command(&settings.name, &guard), &mut signals);
     // The command is prepared while the nodes are asked.
     let (waited, image) = tokio::join!(biased; waited, image(settings));

@@ -165,6 +165,10 @@ impl Node for RedisNode {
         self.hanging.remember();
     }
 
+    fn forget_hanging(&self) {
+        self.hanging.forget();
+    }
+
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
         let for_young = if self.pool.place().has_failovers() { claim::for_young(claim) } else { None };
         let call = self.call(&claim.key, claim::usual(claim, self.pool.place().tells_age()));

@@ -210,7 +210,11 @@ mod tests {
             let fault = of_handshake(&Error::InvalidCertificate(error));
             assert_eq!(fault.kind, FaultKind::Refused);
             assert!(fault.why.starts_with(&format!("its certificate is not trusted: {told}")), "{fault}");
-            assert!(fault.cure().contains(cure) && !has_name(&fault.why), "{fault}; {}", fault.cure());
+            assert!(
+                fault.cure_of_refusal().contains(cure) && !has_name(&fault.why),
+                "{fault}; {}",
+                fault.cure_of_refusal()
+            );
         }
     }
 
@@ -223,7 +227,11 @@ mod tests {
             (AlertDescription::ProtocolVersion, "it ended the TLS connection: protocol version", "TLS settings"),
         ] {
             let fault = of_handshake(&Error::AlertReceived(alert));
-            assert!(fault.why.contains(told) && fault.cure().contains(cure), "{fault}; {}", fault.cure());
+            assert!(
+                fault.why.contains(told) && fault.cure_of_refusal().contains(cure),
+                "{fault}; {}",
+                fault.cure_of_refusal()
+            );
             // The same, heard behind the handshake.
             let (kind, why) = of_text(&format!("{}: it", Error::AlertReceived(alert))).unwrap();
             assert_eq!(why, fault.why);

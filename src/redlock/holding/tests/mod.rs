@@ -111,6 +111,10 @@ impl Node for FakeNode {
         fake.hanging = Some(fake.hanging.unwrap_or(0) + 1);
     }
 
+    fn forget_hanging(&self) {
+        self.fake.borrow_mut().hanging = None;
+    }
+
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
         let (token, term, hint) = (claim.token, claim.term, claim.fence_hint);
         let answer = self.ask(
