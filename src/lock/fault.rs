@@ -53,9 +53,23 @@ const OF_RIGHTS: &[(&[&str], &str)] = &[
     (&["run the 'wait", "run the 'WAIT"], "grant +wait, and for --fsync +waitaof"),
     (
         &["NOPERM", "permission", "can't run this command", "can't access"],
-        "grant the ACL line that rlock doctor --acl prints",
+        "grant the line of rlock doctor --acl with -k for each lock of this user",
     ),
 ];
+
+/// The same of servers that are away or change nothing.
+const OF_SERVERS: &[(&[&str], &str)] = &[
+    (&["cannot connect: failed to lookup", "Name does not resolve"], "check the name in --node"),
+    (&["cannot connect: Connection refused", "cannot connect: No such file"], START_IT),
+    (&["unreachable (os error", "No route", "timed out"], "see the network, or check --node"),
+    (&["no answer within"], "see whether it hangs, and the network"),
+    (&["OOM "], "raise its maxmemory, or delete keys"),
+    (&["READONLY", "it is a replica"], "name the primary"),
+    (&["replicas have the write"], "see its replicas"),
+    (&["sentinels name a primary"], "see the sentinels that the list names"),
+];
+
+const START_IT: &str = "start it, or check --node";
 
 const OF_SENTINEL: &str =
     "give RLOCK_SENTINEL_PASSWORD or --sentinel-password-file, and RLOCK_SENTINEL_USER for another user than default";
@@ -77,25 +91,29 @@ impl Fault {
         Self::new(FaultKind::Unknown, format!("no answer within {}", crate::text::duration::show_rounded(limit)))
     }
 
+    /// The remedy, as far as there is one that the cause does not name itself.
+    pub fn cure(&self) -> Option<&'static str> {
+        match self.kind {
+            FaultKind::Refused => Some(self.cure_of_refusal()),
+            FaultKind::Unfit => None,
+            FaultKind::Unavailable | FaultKind::Unknown => self.cure_in(OF_SERVERS),
+        }
+    }
+
+    fn cure_in(&self, cures: &[(&[&str], &'static str)]) -> Option<&'static str> {
+        let fits = |words: &[&str]| words.iter().any(|word| self.why.contains(word));
+        cures.iter().find(|(words, _)| fits(words)).map(|(_, cure)| *cure)
+    }
+
     /// The remedy for a refusal, by the server's words.
-    pub fn cure(&self) -> &'static str {
-        let of = |cures: &[(&[&str], &'static str)]| {
-            let fits = |words: &[&str]| words.iter().any(|word| self.why.contains(word));
-            cures.iter().find(|(words, _)| fits(words)).map(|(_, cure)| *cure)
-        };
+    pub fn cure_of_refusal(&self) -> &'static str {
         let is_of_sentinel = self.why.starts_with("sentinel ");
         // Before the tables: the cause names a user and a file, in any words.
         if !is_of_sentinel && self.why.contains(WRONG_LOGIN) {
             return if self.why.contains(NO_USER_NAMED) { NAME_THE_USER } else { CORRECT_IT };
         }
         let of_sentinel = is_of_sentinel.then_some(OF_SENTINEL);
-        of(OF_TLS).or(of_sentinel).or_else(|| of(OF_RIGHTS)).unwrap_or(GIVE_PASSWORD)
-    }
-
-    /// Whether no server answers at the node's address. A machine that lacks descriptors cannot connect either.
-    fn is_away(&self) -> bool {
-        let words = ["refused", "No such file", "lookup", "unreachable", "No route", "timed out"];
-        self.why.strip_prefix("cannot connect: ").is_some_and(|why| words.iter().any(|word| why.contains(word)))
+        self.cure_in(OF_TLS).or(of_sentinel).or_else(|| self.cure_in(OF_RIGHTS)).unwrap_or(GIVE_PASSWORD)
     }
 
     /// Whether the ACL forbids a command, a key or a channel. A wrong or missing password is another matter.
@@ -116,7 +134,7 @@ impl Fault {
 
     /// The warning for a node that refuses us while a majority of the others answers.
     pub fn as_missing_vote(&self) -> String {
-        format!("{}; its vote is missing: {}", self.why.trim_end_matches('.'), self.cure())
+        format!("{}; its vote is missing: {}", self.why.trim_end_matches('.'), self.cure_of_refusal())
     }
 }
 
@@ -180,21 +198,23 @@ impl Faults {
         }
     }
 
-    /// Returns the remedy for nodes that cannot be connected to; nothing where other faults are the cause.
-    pub fn remedy(&self) -> &'static str {
-        let away = self.0.iter().filter(|there| there.fault.is_away()).count();
-        match away {
-            0 => "",
-            1 => "; start it, or check --node",
-            _ => "; start them, or check --node",
-        }
-    }
-
     /// Returns the message for a command to which too few nodes gave an answer.
     pub fn no_majority(&self, quorum: Quorum) -> String {
-        match quorum.total() {
-            1 => self.to_string(),
-            total => format!("no majority of the {total} nodes: {self}"),
+        of_nodes(&self.to_string(), quorum)
+    }
+
+    /// The same with what to do. A remedy for all nodes stands at the end, and any other behind its own cause.
+    pub fn no_majority_with_cures(&self, quorum: Quorum) -> String {
+        let common = self.0.first().and_then(|there| there.fault.cure());
+        let common = common.filter(|cure| self.0.iter().all(|there| there.fault.cure() == Some(cure)));
+        let cure = match common {
+            Some(START_IT) if self.0.len() > 1 => Some("start them, or check --node"),
+            other => other,
+        };
+        match cure {
+            // A server's sentence ends with a full stop of its own.
+            Some(cure) => format!("{}; {cure}", self.no_majority(quorum).trim_end_matches('.')),
+            None => of_nodes(&Listed { faults: self, has_cures: true }.to_string(), quorum),
         }
     }
 }
@@ -207,19 +227,42 @@ impl Deref for Faults {
     }
 }
 
+fn of_nodes(told: &str, quorum: Quorum) -> String {
+    match quorum.total() {
+        1 => told.to_owned(),
+        total => format!("no majority of the {total} nodes: {told}"),
+    }
+}
+
 /// `redis1: no answer within 1s; redis2, redis3: cannot connect`. Nodes with the same fault stand together, since a whole set
 /// often has one: all have just been started, or none can be reached.
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Listed { faults: self, has_cures: false }.fmt(f)
+    }
+}
+
+/// Faults as a list; with remedies in brackets if it `has_cures`.
+struct Listed<'a> {
+    faults: &'a Faults,
+    has_cures: bool,
+}
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = &self.faults.0;
         let has_same = |a: &NodeFault, b: &NodeFault| a.fault.why == b.fault.why;
         let mut separator = "";
-        for (index, there) in self.0.iter().enumerate() {
-            if self.0[..index].iter().any(|earlier| has_same(earlier, there)) {
+        for (index, there) in all.iter().enumerate() {
+            if all[..index].iter().any(|earlier| has_same(earlier, there)) {
                 continue;
             }
-            let alike = self.0[index..].iter().filter(|other| has_same(other, there));
+            let alike = all[index..].iter().filter(|other| has_same(other, there));
             let names = alike.map(|other| other.name.as_str()).collect::<Vec<_>>().join(", ");
-            write!(f, "{separator}{names}: {}", there.fault)?;
+            match there.fault.cure().filter(|_| self.has_cures) {
+                Some(cure) => write!(f, "{separator}{names}: {} ({cure})", there.fault.why.trim_end_matches('.'))?,
+                None => write!(f, "{separator}{names}: {}", there.fault)?,
+            }
             separator = "; ";
         }
         Ok(())
@@ -246,31 +289,47 @@ mod tests {
                 "RLOCK_SENTINEL_USER",
             ),
             ("NOAUTH Authentication required.", "password"),
-            ("NOPERM this user has no permissions to run the 'eval' command", "ACL line"),
+            ("NOPERM this user has no permissions to run the 'eval' command", "doctor --acl"),
             ("NOPERM this user has no permissions to run the 'wait' command", "+wait"),
-            ("ERR The user executing the script can't run this command or subcommand", "ACL line"),
+            ("ERR The user executing the script can't run this command or subcommand", "doctor --acl"),
             ("sentinel h:26379: NOAUTH Authentication required.", "--sentinel-password-file"),
         ] {
             let fault = Fault::new(FaultKind::Refused, why);
-            assert!(fault.cure().contains(cure), "{why}: {}", fault.cure());
+            let told = fault.cure().unwrap();
+            assert!(told.contains(cure), "{why}: {told}");
             let told = fault.as_missing_vote();
             assert!(told.starts_with(why.trim_end_matches('.')) && !told.contains(".;"), "{told}");
         }
     }
 
     #[test]
-    fn a_server_that_is_not_there_is_to_be_started() {
-        let remedy = |whys: &[&str]| {
+    fn one_remedy_for_all_nodes_stands_at_the_end_and_any_other_behind_its_cause() {
+        use FaultKind::{Refused, Unavailable, Unknown};
+        let told = |all: &[(FaultKind, &str)]| {
             let mut faults = Faults::default();
-            let fault = |why: &str| Fault::new(FaultKind::Unavailable, why);
-            whys.iter().enumerate().for_each(|(node, why)| faults.push(node, "redis", fault(why)));
-            faults.remedy()
+            for (node, (kind, why)) in all.iter().enumerate() {
+                faults.push(node, ["a", "b", "c"][node], Fault::new(*kind, *why));
+            }
+            faults.no_majority_with_cures(Quorum::of(all.len()))
         };
-        let refused = "cannot connect: Connection refused (os error 111)";
-        assert_eq!(remedy(&[refused, "LOADING"]), "; start it, or check --node");
-        let unknown = "cannot connect: failed to lookup address information: Name or service not known";
-        assert_eq!(remedy(&[refused, unknown]), "; start them, or check --node");
-        assert_eq!(remedy(&["cannot connect: Too many open files (os error 24)", "no answer within 1s"]), "");
+        let away = (Unavailable, "cannot connect: Connection refused (os error 111)");
+        let unnamed = (Unavailable, "cannot connect: failed to lookup address information: Name does not resolve");
+        let (full, hung) = ((Unavailable, "OOM command not allowed."), (Unknown, "no answer within 1s"));
+        let (locked, loading) = ((Refused, "NOAUTH Authentication required."), (Unavailable, "LOADING"));
+        let descriptors = (Unavailable, "cannot connect: Too many open files (os error 24)");
+        assert_eq!(told(&[away]), format!("a: {}; start it, or check --node", away.1));
+        assert!(told(&[unnamed]).ends_with("; check the name in --node"));
+        assert_eq!(told(&[full]), "a: OOM command not allowed; raise its maxmemory, or delete keys");
+        assert_eq!(told(&[loading]), "a: LOADING");
+        assert_eq!(told(&[descriptors]), format!("a: {}", descriptors.1));
+        let both = told(&[away, away]);
+        assert_eq!(both, format!("no majority of the 2 nodes: a, b: {}; start them, or check --node", away.1));
+        let mixed = told(&[away, locked, loading]);
+        assert!(mixed.contains(
+            "(os error 111) (start it, or check --node); b: NOAUTH Authentication required (give the password"
+        ));
+        assert!(mixed.ends_with("; c: LOADING"));
+        assert!(told(&[hung, full]).ends_with("b: OOM command not allowed (raise its maxmemory, or delete keys)"));
     }
 
     #[test]

@@ -312,14 +312,14 @@ pub(super) fn told_of_system(error: &io::Error) -> String {
 
 /// Tells what a wait came to, and the remedy.
 fn given_up(blocked: &Blocked, node_is_default: bool) -> String {
-    let remedy = match blocked {
+    match blocked {
         _ if node_is_default => {
-            format!("{NAME_A_SERVER}, or use --node local for a lock on this machine alone")
+            let told = told(blocked);
+            format!("{told}{NAME_A_SERVER}, or use --node local for a lock on this machine alone")
         }
-        Blocked::Unreachable(faults, _) => faults.remedy().to_owned(),
-        _ => String::new(),
-    };
-    format!("{}{remedy}", told(blocked))
+        Blocked::Unreachable(faults, quorum) => faults.no_majority_with_cures(*quorum),
+        _ => told(blocked),
+    }
 }
 
 fn unusable_proc(error: &io::Error) -> String {
@@ -347,19 +347,13 @@ fn outer_unreachable(holder: &Occupant) -> String {
     )
 }
 
-/// Tells faults that leave no majority, and the remedy. A server's sentence ends with a full stop of its own.
+/// Tells faults that leave no majority, and the remedy.
 fn with_remedy(faults: &Faults, quorum: Quorum, node_is_default: bool) -> String {
-    let (told, remedy) = (faults.no_majority(quorum), remedy(faults, quorum, node_is_default));
-    if remedy.is_empty() { told } else { format!("{}{remedy}", told.trim_end_matches('.')) }
-}
-
-/// Returns the remedy for faults that leave no majority.
-fn remedy(faults: &Faults, quorum: Quorum, node_is_default: bool) -> String {
-    match (faults.kind(quorum), faults.refusals().next()) {
-        (FaultKind::Refused, Some(refusal)) => format!("; {}", refusal.fault.cure()),
-        (FaultKind::Unavailable | FaultKind::Unknown, _) if node_is_default => NAME_A_SERVER.to_owned(),
-        (FaultKind::Unavailable | FaultKind::Unknown, _) => faults.remedy().to_owned(),
-        _ => String::new(),
+    match faults.kind(quorum) {
+        FaultKind::Unavailable | FaultKind::Unknown if node_is_default => {
+            format!("{}{NAME_A_SERVER}", faults.no_majority(quorum).trim_end_matches('.'))
+        }
+        _ => faults.no_majority_with_cures(quorum),
     }
 }
 

@@ -102,7 +102,12 @@ fn a_server_that_stays_a_replica_costs_one_connection_for_each_try() {
     let server = Server::tcp(&[]);
     server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
     let alias = Alias::of(&server);
-    rlock("job").node(&alias.url).args(["--wait", "2", "-q"]).command(["true"]).code(69).said(&["READONLY"]);
+    rlock("job")
+        .node(&alias.url)
+        .args(["--wait", "2", "-q"])
+        .command(["true"])
+        .code(69)
+        .said(&["READONLY", "name the primary"]);
     let (opened, asked) = (alias.opened(), server.asked());
     // The end of the wait may cut the last try short.
     assert!(u64::try_from(opened).expect("a number") <= asked + 1, "{opened} connections for {asked} tries");

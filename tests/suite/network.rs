@@ -120,7 +120,7 @@ fn a_request_that_got_no_answer_leaves_no_key_when_the_node_wakes() {
         .sh("echo ran")
         .code(69)
         .printed(&[])
-        .said(&["no answer within 1s"]);
+        .said(&["no answer within 1s; see whether it hangs"]);
     server.thaw();
     // The SET runs now, and the release that was written behind it undoes it.
     eventually("both have run", || server.cli(&["INFO", "commandstats"]).contains("cmdstat_eval:calls=2"));
@@ -149,7 +149,12 @@ fn passing_conditions_of_a_server_are_waited_out() {
     waiter.finish().code(0).printed(&["ran"]).mentions(&["READONLY", "trying again"]);
 
     server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
-    rlock("job").on(&server).args(["--wait", "0.3"]).command(["true"]).code(69).said(&["OOM"]);
+    rlock("job")
+        .on(&server)
+        .args(["--wait", "0.3"])
+        .command(["true"])
+        .code(69)
+        .said(&["OOM", "; raise its maxmemory, or delete keys"]);
 }
 
 #[test]

@@ -52,6 +52,6 @@ fn a_user_that_may_not_use_the_marker_is_refused_where_it_is_needed() {
     new.cli(&words);
     let node = format!("redis+unix://ci@{}", new.socket().display());
     let run = |guard: &str| rlock("job").node(&node).args(["-n", "--restart-guard", guard]).command(["echo", "ran"]);
-    run("2s").code(77).printed(&[]).said(&["grant the ACL line"]);
+    run("2s").code(77).printed(&[]).said(&["grant the line of rlock doctor --acl"]);
     run("off").code(0).silent().printed(&["ran"]);
 }

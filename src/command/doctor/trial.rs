@@ -123,7 +123,7 @@ pub(super) fn judge(trial: Option<&Trial>, votes: Votes, say: &mut impl FnMut(Le
         }
         Some(Trial::Failed(fault)) => {
             let (level, cure) = match fault.kind {
-                FaultKind::Refused => (votes.refusal(), fault.cure()),
+                FaultKind::Refused => (votes.refusal(), fault.cure_of_refusal()),
                 FaultKind::Unfit => (Level::Unfit(Outcome::Config), "mend what it says, or name another server"),
                 FaultKind::Unavailable | FaultKind::Unknown => (votes.missing(), "see the other findings, and its log"),
             };
