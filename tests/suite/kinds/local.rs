@@ -207,17 +207,27 @@ fn a_writer_that_gives_up_or_dies_lets_the_readers_go_on() {
 #[test]
 fn a_writer_that_is_stopped_is_passed_over_after_a_second() {
     let place = Place::new();
-    let reader = hold(&place, SHARED);
-    let writer = waits(&place, &[], "writer");
-    eventually("the gate is closed", || closes_the_gate(&place));
-    writer.signal(Signal::SIGSTOP);
-    eventually("it is stopped", || state(writer.pid()) == Some('T'));
-    reader.finish().code(0).silent();
-    job(&place, SHARED).args(["-n"]).sh("true").code(75).said(&["free, but next in line is"]);
-    job(&place, SHARED).args(["-w", "20"]).sh("echo ran").code(0).printed(&["ran"]);
-    writer.signal(Signal::SIGCONT);
-    writer.finish().code(0).printed(&["writer"]);
-    nothing_is_left(&place);
+    // On a busy machine the reader with -n may come after that second.
+    let was_in_time = (0..20).any(|_| {
+        let reader = hold(&place, SHARED);
+        let writer = waits(&place, &[], "writer");
+        eventually("the gate is closed", || closes_the_gate(&place));
+        writer.signal(Signal::SIGSTOP);
+        eventually("it is stopped", || state(writer.pid()) == Some('T'));
+        let begun = Instant::now();
+        reader.finish().code(0).silent();
+        let asked = job(&place, SHARED).args(["-n"]).sh("true");
+        let is_in_time = begun.elapsed() < Duration::from_secs(1);
+        if is_in_time {
+            asked.code(75).said(&["free, but next in line is"]);
+        }
+        job(&place, SHARED).args(["-w", "20"]).sh("echo ran").code(0).printed(&["ran"]);
+        writer.signal(Signal::SIGCONT);
+        writer.finish().code(0).printed(&["writer"]);
+        nothing_is_left(&place);
+        is_in_time
+    });
+    assert!(was_in_time);
 }
 
 #[test]
