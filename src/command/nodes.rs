@@ -45,14 +45,8 @@ pub(super) fn warn_of_settings(settings: &LockSettings, output: &OutputArgs) {
 /// Opens the nodes of each lock. The locks on one server share its connections. `remembers`: the host remembers which nodes hang. That
 /// is for a holder that renews: a node that it did not wait for gets the lock with a renewal.
 pub(super) fn open_each(settings: &LockSettings, remembers: bool) -> Result<Vec<Nodes>, Failure> {
-    let (place, limit, copies) = (&settings.place, settings.schedule.node_timeout(), settings.copies);
-    let with_memory = |way: &Way| -> Box<dyn Store> {
-        Box::new(RedisServer::new(way, limit, settings.keys.len()).with_copies(copies).with_memory())
-    };
-    let stores = match place.local() {
-        None if remembers => place.servers().iter().map(with_memory).collect(),
-        _ => stores(place, limit, settings.keys.len(), copies)?,
-    };
+    let limit = settings.schedule.node_timeout();
+    let stores = stores_with_memory(&settings.place, limit, settings.keys.len(), settings.copies, remembers)?;
     Ok(settings.keys.iter().map(|_| nodes_of(&stores)).collect())
 }
 
@@ -74,9 +68,22 @@ pub(super) fn stores(
     observations: usize,
     copies: Option<Copies>,
 ) -> Result<Vec<Box<dyn Store>>, Failure> {
+    stores_with_memory(place, limit, observations, copies, false)
+}
+
+/// The same. `remembers`: the host remembers which nodes hang.
+fn stores_with_memory(
+    place: &StoreConfig,
+    limit: Duration,
+    observations: usize,
+    copies: Option<Copies>,
+    remembers: bool,
+) -> Result<Vec<Box<dyn Store>>, Failure> {
     let Some(dir) = place.local() else {
-        let server =
-            |way: &Way| -> Box<dyn Store> { Box::new(RedisServer::new(way, limit, observations).with_copies(copies)) };
+        let server = |way: &Way| -> Box<dyn Store> {
+            let server = RedisServer::new(way, limit, observations).with_copies(copies);
+            Box::new(if remembers { server.with_memory() } else { server })
+        };
         return Ok(place.servers().iter().map(server).collect());
     };
     let store = LocalStore::open(dir).map_err(|why| Problem::Store { why }.failure())?;

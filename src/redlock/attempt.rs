@@ -193,8 +193,8 @@ impl Attempt {
         let now = clock::now();
         match reply {
             Reply::Answer(asked, answer) => {
-                if self.hanging.contains(&node) && !matches!(answer.vote, Vote::Failed(_)) {
-                    self.nodes[node].forget_hanging();
+                if self.hanging.contains(&node) {
+                    forget_if_answered(&self.nodes, node, &answer.vote);
                 }
                 self.ballot.answered(node, asked, *answer, now);
             }
@@ -225,9 +225,7 @@ impl Attempt {
             Box::pin(async move {
                 match reply.await {
                     (node, Reply::Answer(asked, answer)) => {
-                        if !matches!(answer.vote, Vote::Failed(_)) {
-                            nodes[node].forget_hanging();
-                        }
+                        forget_if_answered(&nodes, node, &answer.vote);
                         (node, asked, late(answer.vote, index))
                     }
                     (node, Reply::Confirmed(asked, renewal)) => (node, asked, renewal),
@@ -298,6 +296,13 @@ pub(super) async fn tallied(attempt: &mut Option<Attempt>, behind: &mut [Attempt
         _ = others => {}
     }
     attempt.tally().await
+}
+
+/// Forgets that `node` hangs, unless its vote is a fault, which may be a missing answer.
+fn forget_if_answered(nodes: &Nodes, node: usize, vote: &Vote) {
+    if !matches!(vote, Vote::Failed(_)) {
+        nodes[node].forget_hanging();
+    }
 }
 
 /// Returns what a vote means that comes when the lock is held already, in slot `index`. A late grant is as good as a renewal
