@@ -28,18 +28,14 @@ static ALLOCATOR: Allocator = Allocator;
 extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
     Allocator::allow_forks();
     memory::prefault();
-    // A panic must not look like a busy lock or a failed command.
-    let outcome = std::panic::catch_unwind(|| {
-        // SAFETY: the C runtime passes `count` strings, and nothing in rlock writes to them.
-        let args = unsafe { owned(count, words) };
-        let mut log = cli::log_format(&args);
-        report::install_panic_hook(log);
-        run(args, &mut log).unwrap_or_else(|error| {
-            report::failure(log, &error);
-            exit::outcome_of(&error)
-        })
+    // SAFETY: the C runtime passes `count` strings, and nothing in rlock writes to them.
+    let args = unsafe { owned(count, words) };
+    let mut log = cli::log_format(&args);
+    report::end_at_panic(log);
+    let outcome = run(args, &mut log).unwrap_or_else(|error| {
+        report::failure(log, &error);
+        exit::outcome_of(&error)
     });
-    let outcome = outcome.unwrap_or(Outcome::Bug);
     report::finish();
     if let Some(signal) = outcome.reraised_signal().and_then(|number| Signal::try_from(number).ok()) {
         signals::reraise(signal);
@@ -56,7 +52,7 @@ fn run(args: Vec<OsString>, log: &mut Log) -> anyhow::Result<Outcome> {
     let parsed = parsed.with_files()?;
     let asked = parsed.cli.command.log();
     if asked != std::mem::replace(log, asked) {
-        report::install_panic_hook(asked);
+        report::end_at_panic(asked);
     }
     command::dispatch(parsed, &inherited)
 }

@@ -177,11 +177,20 @@ pub fn failure(log: Log, error: &anyhow::Error) {
     stderr::last_line(render(log, Level::Error, event, keys, &message, fields));
 }
 
-/// Makes a panic one line that asks for a report, in the form of `--log`.
-pub fn install_panic_hook(log: Log) {
+/// Has a panic end this process, after one line that asks for a report in the form of `--log`. The exit code is not that of a busy
+/// lock. If a command runs, the guard kills it and gives the lock back, as when rlock is killed.
+///
+/// A process that was forked from this one has no output, and only ends.
+pub fn end_at_panic(log: Log) {
+    let process = std::process::id();
     std::panic::set_hook(Box::new(move |panic| {
-        let place = panic.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
-        stderr::last_line(line(log, &Event::Bug { place: &place }, None));
+        if std::process::id() == process {
+            let place = panic.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
+            stderr::last_line(line(log, &Event::Bug { place: &place }, None));
+            finish();
+        }
+        // SAFETY: ends the process at once. Nothing of what is in memory can be trusted any more.
+        unsafe { libc::_exit(Outcome::Bug.code().into()) }
     }));
 }
 

@@ -111,8 +111,6 @@ pub enum Problem<'a> {
     GuardGone { error: &'a io::Error },
     /// `run`: the command cannot be started. `released`: what became of the lock.
     NotStarted { command: &'a str, outcome: Outcome, why: String, lock: &'a str },
-    /// `run`: rlock panicked and stopped the command.
-    StoppedAfterBug,
 }
 
 impl Problem<'_> {
@@ -177,7 +175,6 @@ impl Problem<'_> {
             Self::NoGuard { .. } => Outcome::System,
             Self::GuardGone { .. } => Outcome::Lost,
             Self::NotStarted { outcome, .. } => *outcome,
-            Self::StoppedAfterBug => Outcome::Bug,
         }
     }
 
@@ -299,7 +296,6 @@ impl fmt::Display for Problem<'_> {
                 write!(f, "the guard has ended and another cannot be started ({error}); the command was killed")
             }
             Self::NotStarted { command, why, lock, .. } => write!(f, "{command}: {why}{lock}"),
-            Self::StoppedAfterBug => f.write_str("the command was stopped after a bug"),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Processes as the kernel shows them in `/proc`, and signals to them.
 
 use anyhow::{Context, Result};
+use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 use crate::wait::until;
@@ -64,6 +66,25 @@ pub fn signal(pid: i32, which: Signal) {
 /// Sends `which` to `pid`; an error if there is no such process.
 pub fn try_signal(pid: i32, which: Signal) -> Result<()> {
     kill(Pid::from_raw(pid), which).with_context(|| format!("{which} to {pid}"))
+}
+
+/// Has the call `epoll_wait` in which `pid` waits fail with EBADF, which no program expects. Returns whether it was in one. This is a
+/// debugger's way: no fault outside of a process makes that call fail.
+#[cfg(target_arch = "x86_64")]
+pub fn fail_epoll_wait(pid: i32) -> Result<bool> {
+    let pid = Pid::from_raw(pid);
+    ptrace::seize(pid, ptrace::Options::empty()).context("PTRACE_SEIZE")?;
+    ptrace::interrupt(pid)?;
+    waitpid(pid, None)?;
+    let mut registers = ptrace::getregs(pid)?;
+    let waits = i64::try_from(registers.orig_rax)? == libc::SYS_epoll_wait
+        && registers.rax.cast_signed() == -i64::from(libc::EINTR);
+    if waits {
+        registers.rax = (-i64::from(libc::EBADF)).cast_unsigned();
+        ptrace::setregs(pid, registers)?;
+    }
+    ptrace::detach(pid, None)?;
+    Ok(waits)
 }
 
 /// Returns a field of `/proc/PID/status` that is in kB (which there means KiB), in bytes.

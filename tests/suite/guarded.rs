@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 use testkit::now;
+#[cfg(target_arch = "x86_64")]
+use testkit::processes::fail_epoll_wait;
 
 use crate::support::{RLOCK, Running, Server, alive, children, eventually, guard_of, rlock, signal};
 
@@ -251,6 +253,21 @@ fn a_command_under_a_nested_rlock_dies_with_the_outer_lock() {
         }
         server.cli(&["DEL", "outer", "inner"]);
     }
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_bug_in_rlock_ends_the_command_and_then_frees_the_lock() {
+    let server = Server::start();
+    let witness = Witness::start(&server.url(), &[]);
+    let rlock = witness.rlock.pid();
+    // tokio panics on that error.
+    eventually("rlock waits", || fail_epoll_wait(rlock).expect("a tracer's rights"));
+    let took = witness.dies();
+    assert!(took < MOMENT, "{took:?}");
+    eventually("the lock is free", || server.cli(&["EXISTS", "job"]) == "0");
+    let said = witness.rlock.finish().code(70).stderr;
+    assert!(said.lines().count() == 1 && said.starts_with("rlock: a bug in rlock "), "{said:?}");
 }
 
 #[test]

@@ -1,10 +1,8 @@
 //! Supervises the running command: collects events, passes them to the policy and carries out its actions.
 
-use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use anyhow::Context;
-use futures_util::FutureExt;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
 
@@ -85,16 +83,14 @@ impl Job {
         }
     }
 
-    /// Supervises the command until it has ended and the lock is given back. Even after a panic in rlock the command is dead
-    /// before that.
+    /// Supervises the command until it has ended and the lock is given back.
     pub(super) async fn supervise(
         mut self,
         lock: &LockSettings,
         remains: RemainsOptions,
         mut cover: Cover,
     ) -> anyhow::Result<Outcome> {
-        let watched = AssertUnwindSafe(self.watch(&lock.report, &mut cover)).catch_unwind().await;
-        let watched = watched.unwrap_or_else(|_| Err(Problem::StoppedAfterBug.failure().into()));
+        let watched = self.watch(&lock.report, &mut cover).await;
         if watched.is_err() {
             self.end(&lock.report, &mut cover).await;
         }
@@ -130,19 +126,10 @@ impl Job {
         Ok(self.policy.outcome(!freed.iter().any(|freed| matches!(freed, ReleaseOutcome::NotOurs(_)))))
     }
 
-    /// Kills the command and waits until it is gone, while the lease is renewed: after a panic, or when no guard can be
-    /// started.
+    /// Kills the command and waits until it is gone, while the lease is renewed: when no guard can be started.
     async fn end(&mut self, report: &Reporter, cover: &mut Cover) {
         self.tree.kill();
         self.killed_at = Some(clock::now());
-        // The panic may come from the renewals.
-        if AssertUnwindSafe(self.renew_until_gone(report, cover)).catch_unwind().await.is_err() {
-            self.tree.end();
-        }
-        self.end_nested(cover).await;
-    }
-
-    async fn renew_until_gone(&mut self, report: &Reporter, cover: &mut Cover) {
         while !self.is_gone() {
             self.report_survivors(report);
             let next_poll = clock::now() + self.poll_pause();
@@ -155,6 +142,7 @@ impl Job {
                 }
             }
         }
+        self.end_nested(cover).await;
     }
 
     async fn watch(&mut self, report: &Reporter, cover: &mut Cover) -> anyhow::Result<()> {
