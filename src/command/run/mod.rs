@@ -40,9 +40,12 @@ use not_started::cannot_start;
 use supervise::{Job, Started};
 
 /// Runs the command under the locks.
-pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::Result<Outcome> {
-    // Forked while rlock has one thread, no connection and little memory to copy.
-    let guard = Guard::start();
+pub fn run(
+    args: RunArgs,
+    sources: &Sources,
+    inherited: &Inherited,
+    guard: io::Result<Guard>,
+) -> anyhow::Result<Outcome> {
     let output = args.output.clone();
     let settings = RunSettings::new(args, sources)?;
     process_tree::check_proc().map_err(|error| Problem::UnusableProc { error: &error }.about(&settings.lock.keys))?;
