@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use nix::sched::sched_yield;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
 
@@ -102,6 +103,8 @@ impl Job {
         let (outer, status) = (cover.is_outer(), self.policy.exit_status());
         lock.report.say(&Report::Ended { outer, status, run: clock::now().since(self.started) });
         let freed = cover.release(remains).await;
+        // The next holder may wait on this processor. rlock's own end is not urgent.
+        let _ = sched_yield();
         self.guard.stop();
         self.leader.reap();
         watched.with_context(|| lock.keys.to_string())?;
