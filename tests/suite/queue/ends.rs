@@ -67,8 +67,9 @@ fn a_wait_is_kept_to_its_time_whatever_the_nodes_do() {
         server.freeze();
     }
     let finished = waiter.finish();
+    // A wait for an answer would be over a second later.
     assert!(
-        finished.took >= Duration::from_millis(1490) && finished.took < Duration::from_millis(1700),
+        finished.took >= Duration::from_millis(1490) && finished.took < Duration::from_millis(2300),
         "{:?}",
         finished.took
     );
