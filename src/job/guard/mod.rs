@@ -175,14 +175,14 @@ impl Process {
         }
     }
 
-    /// Sends it the descriptors to keep, if there are any, and their number.
+    /// Sends it the descriptors to keep, if there are any. It does not read them.
     fn send(&self, descriptors: &[RawFd]) -> io::Result<()> {
         if descriptors.is_empty() {
             return Ok(());
         }
         let rights = [ControlMessage::ScmRights(descriptors)];
-        let count = u8::try_from(descriptors.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        sendmsg::<UnixAddr>(self.socket.as_raw_fd(), &[IoSlice::new(&[count])], &rights, MsgFlags::MSG_NOSIGNAL, None)?;
+        // At least one byte must go with them.
+        sendmsg::<UnixAddr>(self.socket.as_raw_fd(), &[IoSlice::new(&[0])], &rights, MsgFlags::MSG_NOSIGNAL, None)?;
         Ok(())
     }
 

@@ -1,12 +1,11 @@
 //! The guard's own process: it sleeps until the deadline or rlock's death, and then kills the command.
 
-use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixAddr, recvmsg};
 use nix::sys::timerfd::TimerFd;
 use nix::unistd::{Pid, setsid};
 
@@ -16,10 +15,6 @@ use crate::clock;
 use crate::job::process_tree::{ProcessTree, Start};
 use crate::job::{handback, names, nested};
 use crate::lock::instant::Instant;
-use crate::lock::keys;
-
-/// Most descriptors that rlock sends: a `local` lock of members has two files.
-const MOST_KEPT: usize = 2 * keys::MOST;
 
 /// Runs the guard. It was forked with all signals blocked, so only SIGKILL and SIGSTOP act on it, and no handler of rlock's
 /// runs here.
@@ -31,19 +26,16 @@ pub(super) fn watch(socket: &OwnedFd, timer: &TimerFd, state: &WatchdogState, ke
     let _ = prctl::set_pdeathsig(Signal::SIGCONT);
     let own = [socket.as_raw_fd(), timer.as_fd().as_raw_fd()];
     descriptors::close_all_but([&own, keeps].concat());
-    // The descriptors that rlock sends are only kept open.
-    let mut kept = Vec::new();
     // The deadline at which the command was killed.
     let mut fired_for = Instant::NEVER;
     // Kept from one kill to the next: it knows which numbers are the command's no longer.
     let mut tree = None;
     let mut is_gone = false;
     loop {
-        let cannot_wait = set(timer, state, fired_for).and_then(|()| wait(socket, timer)).is_err();
+        let rlock = set(timer, state, fired_for).and_then(|()| wait(socket, timer)).unwrap_or(Rlock::Unknown);
         // The clock is read before the deadline: an extension between the two then counts, as it must.
         let now = clock::now();
-        let rlock = receive_all(socket, &mut kept);
-        let ended = rlock != Rlock::Alive || cannot_wait;
+        let ended = rlock != Rlock::Alive;
         let kill_at = state.kill_at();
         if ended || now >= kill_at && kill_at != fired_for {
             fired_for = kill_at;
@@ -76,48 +68,20 @@ enum Rlock {
     Alive,
     /// Its end of the socket is closed.
     Died,
-    /// The socket cannot be read.
+    /// The socket does not show it.
     Unknown,
 }
 
-/// Reads all that rlock has sent: at most the descriptors to keep.
-fn receive_all(socket: &OwnedFd, kept: &mut Vec<OwnedFd>) -> Rlock {
-    loop {
-        match receive(socket.as_raw_fd()) {
-            Ok(Received::Descriptors(sent)) => kept.extend(sent),
-            Ok(Received::End) => return Rlock::Died,
-            Err(nix::Error::EAGAIN) => return Rlock::Alive,
-            Err(nix::Error::EINTR) => {}
-            // Without room for a descriptor this guard ends, and rlock replaces it: the next one inherits it in the fork.
-            Ok(Received::NoRoom) | Err(_) => return Rlock::Unknown,
+impl Rlock {
+    fn of(events: PollFlags) -> Self {
+        if events.is_empty() {
+            Self::Alive
+        } else if events.contains(PollFlags::POLLHUP) {
+            Self::Died
+        } else {
+            Self::Unknown
         }
     }
-}
-
-enum Received {
-    Descriptors(Vec<OwnedFd>),
-    /// A message without all of its descriptors: there was no room for one more.
-    NoRoom,
-    End,
-}
-
-fn receive(socket: RawFd) -> nix::Result<Received> {
-    let mut bytes = [0];
-    let mut space = nix::cmsg_space!([RawFd; MOST_KEPT]);
-    let mut slices = [IoSliceMut::new(&mut bytes)];
-    let message = recvmsg::<UnixAddr>(socket, &mut slices, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
-    if message.bytes == 0 {
-        return Ok(Received::End);
-    }
-    let numbers = message.cmsgs()?.flat_map(|part| match part {
-        ControlMessageOwned::ScmRights(fds) => fds,
-        _ => vec![],
-    });
-    // SAFETY: the kernel made these descriptors for us with this very message; nothing else knows of them.
-    let descriptors: Vec<OwnedFd> = numbers.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect();
-    // The byte is their number.
-    let is_whole = descriptors.len() == usize::from(bytes[0]);
-    Ok(if is_whole { Received::Descriptors(descriptors) } else { Received::NoRoom })
 }
 
 /// Sets the timer for the deadline, unless the guard has fired for it already.
@@ -134,11 +98,16 @@ fn set(timer: &TimerFd, state: &WatchdogState, fired_for: Instant) -> io::Result
     }
 }
 
-/// Waits until the socket is readable or the timer has expired.
-fn wait(socket: &OwnedFd, timer: &TimerFd) -> io::Result<()> {
-    let mut fds = [socket.as_fd(), timer.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+/// Waits until the timer has expired or rlock is dead.
+///
+/// It does not read the descriptors that rlock sends. They stay open in the socket's queue as long as the guard lives, and the command's
+/// start does not wait for this process.
+fn wait(socket: &OwnedFd, timer: &TimerFd) -> io::Result<Rlock> {
+    // The kernel tells of a hang-up even where it is asked for nothing.
+    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::empty()), PollFd::new(timer.as_fd(), PollFlags::POLLIN)];
     match poll(&mut fds, PollTimeout::NONE) {
-        Ok(_) | Err(nix::Error::EINTR) => Ok(()),
+        Ok(_) => Ok(Rlock::of(fds[0].revents().unwrap_or(PollFlags::POLLERR))),
+        Err(nix::Error::EINTR) => Ok(Rlock::Alive),
         Err(error) => Err(error.into()),
     }
 }
