@@ -19,7 +19,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 
-use nix::sched::{CloneFlags, clone};
+use nix::sched::{CloneFlags, clone, sched_yield};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::unistd::Pid;
@@ -163,6 +163,8 @@ impl Image {
         let started = unsafe {
             clone(child, stack.as_bytes(), CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK, Some(libc::SIGCHLD))
         };
+        // The kernel wakes rlock in the middle of the exec, often on the same processor. The program goes first.
+        let _ = sched_yield();
         before.thread_set_mask()?;
         let pid = started?;
         if failure == 0 {
