@@ -83,6 +83,8 @@ impl std::error::Error for KeyError {}
 pub struct Key {
     typed: String,
     stored: String,
+    /// [`tag`] of `stored`.
+    tag: String,
 }
 
 impl Key {
@@ -98,7 +100,8 @@ impl Key {
         if is_derived(&stored) {
             return Err(KeyError::Reserved);
         }
-        Ok(Self { typed: typed.to_owned(), stored })
+        let tag = tag(&stored);
+        Ok(Self { typed: typed.to_owned(), stored, tag })
     }
 
     /// Returns the lock under `prefix` whose derived key of this kind is `derived`, if there can be one.
@@ -131,12 +134,12 @@ impl Key {
 
     /// Returns the channel on which `waiter` is woken: `rlock:wake:{TAG}:ID`, in the key's own cluster slot.
     pub fn wake_channel(&self, waiter: Uuid) -> String {
-        format!("rlock:wake:{{{}}}:{waiter}", tag(&self.stored))
+        format!("rlock:wake:{{{}}}:{waiter}", self.tag)
     }
 
     /// `rlock:<kind>:{TAG}:<KEY>`, in the key's own cluster slot.
     pub fn derived(&self, kind: Derived) -> String {
-        format!("rlock:{}:{{{}}}:{}", kind.name(), tag(&self.stored), self.stored)
+        ["rlock:", kind.name(), ":{", &self.tag, "}:", &self.stored].concat()
     }
 }
 
