@@ -40,6 +40,8 @@ const OTHERS: &str = "name a directory of your own; users who trust each other s
 pub(in crate::node) struct Directory {
     file: File,
     path: PathBuf,
+    /// User id of this process, when it was opened.
+    user: u32,
     /// Mode of the files in it that users share; `None` if each must be the user's own.
     shared: Option<u32>,
 }
@@ -49,10 +51,15 @@ impl Directory {
     pub(in crate::node) fn open(chosen: Option<&LocalDir>) -> Result<Self, String> {
         let user = Uid::effective().as_raw();
         match chosen {
-            Some(dir) if dir.is_shared => shared(&dir.path),
+            Some(dir) if dir.is_shared => shared(&dir.path, user),
             Some(dir) => given(&dir.path, user),
             None => own(user),
         }
+    }
+
+    /// User id that owns each file in it that is trusted. `None`: any user.
+    pub(super) fn files_owner(&self) -> Option<u32> {
+        if self.is_shared() { None } else { Some(self.user) }
     }
 
     /// Whether lock files of other users are trusted.
@@ -107,7 +114,7 @@ fn own(user: u32) -> Result<Directory, String> {
             if let Some(why) = misconfiguration(there.uid(), there.mode(), user, ANY_ACCESS) {
                 return Err(format!("{} {why}, or {REMEDY}", shown(&path)));
             }
-            return Ok(Directory { file, path, shared: None });
+            return Ok(Directory { file, path, user, shared: None });
         }
     }
     Err(format!("this host has neither {}; {REMEDY}", if user == 0 { "/run nor /tmp" } else { "/run/lock nor /tmp" }))
@@ -121,12 +128,12 @@ fn given(path: &Path, user: u32) -> Result<Directory, String> {
     let there = file.metadata().map_err(failed)?;
     match misconfiguration(there.uid(), there.mode(), user, WRITE_ACCESS) {
         Some(why) => Err(format!("the directory {why}, or {OTHERS}")),
-        None => Ok(Directory { file, path: path.to_path_buf(), shared: None }),
+        None => Ok(Directory { file, path: path.to_path_buf(), user, shared: None }),
     }
 }
 
 /// Opens a directory that users share. It is never made: rlock cannot know its group.
-fn shared(path: &Path) -> Result<Directory, String> {
+fn shared(path: &Path, user: u32) -> Result<Directory, String> {
     let open = || -> io::Result<(File, u32)> {
         let file = existing(path, OFlag::empty())?;
         let mode = file.metadata()?.mode();
@@ -137,7 +144,7 @@ fn shared(path: &Path) -> Result<Directory, String> {
         format!("cannot open the directory: {error}; {}", if is_missing(&error) { remedy } else { REMEDY })
     })?;
     let mode = shared_mode(mode).map_err(|why| format!("the directory {why}"))?;
-    Ok(Directory { file, path: path.to_path_buf(), shared: Some(mode) })
+    Ok(Directory { file, path: path.to_path_buf(), user, shared: Some(mode) })
 }
 
 /// Returns the mode of files in a shared directory of this mode: those who may write to the directory may write to them.

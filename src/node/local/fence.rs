@@ -28,18 +28,18 @@ pub(super) fn next(dir: &Rc<Directory>) -> Result<Fence, Fault> {
     let clock = || hint(SystemTime::now());
     let mut last = None;
     for _ in 0..TRIES {
-        let Some(mut file) = LockFile::open(Rc::clone(dir), NAME.to_owned()).map_err(unfit)? else { continue };
+        let Some(file) = LockFile::open(Rc::clone(dir), NAME.to_owned()).map_err(unfit)? else { continue };
         if !file.lock().map_err(unfit)? {
             last = Some(file);
             std::thread::yield_now();
             continue;
         }
-        let fence = after(&mut file, clock())?;
+        let fence = after(&file, clock())?;
         file.write(&format!("{fence}\n")).map_err(unfit)?;
         return Ok(fence);
     }
     let now = clock();
-    match last.map(|mut file| after(&mut file, now)).transpose()? {
+    match last.map(|file| after(&file, now)).transpose()? {
         Some(fence) if fence.get() == now => Ok(fence),
         _ => {
             let path = shown(&dir.path().join(NAME));
@@ -49,7 +49,7 @@ pub(super) fn next(dir: &Rc<Directory>) -> Result<Fence, Fault> {
     }
 }
 
-fn after(file: &mut LockFile, now: u64) -> Result<Fence, Fault> {
+fn after(file: &LockFile, now: u64) -> Result<Fence, Fault> {
     let path = shown(&file.path());
     let content = file.content(LONGEST).map_err(|error| unfit(file.told(&error)))?;
     let remedy = "delete it when no lock of this directory is held, and fences go on from the clock";

@@ -5,7 +5,7 @@
 //! observation keeps no process out. The two kinds do not interact.
 
 use std::fs::{File, Metadata, TryLockError};
-use std::io::{self, Read, Seek};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use nix::fcntl::{AtFlags, FcntlArg, OFlag, fcntl, openat};
 use nix::sys::stat::{Mode, fchmod, fstatat, futimens};
 use nix::sys::time::TimeSpec;
-use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::directory::Directory;
 use super::shown;
@@ -88,8 +88,7 @@ impl LockFile {
         if there.nlink() == 0 {
             return Ok(None);
         }
-        let owner = if dir.is_shared() { None } else { Some(Uid::effective().as_raw()) };
-        if let Some(why) = misconfiguration(&there, owner) {
+        if let Some(why) = misconfiguration(&there, dir.files_owner()) {
             return Err(refused(&dir, &name, &why));
         }
         let is_fit = there.mode() & 0o777 == dir.file_mode() || access == OFlag::O_RDONLY;
@@ -140,7 +139,7 @@ impl LockFile {
     }
 
     /// Refuses a file whose content no rlock wrote. To be called with the lock taken, before the file is written to.
-    pub(super) fn must_be_ours(&mut self) -> Result<(), String> {
+    pub(super) fn must_be_ours(&self) -> Result<(), String> {
         let seen = self.sighting().map_err(|error| self.told(&error))?;
         if seen.length == seen.head.len() as u64 && is_ours(&seen.head) {
             return Ok(());
@@ -161,7 +160,7 @@ impl LockFile {
     }
 
     /// Returns the holder, if its value is written: a file may be left over from a crash.
-    pub(super) fn holder(&mut self) -> Result<Option<Occupant>, String> {
+    pub(super) fn holder(&self) -> Result<Option<Occupant>, String> {
         let mut lock = whole_file();
         fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut lock)).map_err(|error| self.told(&error.into()))?;
         if lock.l_type == NO_LOCK {
@@ -203,10 +202,16 @@ impl LockFile {
     }
 
     /// Returns the first `most` bytes of its content, and one more if there are more.
-    pub(super) fn content(&mut self, most: usize) -> io::Result<Vec<u8>> {
-        let mut head = Vec::new();
-        self.file.rewind()?;
-        (&self.file).take(most as u64 + 1).read_to_end(&mut head)?;
+    pub(super) fn content(&self, most: usize) -> io::Result<Vec<u8>> {
+        let mut head = vec![0; most + 1];
+        let mut length = 0;
+        loop {
+            match self.file.read_at(&mut head[length..], length as u64)? {
+                0 => break,
+                read => length += read,
+            }
+        }
+        head.truncate(length);
         Ok(head)
     }
 
@@ -225,9 +230,9 @@ impl LockFile {
         &self.file
     }
 
-    fn sighting(&mut self) -> io::Result<RawValue> {
+    fn sighting(&self) -> io::Result<RawValue> {
         let length = self.file.metadata()?.len();
-        let mut head = self.content(LARGEST_VALUE)?;
+        let mut head = if length == 0 { Vec::new() } else { self.content(LARGEST_VALUE)? };
         head.truncate(LARGEST_VALUE);
         Ok(RawValue { kind: "string".to_owned(), length, head, ttl: None })
     }
@@ -347,7 +352,7 @@ mod tests {
         let dir = directory(place.path());
         let leftover = opened(&dir);
         leftover.publish("8c7d6f1e-1111-4222-8333-123456789abc {}").unwrap();
-        let mut look = LockFile::existing(Rc::clone(&dir), "job.lock".to_owned()).unwrap().unwrap();
+        let look = LockFile::existing(Rc::clone(&dir), "job.lock".to_owned()).unwrap().unwrap();
         assert!(look.holder().unwrap().is_some());
         drop(leftover);
         assert!(look.holder().unwrap().is_none());

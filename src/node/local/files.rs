@@ -56,14 +56,14 @@ impl Files {
 
     /// Returns the gate's file, and the waiter that has closed it. `None` if it is open.
     pub(super) fn closed_gate(&self) -> Result<Option<(LockFile, Occupant)>, String> {
-        let Some(mut file) = LockFile::existing(Rc::clone(&self.dir), self.gate_name())? else { return Ok(None) };
+        let Some(file) = LockFile::existing(Rc::clone(&self.dir), self.gate_name())? else { return Ok(None) };
         Ok(file.holder()?.map(|waiter| (file, waiter)))
     }
 
     /// Returns the exclusive holder, if its value is written.
     pub(super) fn holder(&self) -> Result<Option<Occupant>, String> {
         let file = LockFile::existing(Rc::clone(&self.dir), self.lock_name())?;
-        Ok(file.map(|mut file| file.holder()).transpose()?.flatten())
+        Ok(file.map(|file| file.holder()).transpose()?.flatten())
     }
 
     /// Returns the members as one occupant, or the first that is in `outer`. `None` if there is no member.

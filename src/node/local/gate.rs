@@ -20,7 +20,7 @@ pub(super) struct Gate {
 impl Gate {
     /// Closes the gate `name` of `dir` for the waiter with this value. `None` if another waiter has.
     pub(super) fn close(dir: &Rc<Directory>, name: String, value: &str) -> Result<Option<Self>, String> {
-        let Some(mut file) = LockFile::open(Rc::clone(dir), name)? else { return Ok(None) };
+        let Some(file) = LockFile::open(Rc::clone(dir), name)? else { return Ok(None) };
         if !file.lock()? || !file.stands().unwrap_or(false) {
             return Ok(None);
         }
@@ -31,7 +31,7 @@ impl Gate {
 
     /// Deletes a gate that was left over.
     pub(super) fn clear(dir: Rc<Directory>, name: String) {
-        if let Ok(Some(mut file)) = LockFile::leftover(dir, name)
+        if let Ok(Some(file)) = LockFile::leftover(dir, name)
             && matches!(file.lock(), Ok(true))
             && file.stands().unwrap_or(false)
             && file.must_be_ours().is_ok()

@@ -46,7 +46,7 @@ enum Seats {
 impl Member {
     /// Tries once to join.
     pub(super) fn join(files: Files, claim: &Claim) -> Result<Joined, Fault> {
-        let Some(mut file) = files.lock().map_err(unfit)? else { return Ok(Joined::Again) };
+        let Some(file) = files.lock().map_err(unfit)? else { return Ok(Joined::Again) };
         if !file.lock_shared().map_err(unfit)? {
             let holder = file.holder().map_err(unfit)?;
             return Ok(Joined::Held(holder.unwrap_or_else(unnamed), file));

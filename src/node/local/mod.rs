@@ -22,6 +22,8 @@ use std::path::Path;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
+use nix::sched::sched_yield;
+
 use self::directory::Directory;
 use self::file::LockFile;
 use self::files::Files;
@@ -53,8 +55,7 @@ const TRIES: u32 = 1000;
 /// Number of these in which no holder is found, but a table without members, before the lock counts as held.
 const UNSETTLED: u32 = 100;
 
-/// Time for which a new holder has no watch. The kernel takes some ten milliseconds to close one, which would lengthen a short
-/// command.
+/// Time for which a new holder has no watch. To begin one delays the command, and the kernel takes some ten milliseconds to close it.
 const UNWATCHED: Duration = Duration::from_millis(500);
 
 /// A directory of locks.
@@ -153,7 +154,7 @@ impl LocalNode {
         let mut unsettled = 0;
         for _ in 0..TRIES {
             let files = self.files(&claim.key)?;
-            let Some(mut file) = files.lock().map_err(unfit)? else {
+            let Some(file) = files.lock().map_err(unfit)? else {
                 continue;
             };
             if !file.lock().map_err(unfit)? {
@@ -287,6 +288,8 @@ impl LocalNode {
             Some(Place::Alone(files, file)) => {
                 file.delete();
                 drop(file);
+                // The next holder may wait on this processor.
+                let _ = sched_yield();
                 files.clear_leftovers();
             }
             Some(Place::Member(member)) => member.leave(),
@@ -357,9 +360,7 @@ impl Node for LocalNode {
 
 /// Returns when a file that is held is no longer the file at its path.
 async fn until_taken_away(held: &RefCell<Option<Held>>, watch: &Watch) -> io::Result<()> {
-    if !watch.has_begun() {
-        Alarm::new()?.reached(clock::now() + UNWATCHED).await;
-    }
+    Alarm::new()?.reached(clock::now() + UNWATCHED).await;
     if let Some(held) = held.borrow().as_ref() {
         held.place.files().into_iter().try_for_each(|file| watch.begin(file))?;
     }

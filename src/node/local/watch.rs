@@ -45,11 +45,6 @@ impl Watch {
         Ok(())
     }
 
-    /// Whether anything was watched yet.
-    pub(super) fn has_begun(&self) -> bool {
-        self.queue.get().is_some()
-    }
-
     /// Returns when something may have happened to the watched files.
     pub(super) async fn stirred(&self) -> io::Result<()> {
         let queue = self.queue()?;
