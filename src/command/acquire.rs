@@ -10,7 +10,7 @@ use super::released::report_releases;
 use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::{AcquireArgs, Format};
-use crate::clock;
+use crate::clock::{self, Alarm};
 use crate::exit::Outcome;
 use crate::job::inherited::Inherited;
 use crate::job::signals::Signals;
@@ -37,7 +37,7 @@ pub fn acquire(args: &AcquireArgs, sources: &Sources, inherited: &Inherited) -> 
 async fn take(settings: &LockSettings, inherited: &Inherited, format: Format) -> anyhow::Result<Outcome> {
     let mut signals = Signals::catch(inherited)?;
     let nodes = open_each(settings, false)?;
-    let holdings = match acquisition::take(&nodes, settings, Purpose::Steps, &mut signals).await? {
+    let holdings = match acquisition::take(&nodes, settings, Purpose::Steps, &mut signals, &mut Alarm::new()?).await? {
         Acquired::Won(holdings) => holdings,
         Acquired::Over(outcome) => return Ok(outcome),
         // Only a command can run under an outer lock.

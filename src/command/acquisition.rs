@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use super::identity::{Identity, waiter};
 use super::purpose::Purpose;
 use super::run::{joining, report_change};
-use crate::clock;
+use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
 use crate::job::facts::CaughtSignal;
 use crate::job::nested::outer::OuterRun;
@@ -58,6 +58,7 @@ pub(super) async fn take(
     lock: &LockSettings,
     purpose: Purpose<'_>,
     signals: &mut Signals,
+    alarm: &mut Alarm,
 ) -> anyhow::Result<Acquired> {
     let options = Options {
         quorum: nodes[0].quorum(),
@@ -92,7 +93,7 @@ pub(super) async fn take(
         asked: None,
     };
     loop {
-        let waited = wait(nodes, waiting.clone(), &mut client, &mut async || terminating(signals).await).await?;
+        let waited = wait(nodes, waiting.clone(), &mut client, alarm, &mut async || terminating(signals).await).await?;
         return Ok(match waited {
             Waited::Won(holdings, after) => {
                 for (key, (_, fence)) in lock.keys.iter().zip(holdings.grants()) {

@@ -48,13 +48,14 @@ pub async fn wait<T: Claimant, C>(
     locks: &[Nodes],
     waiting: Waiting,
     claimant: &mut T,
+    alarm: &mut Alarm,
     cancelled: &mut impl AsyncFnMut() -> C,
 ) -> anyhow::Result<Waited<T::Outer, C>> {
     let mut driver = Driver {
         locks,
         waiting,
         claimant,
-        alarm: Alarm::new()?,
+        alarm,
         wake_listener: WakeListener::new(&locks[0]),
         attempt: None,
         behind: Vec::new(),
@@ -74,7 +75,7 @@ struct Driver<'a, T: Claimant> {
     locks: &'a [Nodes],
     waiting: Waiting,
     claimant: &'a mut T,
-    alarm: Alarm,
+    alarm: &'a mut Alarm,
     wake_listener: WakeListener,
     /// The attempt for the lock that is waited for.
     attempt: Option<Attempt>,
@@ -222,7 +223,7 @@ impl<T: Claimant> Driver<'_, T> {
         if self.kept.len() < self.locks.len() {
             return ControlFlow::Continue(self.go_on());
         }
-        if self.has_lost_any() {
+        if self.kept.len() > 1 && self.has_lost_any() || self.is_late() {
             return ControlFlow::Continue(Some(self.begin_anew().await));
         }
         let after = self.waiting.waited(clock::now());
@@ -252,8 +253,7 @@ impl<T: Claimant> Driver<'_, T> {
         self.attempt.is_none().then_some(Event::Tick)
     }
 
-    /// Whether a lock that was kept while others were waited for is lost, or its lease is of no use any more. rlock itself may
-    /// have stood still meanwhile.
+    /// Whether a lock that was kept while others were waited for is lost.
     fn has_lost_any(&mut self) -> bool {
         while let Some(changed) = self.kept.try_next() {
             self.claimant.changed(changed.lock, &changed.change);
@@ -261,6 +261,11 @@ impl<T: Claimant> Driver<'_, T> {
                 return true;
             }
         }
+        false
+    }
+
+    /// Whether the leases are of no use any more: rlock itself may have stood still since the grants.
+    fn is_late(&self) -> bool {
         let schedule = self.waiting.options().schedule;
         clock::now() >= schedule.signal_at(self.kept.deadline())
     }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use rlock::clock::Alarm;
 use rlock::exit::Outcome;
 use rlock::lock::fence::Fence;
 use rlock::lock::token::Token;
@@ -31,7 +32,9 @@ pub async fn acquire(client: Client, steps: Steps) -> Outcome {
     let schedule = client.settings.schedule;
     let mut claimant = Waiter { client: &client, for_command: false };
     let nodes = client.open();
-    let waited = wait(&nodes, client.waiting(false), &mut claimant, &mut async || command::caught().await).await;
+    let Ok(mut alarm) = Alarm::new() else { return Outcome::Bug };
+    let waited =
+        wait(&nodes, client.waiting(false), &mut claimant, &mut alarm, &mut async || command::caught().await).await;
     let holdings = match waited {
         Ok(Waited::Won(holdings, _)) => holdings,
         Ok(Waited::Cancelled(_)) => return Outcome::Signalled(libc::SIGTERM),

@@ -26,7 +26,8 @@ use crate::witness::Hold;
 pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>) -> Outcome {
     let nodes = client.open();
     let mut claimant = Waiter { client: &client, for_command: true };
-    let waited = wait(&nodes, client.waiting(true), &mut claimant, &mut async || terminating().await).await;
+    let Ok(mut alarm) = Alarm::new() else { return Outcome::Bug };
+    let waited = wait(&nodes, client.waiting(true), &mut claimant, &mut alarm, &mut async || terminating().await).await;
     let holdings = match waited {
         Ok(Waited::Won(mut holdings, _)) => {
             if client.settings.reclaims {

@@ -81,7 +81,10 @@ async fn run_async(
     let mut signals = Signals::catch(inherited)?;
     signals.reap_all_but(&[guard.pid()]);
     let nodes = open_each(&settings.lock, true)?;
-    let waited = acquisition::take(&nodes, &settings.lock, Purpose::Command(&settings.name, &guard), &mut signals);
+    // Made here for the supervision too: at the command's start there may be no descriptor left.
+    let mut alarm = Alarm::new()?;
+    let purpose = Purpose::Command(&settings.name, &guard);
+    let waited = acquisition::take(&nodes, &settings.lock, purpose, &mut signals, &mut alarm);
     // The command is prepared while the nodes are asked.
     let (waited, image) = tokio::join!(biased; waited, image(settings));
     let cover = match waited? {
@@ -107,7 +110,7 @@ async fn run_async(
         cover.give_up(&settings.lock.report).await;
         return Ok(acquisition::ended_by(caught));
     }
-    match image.and_then(|image| start(image, settings, inherited, &cover, signals, &mut guard)) {
+    match image.and_then(|image| start(image, settings, inherited, &cover, signals, alarm, &mut guard)) {
         Ok(started) => {
             if let Some(recorder) = &settings.lock.report.recorder {
                 recorder.covered_until(cover.deadlines(), clock::now());
@@ -141,10 +144,10 @@ fn start(
     inherited: &Inherited,
     cover: &Cover,
     mut signals: Signals,
+    alarm: Alarm,
     guard: &mut Guard,
 ) -> io::Result<Started> {
     signals.catch_for_command()?;
-    let alarm = Alarm::new()?;
     let contain = settings.policy.contain;
     if contain {
         // rlock adopts orphans, so it finds them even if they changed group or session.

@@ -51,7 +51,7 @@ pub(super) struct Job {
     tells_leftovers_at: Instant,
 }
 
-/// A command that was just started. `alarm` was made before the start: later there may be no descriptor left.
+/// A command that was just started.
 pub(super) struct Started {
     pub(super) tree: ProcessTree,
     pub(super) leader: Leader,
