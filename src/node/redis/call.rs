@@ -15,6 +15,10 @@ pub(super) const FENCE_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Time for which a queue is kept after the last poll by a waiter. Waiters poll every minute.
 pub(super) const QUEUE_LIFE: Duration = Duration::from_secs(600);
 
+/// Number of arguments of a call, and their length in bytes without the script's, for which room is made in advance.
+const ARGUMENTS: usize = 40;
+const ARGUMENTS_LENGTH: usize = 1024;
+
 /// A request about one lock.
 #[derive(Clone)]
 pub(super) struct Call {
@@ -38,8 +42,9 @@ pub(super) fn on_lock_and(script: &'static str, key: &Key, further: Option<Deriv
 
 /// Returns a script's call with the lock's key and these that are derived from it.
 pub(super) fn on_keys(script: &'static str, key: &Key, derived: &[Derived]) -> Cmd {
-    let mut command = redis::cmd("EVAL");
-    command.arg(script).arg(1 + derived.len()).arg(key.stored());
+    // Enough for all but the longest names, so that it is not moved while it grows.
+    let mut command = Cmd::with_capacity(ARGUMENTS, script.len() + ARGUMENTS_LENGTH);
+    command.arg("EVAL").arg(script).arg(1 + derived.len()).arg(key.stored());
     for kind in derived {
         command.arg(key.derived(*kind));
     }
