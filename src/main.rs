@@ -28,6 +28,7 @@ static ALLOCATOR: Allocator = Allocator;
 #[unsafe(no_mangle)]
 extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
     Allocator::allow_forks();
+    memory::reserve();
     // SAFETY: the C runtime passes `count` strings, and nothing in rlock writes to them.
     let args = unsafe { owned(count, words) };
     let mut log = cli::log_format(&args);
