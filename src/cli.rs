@@ -13,6 +13,8 @@ mod strange;
 pub mod subcommands;
 mod values;
 
+use std::env;
+use std::ffi::OsString;
 use std::ops::Deref;
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -203,10 +205,11 @@ impl<T: FromArgMatches> FromArgMatches for Deferred<T> {
 
 /// Ignores variables that are set but empty: CI systems set an unset parameter to the empty string.
 fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let empty: Vec<OsString> = env::vars_os().filter(|(_, value)| value.is_empty()).map(|(name, _)| name).collect();
     command.mut_args(|arg| {
-        let empty = arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
+        let is_empty = arg.get_env().is_some_and(|name| empty.iter().any(|empty| empty == name));
         let arg = arg.hide_env_values(true);
         // Hidden, so that the option is still known to have a variable.
-        if empty { arg.env(None::<&'static str>).hide_env(true) } else { arg }
+        if is_empty { arg.env(None::<&'static str>).hide_env(true) } else { arg }
     })
 }
