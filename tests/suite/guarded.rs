@@ -6,16 +6,18 @@
 mod contain;
 mod max_run;
 
+use std::fs::DirEntry;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
-use testkit::now;
 #[cfg(target_arch = "x86_64")]
 use testkit::processes::fail_epoll_wait;
+use testkit::{Rlock, now};
 
-use crate::support::{RLOCK, Running, Server, alive, children, eventually, guard_of, rlock, signal};
+use crate::support::{NOBODY, RLOCK, Rooted, Running, Server, alive, children, eventually, guard_of, rlock, signal};
 
 /// Some milliseconds, on a machine whose cores are all busy with other tests. `tests/faults` measures an idle machine.
 const MOMENT: Duration = Duration::from_millis(400);
@@ -105,6 +107,31 @@ fn a_local_lock_outlasts_a_killed_rlock_until_the_command_is_dead() {
         let first: f64 = next.stdout[0].split(' ').next().expect("a number").parse().expect("seconds");
         assert!(witness.last_tick() <= first, "{} and then {first}", witness.last_tick());
     }
+}
+
+/// A user may have no more descriptors on their way to other processes than one process may have open (unix(7), `ETOOMANYREFS`).
+#[test]
+fn a_guard_that_the_kernel_sends_no_descriptor_is_replaced_by_one_that_inherits_it() {
+    let Some(rooted) = Rooted::make(RLOCK) else { return };
+    let (dir, node) = local();
+    std::os::unix::fs::chown(dir.path(), Some(NOBODY), Some(NOBODY)).expect("nobody's directory");
+    let program = rooted.rlock().display().to_string();
+    let start = |key: &str| {
+        let run = Rlock::of("prlimit", ["--nofile=24:24", &program, "run", "--key", key]).node(&node);
+        let run = run.with(|command| {
+            command.uid(NOBODY).gid(NOBODY);
+        });
+        let mut run = run.args(["--", "sh", "-c", "echo leader $$; exec sleep 300"]).spawn();
+        (run.wait_for_pid("leader"), run)
+    };
+    let mut runs: Vec<_> = (0..26).map(|number| start(&format!("job{number}"))).collect();
+    let (command, last) = runs.pop().expect("the last one");
+    let mut open = std::fs::read_dir(format!("/proc/{}/fd", guard_of(last.pid()))).expect("its descriptors").flatten();
+    let inherits = |fd: DirEntry| std::fs::read_link(fd.path()).is_ok_and(|file| file.ends_with("job25.lock"));
+    assert!(open.any(inherits), "it has the lock's file itself");
+    last.signal(Signal::SIGKILL);
+    start("job25");
+    assert!(!alive(command));
 }
 
 #[test]
