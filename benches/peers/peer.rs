@@ -1,7 +1,6 @@
 //! The peers: the programs that take part, and how each runs a command under a lock.
 
-use std::cell::Cell;
-use std::fs::File;
+use std::fs::DirEntry;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -150,7 +149,7 @@ impl Peer {
             Self::RlockLocal => {
                 let node = format!("local:{}", world.locks.join("local").display());
                 let argv = [RLOCK, "run", "--key", KEY, "--node", &node, "--"].map(str::to_owned).to_vec();
-                (argv, Line::Says(world.dir.join("said"), Cell::default()))
+                (argv, Line::Polls)
             }
         };
         Ok(Box::new(Program { name: self.name(), argv, line }))
@@ -203,8 +202,8 @@ enum Line {
     Sleeps,
     /// It is blocked in the kernel for this file.
     Blocks(PathBuf),
-    /// It says so on stderr, which is a numbered file beside this one for each process.
-    Says(PathBuf, Cell<usize>),
+    /// It sleeps for the first time since it has a descriptor for epoll(7).
+    Polls,
 }
 
 impl Locker for Program {
@@ -215,12 +214,6 @@ impl Locker for Program {
     fn command(&self) -> Command {
         let mut command = clean(&self.argv[0]);
         command.args(&self.argv[1..]);
-        if let Line::Says(file, started) = &self.line {
-            started.update(|number| number + 1);
-            if let Ok(file) = File::create(file.with_extension(started.get().to_string())) {
-                command.env("RLOCK_VERBOSE", "1").stderr(file);
-            }
-        }
         command
     }
 
@@ -241,8 +234,12 @@ impl Locker for Program {
                 lines(&std::fs::read_to_string("/proc/locks")?, &|line| line.contains("->") && line.contains(&inode))
                     >= number
             }
-            Line::Says(file, started) => {
-                std::fs::read_to_string(file.with_extension(started.get().to_string()))?.contains(": waiting: ")
+            Line::Polls => {
+                let mut open = std::fs::read_dir(format!("/proc/{pid}/fd"))?.flatten();
+                let polls = |fd: DirEntry| {
+                    std::fs::read_link(fd.path()).is_ok_and(|open| open.as_os_str() == "anon_inode:[eventpoll]")
+                };
+                processes::state(pid) == Some('S') && open.any(polls)
             }
         })
     }
