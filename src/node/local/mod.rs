@@ -118,6 +118,7 @@ struct LocalNode {
 struct Held {
     token: Token,
     place: Place,
+    granted: Instant,
 }
 
 /// How the lock is held.
@@ -181,10 +182,14 @@ impl LocalNode {
             let granted =
                 fence.and_then(|fence| file.publish(&claim.details.value(claim.token)).map(|()| fence).map_err(unfit));
             let fence = granted.inspect_err(|_| file.delete())?;
-            *self.held.borrow_mut() = Some(Held { token: claim.token, place: Place::Alone(files, file) });
+            self.hold(claim, Place::Alone(files, file));
             return Ok(Vote::Granted { until: Instant::NEVER, fence, index: 0 });
         }
         Err(restless())
+    }
+
+    fn hold(&self, claim: &Claim, place: Place) {
+        *self.held.borrow_mut() = Some(Held { token: claim.token, place, granted: clock::now() });
     }
 
     fn join(&self, claim: &Claim) -> Result<Vote, Fault> {
@@ -196,8 +201,7 @@ impl LocalNode {
             match Member::join(files.clone(), claim)? {
                 Joined::Seated(member, fence) => {
                     let index = member.index(claim);
-                    let place = Place::Member(Box::new(member));
-                    *self.held.borrow_mut() = Some(Held { token: claim.token, place });
+                    self.hold(claim, Place::Member(Box::new(member)));
                     return Ok(Vote::Granted { until: Instant::NEVER, fence, index });
                 }
                 Joined::Held(holder, file) => return Ok(self.held_by(holder, files, Until::Gone(file), claim)),
@@ -360,7 +364,12 @@ impl Node for LocalNode {
 
 /// Returns when a file that is held is no longer the file at its path.
 async fn until_taken_away(held: &RefCell<Option<Held>>, watch: &Watch) -> io::Result<()> {
-    Alarm::new()?.reached(clock::now() + UNWATCHED).await;
+    let begin = held.borrow().as_ref().map(|held| held.granted + UNWATCHED);
+    if let Some(begin) = begin
+        && clock::now() < begin
+    {
+        Alarm::new()?.reached(begin).await;
+    }
     if let Some(held) = held.borrow().as_ref() {
         held.place.files().into_iter().try_for_each(|file| watch.begin(file))?;
     }

@@ -244,6 +244,22 @@ fn fences_rise_while_another_process_keeps_the_counter_locked() {
 }
 
 #[test]
+fn a_holder_sees_a_loss_at_once_from_its_first_half_second_on() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _entered = runtime.enter();
+    for mode in KINDS {
+        let (place, claim) = (tempfile::tempdir().unwrap(), claim(mode));
+        let holder = node(place.path());
+        assert!(matches!(try_once(&*holder, &claim), Vote::Granted { .. }));
+        std::thread::sleep(UNWATCHED);
+        assert_eq!(holder.broken().now_or_never(), None, "{mode}");
+        std::fs::remove_file(place.path().join("job.lock")).unwrap();
+        // As after a renewal.
+        assert_eq!(holder.broken().now_or_never(), Some(()), "{mode}");
+    }
+}
+
+#[test]
 fn a_member_is_lost_with_either_file() {
     for name in ["job.lock", "job.members"] {
         let place = tempfile::tempdir().unwrap();
