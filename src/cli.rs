@@ -205,7 +205,9 @@ impl<T: FromArgMatches> FromArgMatches for Deferred<T> {
 
 /// Ignores variables that are set but empty: CI systems set an unset parameter to the empty string.
 fn without_empty_variables(command: clap::Command) -> clap::Command {
-    let empty: Vec<OsString> = env::vars_os().filter(|(_, value)| value.is_empty()).map(|(name, _)| name).collect();
+    let empty = env::vars_os().filter(|(_, value)| value.is_empty()).map(|(name, _)| name);
+    // Of a variable that is there twice the first one counts.
+    let empty: Vec<OsString> = empty.filter(|name| env::var_os(name).is_some_and(|first| first.is_empty())).collect();
     command.mut_args(|arg| {
         let is_empty = arg.get_env().is_some_and(|name| empty.iter().any(|empty| empty == name));
         let arg = arg.hide_env_values(true);
