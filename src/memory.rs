@@ -78,15 +78,21 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// Reserves the heap of a whole run as one range, of which [`prefault`] finds the rest. To be called before the first allocation.
+/// Reserves the heap of a whole run as one range, of which [`prefault`] finds the rest. To be called before the first allocation. If
+/// there is less memory, a smaller run may still fit.
 pub fn reserve() {
-    drop(std::hint::black_box(Vec::<u8>::with_capacity(RESERVED_HEAP)));
+    let mut heap = Vec::<u8>::new();
+    let _ = heap.try_reserve_exact(RESERVED_HEAP);
+    drop(std::hint::black_box(heap));
 }
 
 /// Has the kernel map the memory that each run touches. A page fault for each of these pages takes 3 % of an uncontended run. Linux
 /// before 5.14 refuses, and nothing is lost.
 pub fn prefault() {
-    let heap: Vec<u8> = Vec::with_capacity(USED_HEAP);
+    let mut heap = Vec::<u8>::new();
+    if heap.try_reserve_exact(USED_HEAP).is_err() {
+        return;
+    }
     let stack = (&raw const heap).cast::<u8>();
     for (end, size) in [(heap.as_ptr().wrapping_add(USED_HEAP), USED_HEAP), (stack, USED_STACK)] {
         let begin = (end as usize - size).next_multiple_of(PAGE);
