@@ -1,5 +1,6 @@
 //! Shared locks and slots on this machine alone: who holds beside whom, who waits for whom, and what is left.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -27,9 +28,12 @@ fn waits(place: &Place, options: &[&str], name: &str) -> Running {
     waiter
 }
 
-/// Whether a waiter keeps newcomers out.
+/// Whether a waiter keeps newcomers out: it has the gate's file locked. The file alone is there a moment before.
 fn closes_the_gate(place: &Place) -> bool {
-    place.files().iter().any(|file| file == "job.gate")
+    let Ok(gate) = std::fs::metadata(place.dir.path().join("job.gate")) else { return false };
+    let of_gate = format!(":{} ", gate.ino());
+    let locks = std::fs::read_to_string("/proc/locks").expect("the kernel's locks");
+    locks.lines().any(|lock| lock.contains("OFDLCK") && lock.contains(&of_gate))
 }
 
 /// Checks that clients that give one of these find the lock busy.
