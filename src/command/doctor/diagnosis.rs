@@ -227,9 +227,11 @@ fn clock(probe: &Probe, reference: i64, nodes: usize, say: &mut impl FnMut(Level
     if span > SKEW + probe.round_trip {
         let side = if off > 0 { "ahead of" } else { "behind" };
         let whose = if nodes == 1 { "this machine's" } else { "the others" };
+        // The trip takes a little off a whole minute.
+        let nearest = Duration::from_millis(off.unsigned_abs().saturating_add(50) / 100 * 100);
         let what = format!(
             "its clock is {} {side} {whose}: correcting it ends leases early or late",
-            duration::show_rounded(span)
+            duration::show_rounded(nearest)
         );
         say(
             Level::Warn,
