@@ -75,7 +75,7 @@ impl Parsed {
             Ok((Cli::read(&mut matches)?, of_subcommand))
         };
         let (cli, matches) = read().map_err(|error| defaults.refusal(&error))?;
-        let sources = self.sources.with_files(matches, defaults.origins());
+        let sources = self.sources.with_files(matches.as_ref(), defaults.origins());
         self.cli = cli;
         Ok(Self { sources, definition, ..self })
     }
@@ -195,10 +195,10 @@ pub(super) fn without_words(
     let read = |command: clap::Command| command.try_get_matches_from(["rlock"]);
     let usage = |error: clap::Error| Failure::new(Outcome::Usage, super::parse::described(&error));
     let matches = read(command.clone()).map_err(usage)?;
-    let sources = Sources::new(command, Some(matches));
+    let sources = Sources::new(command, Some(&matches));
     let defaults = Defaults::new(command, &sources, config, scopes)?;
     let matches = read(defaults.set(command.clone())).map_err(|error| defaults.refusal(&error))?;
-    let sources = sources.with_files(Some(matches.clone()), defaults.origins());
+    let sources = sources.with_files(Some(&matches), defaults.origins());
     Ok((matches, sources))
 }
 

@@ -43,10 +43,13 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("RLOCK_HELD", "set for the command: TOKEN:FENCE of each lock that it runs under, outermost first, with commas"),
 ];
 
-/// Adds the texts to rlock and its subcommands. To make them takes longer than to parse, so only help has them.
-pub(super) fn with_texts(definition: Command) -> Command {
+/// Adds the texts to rlock and its subcommands, and hides the values of variables, which may be passwords. To do so takes longer
+/// than to parse, so it is done for help only.
+pub(super) fn with_texts(mut definition: Command) -> Command {
+    definition.build();
     let definition = definition.mut_subcommands(|subcommand| {
         let name = subcommand.get_name().to_owned();
+        let subcommand = subcommand.mut_args(|arg| arg.hide_env_values(true));
         subcommand.after_help(short(Some(&name))).after_long_help(long(Some(&name)))
     });
     definition.after_help(short(None)).after_long_help(long(None))

@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::help::with_texts;
 use super::hints;
 use super::sources::{Sources, variable};
-use super::{Cli, definition};
+use super::{Cli, definition, definition_of_run};
 use crate::exit::{Failure, Outcome};
 use crate::report::{Log, LogMode, Problem};
 use crate::secret;
@@ -44,10 +44,10 @@ pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
         return Err(Failure::new(Outcome::Usage, refusal).into());
     }
     let read = || {
-        let mut definition = definition();
+        let is_run = words.get(1).is_some_and(|word| word == "run");
+        let mut definition = if is_run { definition_of_run() } else { definition() };
         let mut matches = definition.try_get_matches_from_mut(&words)?;
-        let (subcommand, of_subcommand) =
-            matches.subcommand().map(|(name, sub)| (name.to_owned(), sub.clone())).unzip();
+        let (subcommand, of_subcommand) = matches.subcommand().map(|(name, sub)| (name.to_owned(), sub)).unzip();
         let described = subcommand.as_deref().and_then(|name| definition.find_subcommand(name));
         let sources = described.map_or_else(Sources::default, |described| Sources::new(described, of_subcommand));
         Ok(Some(Parsed { cli: Cli::read(&mut matches)?, sources, words, definition, subcommand }))
@@ -149,6 +149,18 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         definition().debug_assert();
+    }
+
+    #[test]
+    fn run_has_the_same_options_where_it_is_described_alone() {
+        let options = |mut definition: clap::Command| {
+            definition.build();
+            let run = definition.find_subcommand("run").unwrap();
+            run.get_arguments().map(|option| format!("{option:?}")).collect::<Vec<_>>()
+        };
+        let alone = options(definition_of_run());
+        assert!(alone.len() > 40);
+        assert_eq!(alone, options(definition()));
     }
 
     #[test]

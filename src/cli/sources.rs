@@ -49,7 +49,8 @@ impl Source<'_> {
 /// The source of each option of a subcommand, by clap's id of the option.
 #[derive(Default)]
 pub struct Sources {
-    matches: Option<ArgMatches>,
+    /// Options that were typed or whose variable is set, and which of the two. The rest of clap's matches is not kept.
+    chosen: Vec<(String, ValueSource)>,
     /// Options that a file sets.
     files: BTreeMap<String, Origin>,
     /// Options whose variables an outer rlock set without its user's choice.
@@ -57,7 +58,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    pub(super) fn new(command: &clap::Command, matches: Option<ArgMatches>) -> Self {
+    pub(super) fn new(command: &clap::Command, matches: Option<&ArgMatches>) -> Self {
         let said = std::env::var(DEFAULTS).unwrap_or_default();
         let is_outer = |arg: &&clap::Arg| {
             let name = arg.get_env().and_then(|name| name.to_str());
@@ -65,17 +66,17 @@ impl Sources {
         };
         let outer =
             if said.is_empty() { Vec::new() } else { command.get_arguments().filter(is_outer).map(id).collect() };
-        Self { matches, files: BTreeMap::new(), outer }
+        Self { chosen: chosen(matches), files: BTreeMap::new(), outer }
     }
 
     /// The same, where `files` set these options.
-    pub(super) fn with_files(self, matches: Option<ArgMatches>, files: BTreeMap<String, Origin>) -> Self {
-        Self { matches, files, ..self }
+    pub(super) fn with_files(self, matches: Option<&ArgMatches>, files: BTreeMap<String, Origin>) -> Self {
+        Self { chosen: chosen(matches), files, ..self }
     }
 
     /// Returns the source of option `id`.
     pub fn of(&self, id: &str) -> Source<'_> {
-        match self.matches.as_ref().and_then(|matches| matches.value_source(id)) {
+        match self.chosen.iter().find(|(chosen, _)| chosen == id).map(|(_, source)| *source) {
             Some(ValueSource::CommandLine) => Source::Typed,
             Some(ValueSource::EnvVariable) if self.outer.iter().any(|known| known == id) => Source::Outer,
             Some(ValueSource::EnvVariable) => Source::Variable,
@@ -132,11 +133,18 @@ impl Sources {
 
     /// Returns the source of a long flag that is set.
     fn named<'a>(&self, long: &'a str) -> Option<(&'a str, Source<'_>)> {
-        // clap's derive makes ids of the long flags in this way, and panics if it is asked for an unknown one.
-        let id = long.replace('-', "_");
-        let is_known = self.matches.iter().flat_map(ArgMatches::ids).any(|known| known == id.as_str());
-        is_known.then(|| (long, self.of(&id))).filter(|(_, source)| *source != Source::BuiltIn)
+        // clap's derive makes ids of the long flags in this way.
+        let source = self.of(&long.replace('-', "_"));
+        (source != Source::BuiltIn).then_some((long, source))
     }
+}
+
+fn chosen(matches: Option<&ArgMatches>) -> Vec<(String, ValueSource)> {
+    let sources =
+        matches.into_iter().flat_map(|matches| matches.ids().map(|id| (id, matches.value_source(id.as_str()))));
+    let chosen =
+        sources.filter_map(|(id, source)| Some((id, source.filter(|source| *source != ValueSource::DefaultValue)?)));
+    chosen.map(|(id, source)| (id.to_string(), source)).collect()
 }
 
 /// Returns the name of an option's variable.
