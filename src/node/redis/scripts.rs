@@ -6,11 +6,14 @@ macro_rules! script {
     };
 }
 
-pub const ACQUIRE: &str = script!(peek_any queue turn marker crowd enter put acquire);
-pub const ACQUIRE_NEWEST: &str = script!(peek_any queue turn marker crowd enter newest superseded put acquire);
-pub const ACQUIRE_AS_REDISSON: &str = script!(peek_any queue turn marker crowd enter put_hash acquire);
-pub const JOIN: &str = script!(peek_any queue turn marker crowd members admit enter join);
-pub const JOIN_NEWEST: &str = script!(peek_any queue turn marker crowd members admit enter newest superseded join);
+pub const ACQUIRE: &str = script!(identity fence put grant_at_once peek_any queue turn marker crowd enter acquire);
+pub const ACQUIRE_NEWEST: &str =
+    script!(identity fence put peek_any queue turn marker crowd enter newest superseded acquire);
+pub const ACQUIRE_AS_REDISSON: &str =
+    script!(identity fence put_hash grant_at_once peek_any queue turn marker crowd enter acquire);
+pub const JOIN: &str = script!(identity fence peek_any queue turn marker crowd members admit enter join);
+pub const JOIN_NEWEST: &str =
+    script!(identity fence peek_any queue turn marker crowd members admit enter newest superseded join);
 pub const ANNOUNCE: &str = script!(peek queue newest announce);
 pub const RENEW: &str = script!(peek_any token counter marker members admit renew);
 pub const RENEW_ALONE: &str = script!(peek_any token marker renew_alone);
@@ -23,7 +26,7 @@ pub const FORCE_DELETE: &str =
 pub const UNMARK: &str = script!(peek token unmark);
 pub const DELETE_FOREIGN: &str = script!(peek_any queue delete_foreign);
 pub const OBSERVE: &str = script!(peek_any marker members admit observe);
-pub const RELEASE: &str = script!(peek token queue marker pass exclusive release);
+pub const RELEASE: &str = script!(token release_at_once peek queue marker pass exclusive release);
 pub const RELEASE_AS_REDISSON: &str = script!(peek queue marker pass redisson exclusive_hash release);
 pub const LEAVE: &str = script!(peek queue marker members pass leave release);
 pub const KEEP: &str = script!(peek token queue marker pass ending parked keep release);

@@ -1,4 +1,4 @@
--- Placed behind turn.lua: the first part of both requests for a lock (acquire.lua, join.lua).
+-- Placed behind identity.lua, fence.lua and turn.lua: the first part of both requests for a lock (acquire.lua, join.lua).
 -- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its members' leases, KEYS[4] its members, KEYS[5] its queue,
 --   KEYS[6] its turns, KEYS[7] its standbys, KEYS[10] 'REPLID MS' if this server was promoted: when it was first asked for the
 --   lock since. Missing if that is not asked for
@@ -42,33 +42,6 @@ local function may(...)
   return allowed == true
 end
 
-local waiter, server, young, replica = ARGV[6], {}
-if ARGV[5] ~= '' then
-  local process, data = try('INFO', 'server'), try('INFO', 'replication')
-  -- A reply is a string, which has no field of this name, or an error.
-  local denied = process.err or data.err
-  if denied then
-    server = {'forbidden', denied}
-  else
-    local uptime, id = match(process, 'seconds:(%d+)') or '0', match(data, 'replid:(%w+)') or ''
-    replica = match(data, 'role:slave')
-    -- A server that was promoted may lack the last writes. It does not tell when that was, so it counts from the first request
-    -- for this lock. Each promotion changes the replication id. A marker of another server came with the lock's slot.
-    local marker_key = not replica and KEYS[10]
-    local promoted, mark = marker_key and match(data, 'second_repl_offset:%d') and id, marker_key and call('GET', marker_key)
-    if promoted or mark then
-      local now = clock_ms()
-      local since = match(mark or '', (promoted or '') .. ' (%d+)')
-      if not since or tonumber(since) > now then since = whole(now) end
-      -- Five weeks: a monthly job waits once.
-      try('SET', marker_key, id .. ' ' .. since, 'PX', 3024e6)
-      uptime = whole(math.min(uptime, math.floor((now - since) / 1e3)))
-    end
-    server = {uptime, match(process, 'run_id:(%w+)') or '', id, promoted or mark or nil}
-    young = tonumber(uptime) < tonumber(ARGV[5])
-  end
-end
-
 local refused = ''
 if waiter ~= '' and not replica then
   -- A release by a user that may subscribe but not publish wakes no waiter, so each must poll. If SUBSCRIBE is denied too, its
@@ -86,8 +59,6 @@ if waiter ~= '' and not replica then
   end
 end
 
-local time = call('TIME')
-local micros = time[1] * 1e6 + time[2]
 local function reply(answer)
   -- No rank, or an error, is no number.
   return {answer, server, {tonumber(waiter ~= '' and try('ZRANK', QUEUE, waiter)) or -1, whole(micros), refused}}
@@ -100,18 +71,6 @@ local function not_now(answer)
     drop_dead(waiter, 1)
   end
   return reply(answer)
-end
-
--- c := max(c + 1, hint), the hint clamped to this server's clock ± 5 s: a client whose clock is far ahead must not exhaust the
--- counter. The counter is written first: if memory is short, this call fails and nothing is changed. Returns nil if the
--- counter is exhausted.
-local function next_fence()
-  local upper = micros + 5e6
-  local hint = ARGV[9] == '1' and upper or math.min(math.max(tonumber(ARGV[3]), micros - 5e6), upper)
-  local fence = math.max((tonumber(call('GET', KEYS[2]) or 0) or 0) + 1, hint)
-  if fence >= 2^52 then return end
-  call('SET', KEYS[2], whole(fence), 'PX', ARGV[4])
-  return whole(fence)
 end
 
 if replica then return reply({'replica'}) end
