@@ -143,6 +143,8 @@ pub async fn until<F: Future>(at: Instant, future: F) -> Option<F::Output> {
     if let Poll::Ready(output) = futures_util::poll!(&mut future) {
         return Some(output);
     }
+    // Twice, because a `FuturesUnordered` wakes its task once by itself. The first of the two then ends before the kernel was asked.
+    tokio::task::yield_now().await;
     tokio::task::yield_now().await;
     let over = async {
         if let Ok(mut alarm) = Alarm::new() {
