@@ -68,6 +68,10 @@ pub trait Node {
     /// Returns the node's name in messages: its address without user and password.
     fn name(&self) -> &str;
 
+    /// Begins to connect to the node that has `key`, so that the first request finds a connection. A store without connections has
+    /// nothing to do.
+    fn connect(&self, _key: &Key) {}
+
     /// Sets the key if there is none.
     fn acquire(&self, claim: &Claim) -> Pending<Answer>;
 

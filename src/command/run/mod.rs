@@ -25,7 +25,7 @@ use crate::job::guard::{Guard, Task};
 use crate::job::inherited::Inherited;
 use crate::job::names;
 use crate::job::process_tree::{self, Contain, ProcessTree};
-use crate::job::signals::Signals;
+use crate::job::signals::{Blocked, Signals};
 use crate::job::spawn::Leader;
 use crate::job::terminal::block_sigttou;
 use crate::lock::keys::list;
@@ -78,15 +78,18 @@ async fn run_async(
     mut guard: Guard,
     metrics: Option<&mut Metrics>,
 ) -> anyhow::Result<Outcome> {
-    let mut signals = Signals::catch(inherited)?;
-    signals.reap_all_but(&[guard.pid()]);
     let nodes = open_each(&settings.lock, true)?;
+    // The servers accept the connections while rlock gets ready. The locks of a run share them.
+    nodes[0].iter().for_each(|node| node.connect(&settings.lock.keys[0]));
+    tokio::task::yield_now().await;
+    let (mut signals, blocked) = Signals::block(inherited)?;
+    signals.reap_all_but(&[guard.pid()]);
     // Made here for the supervision too: at the command's start there may be no descriptor left.
     let mut alarm = Alarm::new()?;
     let purpose = Purpose::Command(&settings.name, &guard);
     let waited = acquisition::take(&nodes, &settings.lock, purpose, &mut signals, &mut alarm);
     // The command is prepared while the nodes are asked.
-    let (waited, image) = tokio::join!(biased; waited, image(settings));
+    let (waited, image) = tokio::join!(biased; waited, image(settings, blocked));
     let cover = match waited? {
         Acquired::Won(mut holdings) => {
             if settings.policy.on_lost == OnLost::Reclaim {
@@ -130,9 +133,10 @@ async fn run_async(
     }
 }
 
-/// Prepares the command, except for the variables that depend on the lock.
-async fn image(settings: &RunSettings) -> io::Result<Image> {
+/// Prepares the command, except for the variables that depend on the lock, and catches the signals that are `blocked`.
+async fn image(settings: &RunSettings, blocked: Blocked) -> io::Result<Image> {
     tokio::task::yield_now().await;
+    blocked.catch()?;
     let mut image = Image::new(&settings.argv)?;
     settings.environment.iter().try_for_each(|(name, value)| image.set(name, value))?;
     Ok(image)

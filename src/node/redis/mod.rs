@@ -169,6 +169,12 @@ impl Node for RedisNode {
         self.hanging.forget();
     }
 
+    fn connect(&self, key: &Key) {
+        let (pool, slot) = (Arc::clone(&self.pool), self.pool.place().slot(key));
+        // A request tries again where that fails, and tells why.
+        tokio::spawn(async move { drop(pool.connection(Route::Newest, None, slot).await) });
+    }
+
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
         let for_young = if self.pool.place().has_failovers() { claim::for_young(claim) } else { None };
         let call = self.call(&claim.key, claim::usual(claim, self.pool.place().tells_age()));

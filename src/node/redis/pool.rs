@@ -80,6 +80,21 @@ impl Drop for Opening<'_> {
     }
 }
 
+/// A connection that could not be opened.
+struct Failed {
+    at: Instant,
+    waits: bool,
+    slot: Option<Slot>,
+    fault: Fault,
+}
+
+impl Failed {
+    /// Whether a request that has waited since `began` waited for this connection.
+    fn is_for(&self, began: Instant, waits: bool, slot: Option<Slot>) -> bool {
+        self.at > began && (self.waits, self.slot) == (waits, slot)
+    }
+}
+
 /// The connections of one node.
 pub(super) struct Pool {
     place: Place,
@@ -89,8 +104,8 @@ pub(super) struct Pool {
     room: usize,
     /// Newest last.
     open: Mutex<Vec<Link>>,
-    /// Held while a connection is opened, so that locks that need one at the same time share it.
-    opening: tokio::sync::Mutex<()>,
+    /// Held while a connection is opened, so that requests that need one at the same time share it, or its failure.
+    opening: tokio::sync::Mutex<Option<Failed>>,
     listeners: Listeners,
     locks: AtomicU64,
 }
@@ -188,14 +203,23 @@ impl Pool {
         channel: Option<&str>,
         slot: Option<Slot>,
     ) -> Result<Link, Fault> {
-        let (ends, waits) = (clock::now() + self.limit, channel.is_some());
+        let (began, waits) = (clock::now(), channel.is_some());
         let connection = if let Some(connection) = self.usable(route, waits, slot) {
             connection
         } else {
-            let Some(_turn) = clock::until(ends, self.opening.lock()).await else { return Err(self.too_slow()) };
+            let ends = began + self.limit;
+            let Some(mut last) = clock::until(ends, self.opening.lock()).await else { return Err(self.too_slow()) };
             match self.usable(route, waits, slot) {
                 Some(connection) => connection,
-                None => self.open_another(waits, ends, slot).await?,
+                None => match last.as_ref().filter(|failed| failed.is_for(began, waits, slot)) {
+                    Some(failed) => return Err(failed.fault.clone()),
+                    None => {
+                        let opened = self.open_another(waits, ends, slot).await;
+                        let failed = |fault: &Fault| Failed { at: clock::now(), waits, slot, fault: fault.clone() };
+                        *last = opened.as_ref().err().map(failed);
+                        opened?
+                    }
+                },
             }
         };
         if let Some(channel) = channel {
