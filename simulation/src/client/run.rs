@@ -27,6 +27,7 @@ pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>
     let nodes = client.open();
     let mut claimant = Waiter { client: &client, for_command: true };
     let Ok(mut alarm) = Alarm::new() else { return Outcome::Bug };
+    nodes[0].iter().for_each(|node| node.connect(&client.settings.keys[client.locks[0]]));
     let waited = wait(&nodes, client.waiting(true), &mut claimant, &mut alarm, &mut async || terminating().await).await;
     let holdings = match waited {
         Ok(Waited::Won(mut holdings, _)) => {
@@ -152,7 +153,8 @@ async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptio
         // The nodes keep it without hearing of the end, which rlock may have slept through.
         parks(kernel::with(|kernel| kernel.witness.last_end(client.locks[0], kernel.current)).unwrap_or(started));
     }
-    let freed = holdings.release_leaving(remains).await;
+    // The guard is ended once the release is written.
+    let freed = holdings.release_leaving(remains, command::gives_nothing_back).await;
     if freed[0] == ReleaseOutcome::Ours {
         parks(ended);
         if let Some(life) = remains.once {

@@ -131,9 +131,10 @@ impl Cover {
     }
 
     /// Gives our own locks back, leaving `remains`; returns the outcome for each. The command is dead, or has ended by itself.
-    pub(super) async fn release(self, remains: Remains) -> Vec<ReleaseOutcome> {
+    /// `written`: see [`Holdings::release_leaving`].
+    pub(super) async fn release(self, remains: Remains, written: impl FnOnce()) -> Vec<ReleaseOutcome> {
         match self {
-            Self::Own(holdings) => holdings.release_leaving(remains).await,
+            Self::Own(holdings) => holdings.release_leaving(remains, written).await,
             Self::Outer(..) => vec![],
         }
     }

@@ -135,6 +135,12 @@ impl Guard {
         self.state.disarm();
     }
 
+    /// Disarms and kills the guard, whose end takes its time on another processor. [`Guard::stop`] waits for it.
+    pub fn dismiss(&self) {
+        self.disarm();
+        self.process.kill();
+    }
+
     /// Disarms, kills and reaps the guard.
     pub fn stop(self) {
         self.disarm();
@@ -186,9 +192,14 @@ impl Process {
         Ok(())
     }
 
-    /// Kills and reaps it. SIGKILL also ends a stopped guard, and before the socket is closed: it does not act on that.
-    fn end(&self) {
+    /// Kills it. SIGKILL also ends a stopped guard, and before the socket is closed: it does not act on that.
+    fn kill(&self) {
         let _ = kill(self.pid, Signal::SIGKILL);
+    }
+
+    /// Kills and reaps it.
+    fn end(&self) {
+        self.kill();
         let _ = waitpid(self.pid, None);
     }
 }
