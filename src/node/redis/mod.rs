@@ -171,7 +171,7 @@ impl Node for RedisNode {
 
     fn connect(&self, key: &Key) {
         let (pool, slot) = (Arc::clone(&self.pool), self.pool.place().slot(key));
-        // A request tries again where that fails, and tells why.
+        // A request that waits for it shares its failure, and a later one tries again.
         tokio::spawn(async move { drop(pool.connection(Route::Newest, None, slot).await) });
     }
 

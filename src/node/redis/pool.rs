@@ -83,6 +83,7 @@ impl Drop for Opening<'_> {
 /// A connection that could not be opened.
 struct Failed {
     at: Instant,
+    /// Whether it was for a waiter.
     waits: bool,
     slot: Option<Slot>,
     fault: Fault,

@@ -26,4 +26,3 @@ if ARGV[5] ~= '' then
     young = tonumber(uptime) < tonumber(ARGV[5])
   end
 end
-
