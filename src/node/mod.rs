@@ -151,8 +151,9 @@ pub trait Node {
         Vec::new()
     }
 
-    /// Returns when all that was sent has been handed to the kernel, or can no longer be, or no key was ever asked for.
-    fn written(&self) -> Pending<()>;
+    /// Returns when all that was sent has been handed to the kernel, or can no longer be, or no key was ever asked for. `false` if the
+    /// last request was handed to no connection, or to one that is broken, or not in time.
+    fn written(&self) -> Pending<bool>;
 
     /// Returns when all that is written by now will be read though rlock exits. A server that takes too long for a reply is not waited
     /// for.

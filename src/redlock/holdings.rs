@@ -130,8 +130,9 @@ impl Holdings {
         self.release_leaving(Remains::default(), || ()).await
     }
 
-    /// The same, once a command has run under them; each leaves `remains`. `written` is called when the kernel has each release,
-    /// so that the nodes get it whatever becomes of rlock. It may be called never, and after the nodes have answered.
+    /// The same, once a command has run under them; each leaves `remains`. `written` is called once the kernel has each release, on a
+    /// connection that works: the nodes get it whatever becomes of rlock. It is not called where a node takes none, nor where all have
+    /// answered before.
     pub async fn release_leaving(self, remains: Remains, written: impl FnOnce()) -> Vec<ReleaseOutcome> {
         let nodes: Vec<Nodes> = self.held.iter().map(|holding| holding.nodes().clone()).collect();
         let mut released = pin!(join_all(self.held.into_iter().map(|holding| holding.release_leaving(remains))));
@@ -142,8 +143,10 @@ impl Holdings {
         let all_written = join_all(nodes.iter().flat_map(|nodes| nodes.iter()).map(|node| node.written()));
         match select(released, all_written).await {
             Either::Left((outcomes, _)) => outcomes,
-            Either::Right((_, released)) => {
-                written();
+            Either::Right((sent, released)) => {
+                if sent.iter().all(|is_sent| *is_sent) {
+                    written();
+                }
                 released.await
             }
         }

@@ -78,14 +78,15 @@ async fn run_async(
     mut guard: Guard,
     metrics: Option<&mut Metrics>,
 ) -> anyhow::Result<Outcome> {
+    // Blocked before a look-up of a name has a thread, which inherits that.
+    let (mut signals, blocked) = Signals::block(inherited)?;
+    signals.reap_all_but(&[guard.pid()]);
     let nodes = open_each(&settings.lock, true)?;
+    // Made here for the supervision too: at the command's start there may be no descriptor left.
+    let mut alarm = Alarm::new()?;
     // The servers accept the connections while rlock gets ready. The locks of a run share them.
     nodes[0].iter().for_each(|node| node.connect(&settings.lock.keys[0]));
     tokio::task::yield_now().await;
-    let (mut signals, blocked) = Signals::block(inherited)?;
-    signals.reap_all_but(&[guard.pid()]);
-    // Made here for the supervision too: at the command's start there may be no descriptor left.
-    let mut alarm = Alarm::new()?;
     let purpose = Purpose::Command(&settings.name, &guard);
     let waited = acquisition::take(&nodes, &settings.lock, purpose, &mut signals, &mut alarm);
     // The command is prepared while the nodes are asked.

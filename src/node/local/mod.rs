@@ -357,8 +357,8 @@ impl Node for LocalNode {
         })
     }
 
-    fn written(&self) -> Pending<()> {
-        Box::pin(std::future::ready(()))
+    fn written(&self) -> Pending<bool> {
+        Box::pin(std::future::ready(true))
     }
 }
 

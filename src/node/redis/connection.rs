@@ -311,10 +311,11 @@ impl Connection {
         }
     }
 
-    /// Waits until all that was sent so far is with the kernel, or the connection is broken.
-    pub(super) async fn flushed(&self) {
+    /// Waits until all that was sent so far is with the kernel, or the connection is broken: `false`.
+    pub(super) async fn flushed(&self) -> bool {
         let due = self.state.borrow().queued;
         self.wait_for(|state| state.flushed >= due || state.broken).await;
+        !self.state.borrow().broken
     }
 
     /// Whether the server has answered any request on it.

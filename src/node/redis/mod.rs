@@ -377,7 +377,7 @@ impl Node for RedisNode {
         self.pool.place().primary(key)
     }
 
-    fn written(&self) -> Pending<()> {
+    fn written(&self) -> Pending<bool> {
         Box::pin(self.requests.flushed())
     }
 

@@ -40,6 +40,8 @@ pub(super) struct Progress {
     accepted: usize,
     /// Number of those that were handed to a connection, or answered without one.
     served: usize,
+    /// Number of the last request that no connection took.
+    unsent: Option<usize>,
     /// Number of requests accepted before the last release. Any of them that is still unsent is cancelled if it would set a
     /// key.
     pub(super) cancelled: usize,
@@ -165,8 +167,8 @@ impl Requests {
     }
 
     /// Waits until all requests accepted so far are with the kernel or can no longer be sent. Returns at once if none could
-    /// have set a key.
-    pub(super) fn flushed(&self) -> impl Future<Output = ()> + use<> {
+    /// have set a key, and `false` if the last one is not with the kernel, or its connection is broken.
+    pub(super) fn flushed(&self) -> impl Future<Output = bool> + use<> {
         let (due, has_set) = {
             let progress = self.progress.borrow();
             (progress.accepted, progress.has_set)
@@ -174,16 +176,18 @@ impl Requests {
         let (mut progress, pool) = (self.progress.subscribe(), Arc::clone(&self.pool));
         async move {
             if !has_set {
-                return;
+                return true;
             }
             let all_flushed = async {
                 let _ = progress.wait_for(|progress| progress.served >= due && progress.away == 0).await;
+                let mut is_sent = progress.borrow().unsent.is_none_or(|unsent| unsent + 1 != due);
                 for connection in pool.all() {
-                    connection.flushed().await;
+                    is_sent &= connection.flushed().await;
                 }
+                is_sent
             };
             // A server that reads nothing cannot keep rlock from exiting. What it did not take dies with the connection.
-            clock::until(clock::now() + pool.limit(), all_flushed).await;
+            clock::until(clock::now() + pool.limit(), all_flushed).await.unwrap_or(false)
         }
     }
 }
@@ -248,6 +252,10 @@ impl Worker {
             }
             Err(fault) => fault,
         };
+        self.progress.send_if_modified(|progress| {
+            progress.unsent = Some(number);
+            false
+        });
         let _ = answer.send(Reply { sent: clock::now(), source: None, result: Err(fault), lacking: None });
     }
 

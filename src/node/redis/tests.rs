@@ -175,6 +175,34 @@ fn wake_of(node: &RedisNode) -> Option<Wake> {
 }
 
 #[test]
+fn a_release_that_no_connection_takes_is_not_written() {
+    for is_gone in [false, true] {
+        virtual_time::run(async {
+            let opened: Arc<Mutex<Vec<tokio::task::AbortHandle>>> = Arc::default();
+            let connections = Arc::clone(&opened);
+            let dial: Dial = Arc::new(move |_, _| {
+                let mut connections = connections.lock().unwrap();
+                if !connections.is_empty() {
+                    return Box::pin(async { Err(Fault::new(FaultKind::Unavailable, "cannot connect")) });
+                }
+                let (ours, theirs) = duplex(1 << 20);
+                let serving = tokio::spawn(serve(Simulated::default(), theirs, mpsc::unbounded_channel().1));
+                connections.push(serving.abort_handle());
+                Box::pin(async move { Ok(Box::new(ours) as Box<dyn Stream>) })
+            });
+            let (node, claim) = (server_over(dial).node(), claim("job", false));
+            assert!(matches!(node.acquire(&claim).await.vote, Vote::Granted { .. }));
+            if is_gone {
+                opened.lock().unwrap()[0].abort();
+                node.broken().await;
+            }
+            drop(node.release(&claim.release(QueueAction::None)));
+            assert_eq!(node.written().await, !is_gone);
+        });
+    }
+}
+
+#[test]
 fn a_request_shares_the_failure_of_the_connection_that_was_begun_in_advance() {
     virtual_time::run(async {
         let dials = Arc::new(AtomicUsize::new(0));

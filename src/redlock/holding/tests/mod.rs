@@ -204,8 +204,8 @@ impl Node for FakeNode {
         Box::pin(async move { breaks.notified().await })
     }
 
-    fn written(&self) -> Pending<()> {
-        Box::pin(std::future::ready(()))
+    fn written(&self) -> Pending<bool> {
+        Box::pin(std::future::ready(true))
     }
 }
 
