@@ -210,17 +210,16 @@ impl Pool {
         } else {
             let ends = began + self.limit;
             let Some(mut last) = clock::until(ends, self.opening.lock()).await else { return Err(self.too_slow()) };
-            match self.usable(route, waits, slot) {
-                Some(connection) => connection,
-                None => match last.as_ref().filter(|failed| failed.is_for(began, waits, slot)) {
-                    Some(failed) => return Err(failed.fault.clone()),
-                    None => {
-                        let opened = self.open_another(waits, ends, slot).await;
-                        let failed = |fault: &Fault| Failed { at: clock::now(), waits, slot, fault: fault.clone() };
-                        *last = opened.as_ref().err().map(failed);
-                        opened?
-                    }
-                },
+            if let Some(connection) = self.usable(route, waits, slot) {
+                connection
+            } else {
+                if let Some(failed) = last.as_ref().filter(|failed| failed.is_for(began, waits, slot)) {
+                    return Err(failed.fault.clone());
+                }
+                let opened = self.open_another(waits, ends, slot).await;
+                let failed = |fault: &Fault| Failed { at: clock::now(), waits, slot, fault: fault.clone() };
+                *last = opened.as_ref().err().map(failed);
+                opened?
             }
         };
         if let Some(channel) = channel {
