@@ -5,6 +5,7 @@
 
 mod contain;
 mod max_run;
+mod priority;
 
 use std::fs::DirEntry;
 use std::os::unix::process::CommandExt;

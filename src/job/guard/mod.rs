@@ -16,6 +16,7 @@
 //! A guard that was killed or stopped is replaced by another one with the same state.
 
 mod descriptors;
+mod priority;
 mod watch;
 mod watchdog;
 

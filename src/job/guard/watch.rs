@@ -10,7 +10,7 @@ use nix::sys::timerfd::TimerFd;
 use nix::unistd::{Pid, setsid};
 
 use super::watchdog::WatchdogState;
-use super::{descriptors, set_timer};
+use super::{descriptors, priority, set_timer};
 use crate::clock;
 use crate::job::process_tree::{ProcessTree, Start};
 use crate::job::{handback, names, nested};
@@ -24,6 +24,7 @@ pub(super) fn watch(socket: &OwnedFd, timer: &TimerFd, state: &WatchdogState, ke
     let _ = prctl::set_name(names::GUARD);
     // SIGCONT at rlock's death wakes a guard that was stopped. It has no other effect.
     let _ = prctl::set_pdeathsig(Signal::SIGCONT);
+    priority::raise();
     let own = [socket.as_raw_fd(), timer.as_fd().as_raw_fd()];
     descriptors::close_all_but([&own, keeps].concat());
     // The deadline at which the command was killed.
