@@ -13,6 +13,18 @@ pub fn alive(pid: i32) -> bool {
     state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
+/// Whether `pid` has been killed, though the kernel has not taken it down yet: it runs no instruction any more.
+pub fn is_killed(pid: i32) -> bool {
+    /// `PF_EXITING` of the kernel.
+    const EXITING: u64 = 4;
+    let is_exiting =
+        stat(pid).get(6).and_then(|flags| flags.parse().ok()).is_none_or(|flags: u64| flags & EXITING != 0);
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mut pending = status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));
+    let has_kill = |set: &str| u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & 1 << (libc::SIGKILL - 1) != 0);
+    is_exiting || !alive(pid) || pending.any(has_kill)
+}
+
 /// Returns the letter for the state of `pid`, as in proc(5): T for stopped.
 pub fn state(pid: i32) -> Option<char> {
     stat(pid).first().and_then(|field| field.chars().next())

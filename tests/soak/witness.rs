@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 
 use crate::share::{Held, Share};
 use testkit::now;
+use testkit::processes::is_killed;
 
 /// First word of the command line of a witness, which is this program.
 pub(crate) const WORD: &str = "--witness";
@@ -35,26 +36,27 @@ pub(crate) fn run(mut words: impl Iterator<Item = String>) -> Result<()> {
     let pid = std::process::id();
     let started = std::env::var(STARTED)?;
     let mut log = OpenOptions::new().create(true).append(true).open(dir.join("log"))?;
-    let mut say = |what: &str| {
-        let line = format!("{what} {locks} {} {pid} {started}\n", now().as_nanos());
+    let mut say = |what: &str, at: Duration| {
+        let line = format!("{what} {locks} {} {pid} {started}\n", at.as_nanos());
         log.write_all(line.as_bytes())
     };
     let ticking = ticks(dir, pid, &locks);
     let ticks = File::create(&ticking)?;
     let tick = || ticks.write_all_at(now().as_nanos().to_string().as_bytes(), 0);
+    let begin = now();
     let opinion = second_opinion(dir, &ours)?;
     tick()?;
-    say(if opinion.is_some() { "begin" } else { "beside" })?;
+    say(if opinion.is_some() { "begin" } else { "beside" }, begin)?;
     let ends = now() + hold;
     while now() < ends {
         tick()?;
         std::thread::sleep(Duration::from_millis(1));
     }
-    say("end")?;
+    say("end", now())?;
     Ok(std::fs::remove_file(ticking)?)
 }
 
-/// Takes a file lock for each of the locks, in the same way; `None` if another witness has one that excludes it.
+/// Takes a file lock for each of the locks, in the same way; `None` if another witness that still runs has one that excludes it.
 fn second_opinion(dir: &Path, ours: &[Held]) -> Result<Option<Vec<Flock<File>>>> {
     let mut files = Vec::new();
     for Held { key, share, .. } in ours {
@@ -70,12 +72,41 @@ fn second_opinion(dir: &Path, ours: &[Held]) -> Result<Option<Vec<Flock<File>>>>
     let mut taken = Vec::new();
     for (name, how) in files {
         let path = dir.join(format!("second-opinion-{name}"));
-        match Flock::lock(OpenOptions::new().create(true).append(true).open(path)?, how) {
-            Ok(lock) => taken.push(lock),
-            Err(_) => return Ok(None),
-        }
+        let Some(lock) = taken_from_the_dead(OpenOptions::new().create(true).append(true).open(path)?, how)? else {
+            return Ok(None);
+        };
+        taken.push(lock);
     }
     Ok(Some(taken))
+}
+
+/// Takes the lock of `file`, when no process has it but killed ones: on a busy machine the kernel needs a while to take those down. `None`
+/// if another has it.
+fn taken_from_the_dead(mut file: File, how: FlockArg) -> Result<Option<Flock<File>>> {
+    let inode = file.metadata()?.ino();
+    // Between its kill and its exit a process looks as if it ran.
+    let mut by = now() + Duration::from_millis(50);
+    loop {
+        file = match Flock::lock(file, how) {
+            Ok(lock) => return Ok(Some(lock)),
+            Err((file, _)) => file,
+        };
+        if holders(inode)?.into_iter().all(is_killed) {
+            by = now() + Duration::from_millis(50);
+        } else if now() > by {
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Returns the processes that have a flock(2) on the file, by `/proc/locks`.
+fn holders(inode: u64) -> Result<Vec<i32>> {
+    let is_of = |file: &str| file.rsplit(':').next() == Some(inode.to_string().as_str());
+    let locks = std::fs::read_to_string("/proc/locks")?;
+    let lines = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let ours = lines.filter(|words| words.get(1) == Some(&"FLOCK") && words.get(5).is_some_and(|file| is_of(file)));
+    Ok(ours.filter_map(|words| words[4].parse().ok()).collect())
 }
 
 fn ticks(dir: &Path, pid: u32, locks: &str) -> PathBuf {
