@@ -132,18 +132,14 @@ impl Peer {
     /// Makes it ready to run a command, on one server if it needs any.
     pub(crate) fn locker(self, world: &World) -> Result<Box<dyn Locker>> {
         let one = &world.servers[..1];
-        let port = one[0].port().to_string();
         let file = world.locks.join(format!("{}.lock", self.name())).to_string_lossy().into_owned();
         let (argv, line) = match self {
             Self::Rlock => return Ok(Box::new(RlockRun::on(RLOCK, one)?)),
             Self::Etcdctl => return Ok(Box::new(Etcdctl::on_disk(&world.dir)?)),
             Self::EtcdctlInMemory => return Ok(Box::new(Etcdctl::in_memory()?)),
-            Self::Floor => (
-                vec![world.floor.to_string_lossy().into_owned(), "127.0.0.1".to_owned(), port, KEY.to_owned()],
-                Line::None,
-            ),
-            Self::Shell => (self.on(one, KEY), Line::Sleeps),
-            Self::RedisPy | Self::NodeRedlock => (self.on(one, KEY), Line::Asks(one[0].connect())),
+            Self::Floor => (self.on(world, one, KEY), Line::None),
+            Self::Shell => (self.on(world, one, KEY), Line::Sleeps),
+            Self::RedisPy | Self::NodeRedlock => (self.on(world, one, KEY), Line::Asks(one[0].connect())),
             Self::Flock => (vec!["flock".to_owned(), file.clone()], Line::Blocks(file.into())),
             Self::Chpst => (["chpst", "-l", &file].map(str::to_owned).to_vec(), Line::Blocks(file.into())),
             Self::RlockLocal => {
@@ -155,11 +151,15 @@ impl Peer {
         Ok(Box::new(Program { name: self.name(), argv, line }))
     }
 
-    /// Returns the words before a command that it runs under `key` on several servers.
-    pub(crate) fn on(self, servers: &[Server], key: &str) -> Vec<String> {
+    /// Returns the words before a command that it runs under `key` on `servers`.
+    pub(crate) fn on(self, world: &World, servers: &[Server], key: &str) -> Vec<String> {
         let urls = servers.iter().map(Server::tcp_url).collect::<Vec<_>>().join(",");
         let wrapper = |name: &str| format!("{HERE}/{name}");
         match self {
+            Self::Floor => {
+                let ports = servers.iter().map(|server| server.port().to_string()).collect::<Vec<_>>().join(",");
+                vec![world.floor.to_string_lossy().into_owned(), "127.0.0.1".to_owned(), ports, key.to_owned()]
+            }
             Self::Shell => vec![wrapper("shell.sh"), urls, key.to_owned()],
             Self::RedisPy => vec![python(), wrapper("redis_py.py"), urls, key.to_owned()],
             Self::NodeRedlock => vec!["node".to_owned(), wrapper("node_redlock.mjs"), urls, key.to_owned()],
