@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::waitpid;
+use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::wait::until;
@@ -97,6 +97,30 @@ pub fn fail_epoll_wait(pid: i32) -> Result<bool> {
     }
     ptrace::detach(pid, None)?;
     Ok(waits)
+}
+
+/// Follows `pid` until it makes the system call `last`, and returns the numbers of those that it made before.
+#[cfg(target_arch = "x86_64")]
+pub fn calls_before(pid: i32, last: i64) -> Result<Vec<i64>> {
+    let pid = Pid::from_raw(pid);
+    ptrace::seize(pid, ptrace::Options::PTRACE_O_TRACESYSGOOD).context("PTRACE_SEIZE")?;
+    ptrace::interrupt(pid)?;
+    let mut calls = Vec::new();
+    loop {
+        let stopped = waitpid(pid, None)?;
+        let registers = ptrace::getregs(pid)?;
+        // At the end of a call it would be what the call returns.
+        let begins = registers.rax.cast_signed() == -i64::from(libc::ENOSYS);
+        if begins && matches!(stopped, WaitStatus::PtraceSyscall(_)) {
+            let call = i64::try_from(registers.orig_rax)?;
+            if call == last {
+                ptrace::detach(pid, None)?;
+                return Ok(calls);
+            }
+            calls.push(call);
+        }
+        ptrace::syscall(pid, None)?;
+    }
 }
 
 /// Returns a field of `/proc/PID/status` that is in kB (which there means KiB), in bytes.

@@ -5,7 +5,7 @@
 
 mod contain;
 mod max_run;
-mod priority;
+mod prompt;
 
 use std::fs::DirEntry;
 use std::os::unix::process::CommandExt;

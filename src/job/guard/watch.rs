@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, killpg};
 use nix::sys::timerfd::TimerFd;
 use nix::unistd::{Pid, setsid};
 
@@ -41,6 +41,11 @@ pub(super) fn watch(socket: &OwnedFd, timer: &TimerFd, state: &WatchdogState, ke
         if ended || now >= kill_at && kill_at != fired_for {
             fired_for = kill_at;
             if let Some(group) = state.group().filter(|_| !is_gone) {
+                if !ended {
+                    // rlock's child is not reaped before rlock disarms, so the number is the group's. Nothing is read before: on a busy
+                    // host this process may wait for its next turn.
+                    let _ = killpg(group, Signal::SIGSTOP);
+                }
                 is_gone = tree.get_or_insert_with(|| tree_of(group, state, born)).end();
             }
         }

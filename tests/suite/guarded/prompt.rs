@@ -1,8 +1,12 @@
-//! A guard runs before ordinary processes, where it may.
+//! A guard acts at its deadline, however many processes want to run.
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
+
+use nix::sys::signal::Signal;
+#[cfg(target_arch = "x86_64")]
+use testkit::processes::calls_before;
 
 use super::Witness;
 use crate::support::{Running, Server, eventually, guard_of, rlock, state};
@@ -30,6 +34,17 @@ fn hold(server: &Server, change: fn() -> io::Result<()>) -> Running {
         unsafe { command.pre_exec(change) };
     });
     job.hold("echo ready; read line; true")
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_guard_stops_the_command_before_it_looks_at_anything() {
+    let server = Server::start();
+    let witness = Witness::start(&server.url(), &["--ttl", "2s"]);
+    witness.rlock.signal(Signal::SIGSTOP);
+    let calls = calls_before(witness.guard(), libc::SYS_kill).expect("its calls");
+    assert!(!calls.iter().any(|call| [libc::SYS_open, libc::SYS_openat, libc::SYS_read].contains(call)), "{calls:?}");
+    witness.dies();
 }
 
 #[test]
