@@ -7,10 +7,10 @@ use nix::sys::resource::{Resource, getrlimit};
 /// The shortest slice that the kernel gives (sched(7)), in ns.
 const SHORTEST_SLICE: u64 = 100_000;
 
-/// Has this process run before ordinary ones when it wakes: at the lowest real-time priority. Without a right to that it asks for short
-/// slices, which come round sooner (since Linux 6.12, for anyone).
+/// Gives this process the lowest real-time priority, so that it runs before ordinary ones when it wakes. Without a right to that it asks
+/// for the shortest slice, whose turn comes sooner. Linux has slices for all users since 6.12.
 ///
-/// Asks for nothing under a seccomp filter, which might kill the guard for the call: systemd's `SystemCallFilter=~@resources` does.
+/// Under a seccomp filter it does neither. A filter may kill the guard for the call, as systemd's `SystemCallFilter=~@resources` does.
 pub(super) fn raise() {
     // SAFETY: it returns a number.
     let is_filtered = unsafe { libc::prctl(libc::PR_GET_SECCOMP) } > 0;
@@ -24,7 +24,7 @@ pub(super) fn raise() {
 const ORDINARY: u32 = libc::SCHED_OTHER.cast_unsigned();
 const REAL_TIME: u32 = libc::SCHED_RR.cast_unsigned();
 
-/// Whether the kernel schedules it by shares. Whoever started rlock may have chosen more than that.
+/// Whether the kernel schedules it by shares. A policy above that was the user's choice, and stays.
 fn is_ordinary(own: &libc::sched_attr) -> bool {
     [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].map(i32::cast_unsigned).contains(&own.sched_policy)
 }
