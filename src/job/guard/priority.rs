@@ -1,37 +1,39 @@
 //! The guard's turn on a processor. A lease ends by the clock, however many processes want to run on this host.
 
-use std::io;
-
-use nix::sys::resource::{Resource, getrlimit};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 
 /// The shortest slice that the kernel gives (sched(7)), in ns.
 const SHORTEST_SLICE: u64 = 100_000;
 
-/// Gives this process the lowest real-time priority, so that it runs before ordinary ones when it wakes. Without a right to that it asks
-/// for the shortest slice, whose turn comes sooner. Linux has slices for all users since 6.12.
+/// The nice value of the largest share.
+const LEAST_NICE: i32 = -20;
+
+/// Shortens the waits of this process for a processor. It asks for the shortest slice, which Linux gives any user since 6.12, and for
+/// the largest share, which takes root or `CAP_SYS_NICE`. Some kernels share out processors among sessions first (`sched_autogroup`), so
+/// this session, the guard's own, is to have that share too.
 ///
-/// Under a seccomp filter it does neither. A filter may kill the guard for the call, as systemd's `SystemCallFilter=~@resources` does.
+/// It takes no real-time priority. A command with a higher one could keep the guard from running for ever, and a control group without
+/// real-time tasks could not take in the guard.
+///
+/// Under a seccomp filter it asks for nothing: a filter may kill the guard for it, as systemd's `SystemCallFilter=~@resources` does.
 pub(super) fn raise() {
     // SAFETY: it returns a number.
-    let is_filtered = unsafe { libc::prctl(libc::PR_GET_SECCOMP) } > 0;
-    let Some(own) = own().filter(|own| !is_filtered && is_ordinary(own)) else { return };
-    let real_time = libc::sched_attr { sched_policy: REAL_TIME, sched_nice: 0, sched_priority: 1, ..own };
-    if is_limited() || set(&real_time).is_err() {
-        let _ = set(&libc::sched_attr { sched_policy: ORDINARY, sched_runtime: SHORTEST_SLICE, ..own });
+    if unsafe { libc::prctl(libc::PR_GET_SECCOMP) } > 0 {
+        return;
     }
+    let Some(own) = own().filter(is_ordinary) else { return };
+    let session = OpenOptions::new().write(true).open("/proc/self/autogroup");
+    let _ = session.and_then(|mut session| session.write_all(LEAST_NICE.to_string().as_bytes()));
+    let short = libc::sched_attr { sched_policy: ORDINARY, sched_runtime: SHORTEST_SLICE, ..own };
+    let _ = set(&libc::sched_attr { sched_nice: LEAST_NICE, ..short }).or_else(|_| set(&short));
 }
 
 const ORDINARY: u32 = libc::SCHED_OTHER.cast_unsigned();
-const REAL_TIME: u32 = libc::SCHED_RR.cast_unsigned();
 
 /// Whether the kernel schedules it by shares. A policy above that was the user's choice, and stays.
 fn is_ordinary(own: &libc::sched_attr) -> bool {
     [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].map(i32::cast_unsigned).contains(&own.sched_policy)
-}
-
-/// Whether the kernel kills a real-time process that runs for long.
-fn is_limited() -> bool {
-    getrlimit(Resource::RLIMIT_RTTIME).is_ok_and(|(soft, _)| soft != libc::RLIM_INFINITY)
 }
 
 fn own() -> Option<libc::sched_attr> {

@@ -9,22 +9,33 @@ use nix::sys::signal::Signal;
 use testkit::processes::calls_before;
 
 use super::Witness;
-use crate::support::{Running, Server, eventually, guard_of, rlock, state};
+use crate::support::{Running, Server, eventually, guard_of, rlock, skipped, state};
 
 /// Number of the capability to be run at any priority (capabilities(7)).
 const SYS_NICE: libc::c_ulong = 23;
 
-/// How the kernel schedules `pid`: its real-time priority and its policy (proc(5): `rt_priority`, `policy`).
-fn scheduled(pid: i32) -> (u32, i32) {
+/// How the kernel schedules `pid`: its nice value, its real-time priority and its policy (proc(5): `nice`, `rt_priority`, `policy`).
+fn scheduled(pid: i32) -> [i32; 3] {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("its state");
     let fields: Vec<&str> = stat.rsplit(") ").next().expect("fields").split(' ').collect();
-    (fields[37].parse().expect("a priority"), fields[38].parse().expect("a policy"))
+    [16, 37, 38].map(|place| fields[place].parse().expect("a number"))
 }
 
-/// How a guard is scheduled that may have what it asks for: by real time only if this process may.
-fn at_best() -> (u32, i32) {
-    let may = Command::new("chrt").args(["--rr", "1", "true"]).output().expect("chrt").status.success();
-    if may { (1, libc::SCHED_RR) } else { (0, libc::SCHED_OTHER) }
+/// How an ordinary process with this nice value is scheduled.
+fn ordinary(nice: i32) -> [i32; 3] {
+    [nice, 0, libc::SCHED_OTHER]
+}
+
+/// How the guard of a run with the nice value `nice` is scheduled: before others, if this process has the right to that.
+fn at_best(nice: i32) -> [i32; 3] {
+    let may = Command::new("nice").args(["-n", "-20", "nice"]).output().expect("nice").stdout == b"-20\n";
+    ordinary(if may && !is_filtered() { -20 } else { nice })
+}
+
+/// Whether this process has a seccomp filter, and so has each guard that it starts.
+fn is_filtered() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").expect("its state");
+    !status.lines().any(|line| line == "Seccomp:\t0")
 }
 
 /// Returns a job that holds its lock, run by a process that was changed by `change` before.
@@ -52,8 +63,13 @@ fn a_guard_runs_before_others_where_it_may_and_the_command_does_not() {
     let server = Server::start();
     let witness = Witness::start(&server.url(), &[]);
     let guard = witness.guard();
-    eventually("it runs before others", || scheduled(guard) == at_best());
-    assert_eq!(scheduled(witness.leader), (0, libc::SCHED_OTHER));
+    eventually("it runs before others", || scheduled(guard) == at_best(0));
+    assert_eq!(scheduled(witness.leader), ordinary(0));
+    // Where the kernel shares out processors among sessions, the guard's is one of its own.
+    if let Ok(session) = std::fs::read_to_string(format!("/proc/{guard}/autogroup")) {
+        let [nice, ..] = at_best(0);
+        assert!(session.ends_with(&format!(" nice {nice}\n")), "{session}");
+    }
 }
 
 #[test]
@@ -65,7 +81,25 @@ fn a_guard_of_a_nice_rlock_runs_before_others_too() {
         Ok(())
     });
     let guard = guard_of(job.pid());
-    eventually("it runs before others", || scheduled(guard) == at_best());
+    eventually("it runs before others", || scheduled(guard) == at_best(19));
+    job.finish().code(0);
+}
+
+#[test]
+fn a_guard_of_a_real_time_rlock_stays_one() {
+    let server = Server::start();
+    let job = hold(&server, || {
+        let wanted = libc::sched_param { sched_priority: 2 };
+        // SAFETY: it reads a number. Without the right to it the run stays an ordinary one.
+        unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const wanted) };
+        Ok(())
+    });
+    let [_, priority, policy] = scheduled(job.pid());
+    if priority == 0 {
+        return skipped("this process has no right to real time");
+    }
+    eventually("its guard waits", || state(guard_of(job.pid())) == Some('S'));
+    assert_eq!(scheduled(guard_of(job.pid()))[1..], [2, policy]);
     job.finish().code(0);
 }
 
@@ -78,7 +112,7 @@ fn a_guard_without_the_right_asks_for_short_slices() {
         Ok(())
     });
     let guard = guard_of(job.pid());
-    assert_eq!(scheduled(guard), (0, libc::SCHED_OTHER));
+    assert_eq!(scheduled(guard), ordinary(0));
     // Linux shows the slice since it lets anyone ask for one.
     let shown = |pid| {
         let all = std::fs::read_to_string(format!("/proc/{pid}/sched")).unwrap_or_default();
@@ -86,7 +120,7 @@ fn a_guard_without_the_right_asks_for_short_slices() {
             .find(|line| line.starts_with("se.slice "))
             .and_then(|line| line.split(' ').next_back()?.parse().ok())
     };
-    if let Some(usual) = shown(job.pid()) {
+    if let Some(usual) = shown(job.pid()).filter(|_| !is_filtered()) {
         assert!(usual > 100_000_u64, "{usual}");
         eventually("it has the shortest slice", || shown(guard) == Some(100_000));
     }
@@ -102,16 +136,23 @@ fn a_guard_under_a_filter_that_kills_for_asking_lives() {
             code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K),
             code(libc::BPF_RET | libc::BPF_K),
         ];
-        let asking =
-            [libc::SYS_sched_setattr, libc::SYS_sched_setscheduler].map(|call| u32::try_from(call).unwrap_or_default());
+        let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+        let asks = |call: libc::c_long| step(compare, 0, 1, u32::try_from(call).unwrap_or_default());
+        let dies = step(ret, 0, 0, libc::SECCOMP_RET_KILL_PROCESS);
         let mut steps = [
-            libc::sock_filter { code: load, jt: 0, jf: 0, k: 0 },
-            libc::sock_filter { code: compare, jt: 1, jf: 0, k: asking[0] },
-            libc::sock_filter { code: compare, jt: 0, jf: 1, k: asking[1] },
-            libc::sock_filter { code: ret, jt: 0, jf: 0, k: libc::SECCOMP_RET_KILL_PROCESS },
-            libc::sock_filter { code: ret, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW },
+            step(load, 0, 0, 0),
+            asks(libc::SYS_sched_getattr),
+            dies,
+            asks(libc::SYS_sched_setattr),
+            dies,
+            asks(libc::SYS_sched_setscheduler),
+            dies,
+            asks(libc::SYS_setpriority),
+            dies,
+            step(ret, 0, 0, libc::SECCOMP_RET_ALLOW),
         ];
-        let program = libc::sock_fprog { len: 5, filter: steps.as_mut_ptr() };
+        let program =
+            libc::sock_fprog { len: u16::try_from(steps.len()).unwrap_or_default(), filter: steps.as_mut_ptr() };
         // SAFETY: the kernel copies the program.
         let set = unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
@@ -120,18 +161,15 @@ fn a_guard_under_a_filter_that_kills_for_asking_lives() {
         if set { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
     // The filter does what it says.
-    let chrt = |words: [&str; 3]| {
-        let mut chrt = Command::new("chrt");
-        // SAFETY: system calls alone.
-        unsafe { chrt.args(words).pre_exec(filter) };
-        chrt.output().expect("chrt").status
-    };
-    assert_eq!(chrt(["--rr", "1", "true"]).signal(), Some(libc::SIGSYS));
+    let mut chrt = Command::new("chrt");
+    // SAFETY: system calls alone.
+    unsafe { chrt.args(["--rr", "1", "true"]).pre_exec(filter) };
+    assert_eq!(chrt.output().expect("chrt").status.signal(), Some(libc::SIGSYS));
     let server = Server::start();
     let job = hold(&server, filter);
     let guard = guard_of(job.pid());
     eventually("it waits", || state(guard) == Some('S'));
-    assert_eq!(scheduled(guard), (0, libc::SCHED_OTHER));
+    assert_eq!(scheduled(guard), ordinary(0));
     assert_eq!(guard_of(job.pid()), guard);
     job.finish().code(0).silent();
 }
