@@ -1,7 +1,7 @@
 //! Contenders: each runs one rlock after the other until it is told to stop.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use crate::share::Ask;
 use crate::{RLOCK, TTL, witness};
 use testkit::now;
+use testkit::processes::give_up_priority;
 use testkit::program::clean;
 
 /// End of a run: its exit code, or minus the signal that ended it.
@@ -115,6 +116,11 @@ impl Work {
         }
         command.arg("--").arg(std::env::current_exe()?).arg(witness::WORD).arg(&self.dir);
         command.arg(hold.as_millis().to_string()).arg(ask.kind).env(witness::STARTED, now().as_nanos().to_string());
+        // Every other guard waits for a processor as any user's does.
+        if fastrand::bool() {
+            // SAFETY: one system call.
+            unsafe { command.pre_exec(give_up_priority) };
+        }
         let mut child = command.stderr(log.try_clone()?).spawn().context("rlock")?;
         pid.store(child.id().cast_signed(), Ordering::Relaxed);
         let status = child.wait()?;

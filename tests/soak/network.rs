@@ -1,9 +1,10 @@
-//! A network namespace of the soak, unprivileged, so that its partitions affect no other program.
+//! A network namespace of the soak, so that its partitions affect no other program.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use nix::unistd::Uid;
 
 use crate::tool::run;
 
@@ -15,10 +16,11 @@ pub(crate) fn is_private() -> bool {
     std::env::var_os(MARK).is_some()
 }
 
-/// Replaces this process by the same program in a namespace.
+/// Replaces this process by the same program in a namespace. root keeps its rights in it, which the guards make use of.
 pub(crate) fn again_in_private(words: &[String]) -> Result<()> {
+    let how = if Uid::effective().is_root() { "-n" } else { "-rn" };
     let error =
-        Command::new("unshare").args(["-rn", "--"]).arg(std::env::current_exe()?).args(words).env(MARK, "1").exec();
+        Command::new("unshare").args([how, "--"]).arg(std::env::current_exe()?).args(words).env(MARK, "1").exec();
     Err(error).context("unshare (util-linux) is needed")
 }
 

@@ -7,12 +7,10 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 #[cfg(target_arch = "x86_64")]
 use testkit::processes::calls_before;
+use testkit::processes::give_up_priority;
 
 use super::Witness;
 use crate::support::{Running, Server, eventually, guard_of, rlock, skipped, state};
-
-/// Number of the capability to be run at any priority (capabilities(7)).
-const SYS_NICE: libc::c_ulong = 23;
 
 /// How the kernel schedules `pid`: its nice value, its real-time priority and its policy (proc(5): `nice`, `rt_priority`, `policy`).
 fn scheduled(pid: i32) -> [i32; 3] {
@@ -106,11 +104,7 @@ fn a_guard_of_a_real_time_rlock_stays_one() {
 #[test]
 fn a_guard_without_the_right_asks_for_short_slices() {
     let server = Server::start();
-    let job = hold(&server, || {
-        // SAFETY: it takes rights from this process. One that has none cannot take them either.
-        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, SYS_NICE) };
-        Ok(())
-    });
+    let job = hold(&server, give_up_priority);
     let guard = guard_of(job.pid());
     assert_eq!(scheduled(guard), ordinary(0));
     // Linux shows the slice since it lets anyone ask for one.
