@@ -24,9 +24,9 @@ pub(super) fn watch(socket: &OwnedFd, timer: &TimerFd, state: &WatchdogState, ke
     let _ = prctl::set_name(names::GUARD);
     // SIGCONT at rlock's death wakes a guard that was stopped. It has no other effect.
     let _ = prctl::set_pdeathsig(Signal::SIGCONT);
-    priority::raise();
     let own = [socket.as_raw_fd(), timer.as_fd().as_raw_fd()];
     descriptors::close_all_but([&own, keeps].concat());
+    priority::raise();
     // The deadline at which the command was killed.
     let mut fired_for = Instant::NEVER;
     // Kept from one kill to the next: it knows which numbers are the command's no longer.
