@@ -60,7 +60,7 @@ fn a_replica_of_another_node_is_no_node_of_its_own() {
     // 5 ms may be more than rlock waits.
     let pair = [slow(&nodes[0], Duration::from_millis(5)), nodes[1].url()].join(",");
     let run = || rlock("job").node(&pair).args(["--restart-guard", "off", "-n"]).command(["echo", "ran"]).printed(&[]);
-    eventually("it is refused", || run().exited_with(78));
+    assert!((0..10).any(|_| run().exited_with(78)));
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn a_holder_is_named_though_the_nodes_that_restarted_answer_first() {
         run.exited_with(75) && run.stderr.contains("the value theirs")
     };
     // On a busy machine the 5 ms may be more than rlock waits.
-    eventually("it is named", is_named);
+    assert!((0..10).any(|_| is_named()));
 }
 
 #[test]
