@@ -22,7 +22,7 @@ pub fn is_killed(pid: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mut pending = status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));
     let has_kill = |set: &str| u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & 1 << (libc::SIGKILL - 1) != 0);
-    is_exiting || !alive(pid) || pending.any(has_kill)
+    is_exiting || pending.any(has_kill)
 }
 
 /// Returns the letter for the state of `pid`, as in proc(5): T for stopped.

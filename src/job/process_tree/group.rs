@@ -72,7 +72,8 @@ impl Group {
 
     /// Sends SIGSTOP to the group, unless its number is found reused.
     pub(super) fn stop(&mut self) {
-        self.over |= start_of(self.number).is_some_and(|start| start > self.leader_began_by);
+        let is_later = |start| start > self.leader_began_by;
+        self.over |= self.leader_began_by != Start::UNKNOWN && start_of(self.number).is_some_and(is_later);
         self.send(Signal::SIGSTOP);
     }
 

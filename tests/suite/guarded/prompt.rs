@@ -8,15 +8,14 @@ use nix::sys::signal::Signal;
 use nix::unistd::Uid;
 #[cfg(target_arch = "x86_64")]
 use testkit::processes::calls_before;
-use testkit::processes::give_up_priority;
+use testkit::processes::{give_up_priority, stat};
 
 use super::Witness;
 use crate::support::{Running, Server, eventually, guard_of, rlock, skipped, state};
 
 /// How the kernel schedules `pid`: its nice value, its real-time priority and its policy (proc(5): `nice`, `rt_priority`, `policy`).
 fn scheduled(pid: i32) -> [i32; 3] {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("its state");
-    let fields: Vec<&str> = stat.rsplit(") ").next().expect("fields").split(' ').collect();
+    let fields = stat(pid);
     [16, 37, 38].map(|place| fields[place].parse().expect("a number"))
 }
 
@@ -64,7 +63,8 @@ fn a_guard_runs_before_others_where_it_may_and_the_command_does_not() {
     let guard = witness.guard();
     eventually("it runs before others", || scheduled(guard) == at_best(0));
     assert_eq!(scheduled(witness.leader), ordinary(0));
-    // Where the kernel shares out processors among sessions, the guard's is one of its own. It makes anyone but root wait after others.
+    // Where the kernel shares out processors among sessions, the guard's is one of its own. Of users other than root the kernel takes ten
+    // changes a second at most, all together.
     let session = std::fs::read_to_string(format!("/proc/{guard}/autogroup")).ok();
     if let Some(session) = session.filter(|_| Uid::effective().is_root()) {
         let [nice, ..] = at_best(0);
