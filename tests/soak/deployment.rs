@@ -20,6 +20,9 @@ pub(crate) trait Deployment: Send {
     /// Injects a random fault, and waits until the next one may follow. Returns the fault and its target.
     fn inject_one(&mut self, random: &mut fastrand::Rng) -> Result<(Fault, String)>;
 
+    /// Waits until every server has taken its place: what one that was replaced still has is gone then.
+    fn settle(&self);
+
     /// Returns all servers.
     fn servers(&self) -> &[testkit::Server];
 }

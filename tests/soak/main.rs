@@ -316,6 +316,7 @@ fn keys(world: &World, deployment: Option<&dyn Deployment>) -> Result<Vec<String
     let mut keys = Vec::new();
     let mut servers: Vec<&testkit::Server> = world.servers().iter().map(|server| &**server).collect();
     if let Some(deployment) = deployment {
+        deployment.settle();
         // A release that a failover lost is made up for by the end of the lease.
         std::thread::sleep(TTL);
         servers.extend(deployment.servers());

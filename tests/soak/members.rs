@@ -69,6 +69,10 @@ impl Members {
 }
 
 impl Deployment for Members {
+    fn settle(&self) {
+        self.0.settled();
+    }
+
     fn url(&self) -> String {
         self.0.url()
     }
@@ -83,7 +87,7 @@ impl Deployment for Members {
             Fault::KillConnections => kill_connections(&self.0.servers[owner]),
             _ => self.move_slot(owner, random),
         }
-        self.0.settled();
+        self.settle();
         Ok((fault, format!("member {owner}")))
     }
 

@@ -83,6 +83,10 @@ impl Service {
 }
 
 impl Deployment for Service {
+    fn settle(&self) {
+        self.set.settled();
+    }
+
     fn url(&self) -> String {
         self.set.url()
     }
@@ -106,7 +110,7 @@ impl Deployment for Service {
         // Most faults follow before the last primary has been demoted, which takes ten seconds.
         self.set.ready();
         if random.u8(..3) == 0 {
-            self.set.settled();
+            self.settle();
         }
         // The restart guard is over in some of these pauses only.
         pause(random, 0..5000);
