@@ -319,6 +319,18 @@ fn a_minority_that_refuses_us_is_a_missing_vote_and_one_warning() {
 }
 
 #[test]
+fn a_waiter_is_told_once_of_a_refusal_though_the_other_nodes_answer_far_apart() {
+    let nodes = Nodes::tcp(3);
+    nodes[0].cli(&["CONFIG", "SET", "requirepass", "hunter2"]);
+    nodes[1..].iter().for_each(|node| drop(node.cli(&["SET", "job", "theirs"])));
+    // The outcome is certain before the last one answers, so no attempt hears a majority.
+    let urls = [nodes[0].tcp_url(), nodes[1].url(), slow(&nodes[2], Duration::from_millis(150))].join(",");
+    let run = || rlock("job").node(&urls).args(["--restart-guard", "off"]);
+    let busy = run().args(["--wait", "2"]).command(["echo", "ran"]).code(75).printed(&[]);
+    assert_eq!(busy.stderr.matches("its vote is missing").count(), 1, "{}", busy.stderr);
+}
+
+#[test]
 fn a_node_that_refuses_us_and_one_that_is_away_are_no_majority_and_both_are_named() {
     let mut nodes = Nodes::tcp(3);
     let urls = refusing(&nodes, 1);

@@ -259,28 +259,29 @@ impl Waiting {
         if tried.is_complete || self.blocked.is_none() {
             self.blocked = Some(blocked);
         }
-        actions.extend(self.after_failure(tried.entered, now));
+        actions.extend(self.after_failure(tried, now));
         self.replace_once_undone(tried);
         actions
     }
 
-    fn after_failure(&mut self, entered: Option<u64>, now: Instant) -> Vec<Action> {
+    fn after_failure(&mut self, tried: &Tried, now: Instant) -> Vec<Action> {
         let Some(blocked) = self.blocked.clone() else { return vec![] };
         if now >= self.patience() {
             return self.give_up(Reason::Blocked(blocked));
         }
-        if let Some(ticket) = self.new_ticket(entered) {
+        if let Some(ticket) = self.new_ticket(tried.entered) {
             return vec![self.undo(Place::Kept, Next::Enter(ticket))];
         }
         let had_majority = self.answered && self.gives_up > self.begin;
-        let said = self.notices.of_wait(&blocked, self.splits, self.rank, had_majority);
+        let mut said = self.notices.of_split(tried);
+        said.extend(self.notices.of_wait(&blocked, self.splits, self.rank, had_majority));
         let mut actions: Vec<Action> = said.into_iter().map(Action::Say).collect();
         let place = if self.ties >= TIES { Place::Left } else { Place::Kept };
         if place == Place::Left {
             (self.splits, self.ties) = (0, 0);
         }
         actions.push(self.undo(place, Next::Pause));
-        self.come_again(entered);
+        self.come_again(tried.entered);
         actions
     }
 

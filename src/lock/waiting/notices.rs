@@ -71,18 +71,9 @@ impl Notices {
         if let Some((node, why)) = tried.no_uptime.clone() {
             said.extend(self.once(Notice::NoUptime { node, why }));
         }
-        // Any other end of the attempt names the nodes that gave no vote.
+        // Any other end of the wait names the nodes that gave no vote. `of_split` reports them if the wait goes on.
         if matches!(tried.tally, Tally::Won(_) | Tally::Busy(_)) {
-            for refusal in tried.refusals.iter().filter(|refusal| !self.refused.contains(&refusal.node)) {
-                said.push(Notice::Refused(refusal.clone()));
-            }
-            self.refused.extend(
-                said.iter().filter_map(
-                    |notice| {
-                        if let Notice::Refused(refusal) = notice { Some(refusal.node) } else { None }
-                    },
-                ),
-            );
+            said.extend(self.of_refusals(tried));
         }
         if !tried.is_final() {
             if let Some((node, why)) = tried.no_queue.clone() {
@@ -92,6 +83,18 @@ impl Notices {
             }
         }
         said
+    }
+
+    /// Returns what a split vote tells of single nodes, if the wait goes on.
+    pub(super) fn of_split(&mut self, tried: &Tried) -> Vec<Notice> {
+        if matches!(tried.tally, Tally::Split(..)) { self.of_refusals(tried) } else { vec![] }
+    }
+
+    fn of_refusals(&mut self, tried: &Tried) -> Vec<Notice> {
+        let new: Vec<NodeFault> =
+            tried.refusals.iter().filter(|refusal| !self.refused.contains(&refusal.node)).cloned().collect();
+        self.refused.extend(new.iter().map(|refusal| refusal.node));
+        new.into_iter().map(Notice::Refused).collect()
     }
 
     /// Returns what is new of a wait that is `blocked`, after `splits` split votes in a row. `had_majority`: the wait has no
