@@ -120,7 +120,9 @@ impl Attempt {
         let ballot = &self.ballot;
         match (ballot.verdict(), self.phase) {
             (Verdict::Open, _) if ballot.was_offered_again() => None,
-            (Verdict::Failed, Phase::Settling { .. }) if ballot.is_undecided_half() => {
+            (Verdict::Failed, Phase::Settling { .. })
+                if ballot.is_undecided() && self.unanswered().any(|node| !self.hanging.contains(&node)) =>
+            {
                 (!ballot.was_offered_again()).then_some(self.ends)
             }
             (Verdict::Open, _) | (Verdict::Unconfirmed(_), Phase::Confirming) => Some(self.ends),

@@ -323,11 +323,24 @@ fn a_waiter_is_told_once_of_a_refusal_though_the_other_nodes_answer_far_apart() 
     let nodes = Nodes::tcp(3);
     nodes[0].cli(&["CONFIG", "SET", "requirepass", "hunter2"]);
     nodes[1..].iter().for_each(|node| drop(node.cli(&["SET", "job", "theirs"])));
-    // The outcome is certain before the last one answers, so no attempt hears a majority.
+    // That the lock is not ours is certain before the last one answers.
     let urls = [nodes[0].tcp_url(), nodes[1].url(), slow(&nodes[2], Duration::from_millis(150))].join(",");
     let run = || rlock("job").node(&urls).args(["--restart-guard", "off"]);
     let busy = run().args(["--wait", "2"]).command(["echo", "ran"]).code(75).printed(&[]);
     assert_eq!(busy.stderr.matches("its vote is missing").count(), 1, "{}", busy.stderr);
+}
+
+/// The outcome is certain once one node is away and the next one is taken. Who has the majority is not.
+#[test]
+fn a_holder_is_known_though_one_node_is_away_and_the_others_answer_far_apart() {
+    let mut nodes = Nodes::tcp(3);
+    let urls = [nodes[0].tcp_url(), nodes[1].url(), slow(&nodes[2], Duration::from_millis(100))].join(",");
+    nodes[0].crash();
+    let run = || rlock("job").node(&urls).args(["--restart-guard", "off", "-n"]);
+    let inner = format!("{RLOCK} run -k job -n -- echo nested");
+    run().args(["-c", &inner]).finish().code(0).printed(&["nested"]);
+    nodes[1..].iter().for_each(|node| drop(node.cli(&["SET", "job", "theirs"])));
+    run().command(["echo", "ran"]).code(75).printed(&[]).said(&["busy: held by"]).never_said("no majority");
 }
 
 #[test]

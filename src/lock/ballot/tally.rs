@@ -98,12 +98,13 @@ impl Ballot {
             })
     }
 
-    /// Whether the occupant of exactly half of the nodes may have the majority at a node that has not answered yet. Two
-    /// clients that tie, each of which took the other for the holder at once, would both give up.
-    pub fn is_undecided_half(&self) -> bool {
+    /// Whether the nodes that have not answered yet decide between busy and split. Two clients that tie on an even number of nodes, each
+    /// of which took the other for the holder at once, would both give up. A nested run that took its outer one's lock for a split vote
+    /// would not join it.
+    pub fn is_undecided(&self) -> bool {
         let Some((_, votes)) = self.leading_blocker() else { return false };
-        let is_holder_without = votes + self.failed() >= self.quorum.needed();
-        self.unanswered() > 0 && self.may_hold(votes) && !is_holder_without
+        let (unanswered, failed) = (self.unanswered(), self.failed());
+        self.may_be_majority(votes + unanswered, failed) && !self.may_be_majority(votes, failed)
     }
 
     /// Whether a node that was blocked has offered us the turn since. Waiting for nodes that hang would then cost us our turn.
@@ -173,10 +174,15 @@ impl Ballot {
         self.replies().filter(|reply| matches!(reply, NodeReply::Failed(_))).count()
     }
 
-    /// Whether the party at `votes` nodes, too many for us, may have a majority. Of an even number, half is not enough for any
-    /// party: two that tie must not take each other for the holder.
+    /// Whether the party at `votes` nodes, too many for us, may have a majority.
     fn may_hold(&self, votes: usize) -> bool {
-        votes > self.quorum.tolerated() && votes + self.unanswered() + self.failed() >= self.quorum.needed()
+        self.may_be_majority(votes, self.unanswered() + self.failed())
+    }
+
+    /// Whether a party at `votes` nodes leaves no majority for us, and may have one with `unknown` more. Of an even number, half is not
+    /// enough for any party: two that tie must not take each other for the holder.
+    fn may_be_majority(&self, votes: usize, unknown: usize) -> bool {
+        votes > self.quorum.tolerated() && votes + unknown >= self.quorum.needed()
     }
 
     /// Returns the party at most nodes, and their number.

@@ -170,17 +170,32 @@ fn one_holder_counts_once_though_a_healed_node_tells_more_of_it() {
 fn half_of_an_even_set_may_be_a_majority_only_while_a_node_is_silent_or_away() {
     let other = rlock(4);
     let mut half = book(4, RestartGuard::Off, vec![held_by(&other), held_by(&other)]);
-    assert!(half.is_undecided_half() && !half.is_decided());
+    assert!(half.is_undecided() && !half.is_decided());
     half.answered(2, at(0), granted(7).into(), at(1));
-    assert!(half.is_undecided_half());
+    assert!(half.is_undecided());
     half.answered(3, at(0), granted(7).into(), at(1));
-    assert!(!half.is_undecided_half());
+    assert!(!half.is_undecided());
     assert!(matches!(tally(&half), Tally::Split(..)));
     let mut unknown = book(4, RestartGuard::Off, vec![held_by(&other), held_by(&other), granted(7), away()]);
-    assert!(!unknown.is_undecided_half());
+    assert!(!unknown.is_undecided());
     assert!(matches!(tally(&unknown), Tally::Busy(_)));
     unknown.answered(3, at(0), held_by(&other).into(), at(1));
     assert!(unknown.is_decided());
+}
+
+#[test]
+fn a_minority_may_be_a_majority_while_enough_nodes_are_silent() {
+    let other = rlock(3);
+    let mut ballot = book(3, RestartGuard::Off, vec![away(), held_by(&other)]);
+    assert_eq!(ballot.verdict(), Verdict::Failed);
+    assert!(ballot.is_undecided() && !ballot.is_decided());
+    ballot.answered(2, at(0), held_by(&other).into(), at(1));
+    assert!(!ballot.is_undecided());
+    assert!(matches!(tally(&ballot), Tally::Busy(_)));
+    let split = vec![granted(7), held_by(&rlock(5)), held_by(&rlock(5)), held_by(&rlock(5))];
+    assert!(!book(5, RestartGuard::Off, split).is_undecided(), "three parties have a node each");
+    let lost = book(5, RestartGuard::Off, vec![away(), away(), away(), held_by(&rlock(5))]);
+    assert!(!lost.is_undecided(), "two of five are no majority");
 }
 
 #[test]
