@@ -120,9 +120,7 @@ impl Attempt {
         let ballot = &self.ballot;
         match (ballot.verdict(), self.phase) {
             (Verdict::Open, _) if ballot.was_offered_again() => None,
-            (Verdict::Failed, Phase::Settling { .. })
-                if ballot.is_undecided() && self.unanswered().any(|node| !self.hanging.contains(&node)) =>
-            {
+            (Verdict::Failed, Phase::Settling { .. }) if ballot.is_undecided() && !self.only_hanging_are_left() => {
                 (!ballot.was_offered_again()).then_some(self.ends)
             }
             (Verdict::Open, _) | (Verdict::Unconfirmed(_), Phase::Confirming) => Some(self.ends),
@@ -141,9 +139,7 @@ impl Attempt {
             }
             // Every node has answered: a healthy set is not waited for.
             (Verdict::Won(_), Phase::Settling { .. }) if self.replies.is_empty() => None,
-            (_, Phase::Settling { hanging, .. }) if self.unanswered().all(|node| self.hanging.contains(&node)) => {
-                Some(hanging)
-            }
+            (_, Phase::Settling { hanging, .. }) if self.only_hanging_are_left() => Some(hanging),
             (_, Phase::Settling { all, .. }) => Some(all),
             (Verdict::Won(_) | Verdict::Misaligned | Verdict::Failed, Phase::Confirming) => None,
         }
@@ -152,6 +148,11 @@ impl Attempt {
     /// Returns the nodes that have not answered.
     fn unanswered(&self) -> impl Iterator<Item = usize> {
         (0..self.nodes.len()).filter(|node| !self.ballot.has_answered(*node))
+    }
+
+    /// Whether each node that has not answered is remembered to hang.
+    fn only_hanging_are_left(&self) -> bool {
+        self.unanswered().all(|node| self.hanging.contains(&node))
     }
 
     /// Begins the next phase, if there is one. The time of this one is over, or every node has answered.

@@ -325,12 +325,12 @@ fn a_waiter_is_told_once_of_a_refusal_though_the_other_nodes_answer_far_apart() 
     nodes[1..].iter().for_each(|node| drop(node.cli(&["SET", "job", "theirs"])));
     // That the lock is not ours is certain before the last one answers.
     let urls = [nodes[0].tcp_url(), nodes[1].url(), slow(&nodes[2], Duration::from_millis(150))].join(",");
-    let run = || rlock("job").node(&urls).args(["--restart-guard", "off"]);
-    let busy = run().args(["--wait", "2"]).command(["echo", "ran"]).code(75).printed(&[]);
+    let run = rlock("job").node(&urls).args(["--restart-guard", "off", "--wait", "2"]);
+    let busy = run.command(["echo", "ran"]).code(75).printed(&[]);
     assert_eq!(busy.stderr.matches("its vote is missing").count(), 1, "{}", busy.stderr);
 }
 
-/// The outcome is certain once one node is away and the next one is taken. Who has the majority is not.
+/// That the lock is not ours is certain once one node is away and the next one is taken. Who has the majority is not.
 #[test]
 fn a_holder_is_known_though_one_node_is_away_and_the_others_answer_far_apart() {
     let mut nodes = Nodes::tcp(3);

@@ -10,8 +10,8 @@ const SHORTEST_SLICE: u64 = 100_000;
 const LEAST_NICE: i32 = -20;
 
 /// Shortens the waits of this process for a processor. It asks for the shortest slice, which Linux gives any user since 6.12, and for
-/// the largest share, which takes root, `CAP_SYS_NICE` or `RLIMIT_NICE`. Some kernels share out processors among sessions first (`sched_autogroup`), so
-/// this session, the guard's own, is to have that share too.
+/// the largest share, which takes root, `CAP_SYS_NICE` or `RLIMIT_NICE`. Some kernels share out processors among sessions first
+/// (`sched_autogroup`), so this session, the guard's own, is to have that share too.
 ///
 /// It takes no real-time priority. A command with a higher one could keep the guard from running for ever, and a control group without
 /// real-time tasks could not take in the guard.

@@ -56,7 +56,7 @@ fn a_node_that_refuses_is_reported_once_unless_the_failure_names_it() {
     assert_eq!(refusals(&fail(&mut w, &refusing(away(true), &[2]), at(0))), 0);
     assert_eq!(refusals(&fail(&mut w, &refusing(busy(), &[2]), at(10_000))), 1);
     assert_eq!(refusals(&fail(&mut w, &refusing(busy(), &[1, 2]), at(20_000))), 1);
-    // A vote is split where the rest of the holder's majority is slow: its refusals are told all the same, unless the wait is over.
+    // A split vote tells its refusals too, unless the wait is over: its end names them.
     let split = |refusing: &[usize]| Tally::Split(holder(token(2), ms(7)), faults(refusing));
     assert_eq!(refusals(&fail(&mut w.clone(), &refusing(split(&[2]), &[2]), at(30_000))), 0);
     assert_eq!(refusals(&fail(&mut w.clone(), &refusing(split(&[0]), &[0]), at(30_000))), 1);
