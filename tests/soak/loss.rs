@@ -11,8 +11,9 @@ use crate::world::Mend;
 /// for a waiter, which no quorum of three can prevent.
 pub(crate) const NOTICED: Duration = TTL.saturating_mul(2).checked_div(3).expect("not 0");
 
-/// Time after which the lock of a command is on all servers that are there: a renewal, and some slack. A lock on two servers
-/// only, which is enough for a grant, could not survive the loss of one.
+/// Time after which the lock of a command is on all servers that are there: a renewal, and some slack. An earlier holder's key, which
+/// that one could not take back from a server that was away, delays this by a lease at most. A lock on two servers only, which is enough
+/// for a grant, could not survive the loss of one.
 pub(crate) const SETTLED: Duration = TTL.checked_div(2).expect("not 0");
 
 /// Longest wait for a command that has run for that time.
@@ -66,12 +67,13 @@ impl Loss {
         self.ends
     }
 
-    /// Whether it is time for the loss, where `command` is the one that runs at `now`.
-    pub(crate) fn time(&mut self, command: Option<i32>, now: Instant) -> Time {
+    /// Whether it is time for the loss, where `command` is the one that runs at `now`. `is_everywhere`: its lock is on all servers that
+    /// are there.
+    pub(crate) fn time(&mut self, command: Option<i32>, now: Instant, is_everywhere: impl FnOnce() -> bool) -> Time {
         let known = self.seen.filter(|(pid, _)| Some(*pid) == command);
         self.seen = known.or_else(|| command.map(|pid| (pid, now)));
         match self.seen {
-            Some((_, since)) if now >= since + SETTLED => Time::Now,
+            Some((_, since)) if now >= since + SETTLED && is_everywhere() => Time::Now,
             _ if now > self.ends => Time::Never,
             _ => Time::NotYet,
         }

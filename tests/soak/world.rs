@@ -237,7 +237,9 @@ impl World {
 
     /// Takes the key from a server once a command has run for long enough.
     fn lose(&mut self, mut loss: Loss) -> Result<()> {
-        let time = loss.time(self.command().map(|(_, command)| command), Instant::now());
+        let command = self.command().map(|(_, command)| command);
+        let gone = loss.back.is_some().then_some(loss.away);
+        let time = loss.time(command, Instant::now(), || self.have_one_holder(gone));
         if matches!(time, Time::NotYet) {
             self.later(Duration::ZERO, Mend::Lose(loss));
             return Ok(());
@@ -256,6 +258,16 @@ impl World {
         self.hurt[away] = rest;
         self.hurt[server] = rest;
         Ok(())
+    }
+
+    /// Whether all servers but `gone` have the key of one holder.
+    fn have_one_holder(&self, gone: Option<usize>) -> bool {
+        let there = self.servers.iter().enumerate().filter(|(server, _)| Some(*server) != gone);
+        // A value is `TOKEN DETAILS`, and a server without the key answers nothing.
+        let token = |value: String| value.split_once(' ').map(|(token, _)| token.to_owned());
+        let mut tokens = there.map(|(_, server)| server.ask(&["GET", KEYS[0]]).ok().and_then(token));
+        let Some(Some(first)) = tokens.next() else { return false };
+        tokens.all(|other| other.as_ref() == Some(&first))
     }
 
     fn stop_rlock(&mut self, contender: usize, span: Duration) -> bool {
