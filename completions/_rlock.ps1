@@ -76,7 +76,7 @@ Register-ArgumentCompleter -Native -CommandName 'rlock' -ScriptBlock {
             [CompletionResult]::new('--signal', '--signal', [CompletionResultType]::ParameterName, 'First signal to the command when the lock is being lost or --max-run is over')
             [CompletionResult]::new('--log', '--log', [CompletionResultType]::ParameterName, 'Form of rlock''s lines: text, json, which prints each step too, or journal: entries of systemd''s journal with fields')
             [CompletionResult]::new('--progress', '--progress', [CompletionResultType]::ParameterName, 'How to tell what takes longer than a second: one line that is redrawn, or plain lines')
-            [CompletionResult]::new('--metrics-dir', '--metrics-dir', [CompletionResultType]::ParameterName, 'Write metrics to this directory, one file a lock, for the textfile collector of Prometheus'' node_exporter')
+            [CompletionResult]::new('--metrics-dir', '--metrics-dir', [CompletionResultType]::ParameterName, 'Write metrics to this directory, for the textfile collector of Prometheus'' node_exporter')
             [CompletionResult]::new('-s', '-s', [CompletionResultType]::ParameterName, 'Share the lock with other runs that give -s: no other kind of holder beside them')
             [CompletionResult]::new('--shared', '--shared', [CompletionResultType]::ParameterName, 'Share the lock with other runs that give -s: no other kind of holder beside them')
             [CompletionResult]::new('-x', '-x', [CompletionResultType]::ParameterName, 'Be the only holder, whatever RLOCK_SHARED and RLOCK_SLOTS say [default]')

@@ -72,7 +72,7 @@ set edit:completion:arg-completer[rlock] = {|@words|
             cand --signal 'First signal to the command when the lock is being lost or --max-run is over'
             cand --log 'Form of rlock''s lines: text, json, which prints each step too, or journal: entries of systemd''s journal with fields'
             cand --progress 'How to tell what takes longer than a second: one line that is redrawn, or plain lines'
-            cand --metrics-dir 'Write metrics to this directory, one file a lock, for the textfile collector of Prometheus'' node_exporter'
+            cand --metrics-dir 'Write metrics to this directory, for the textfile collector of Prometheus'' node_exporter'
             cand -s 'Share the lock with other runs that give -s: no other kind of holder beside them'
             cand --shared 'Share the lock with other runs that give -s: no other kind of holder beside them'
             cand -x 'Be the only holder, whatever RLOCK_SHARED and RLOCK_SLOTS say [default]'

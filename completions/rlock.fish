@@ -112,7 +112,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'
 none\t'Nothing'"
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l metrics-dir -d 'Write metrics to this directory, one file a lock, for the textfile collector of Prometheus\' node_exporter' -r -f -a "(__fish_complete_directories)"
+complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l metrics-dir -d 'Write metrics to this directory, for the textfile collector of Prometheus\' node_exporter' -r -f -a "(__fish_complete_directories)"
 complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -s s -l shared -d 'Share the lock with other runs that give -s: no other kind of holder beside them'
 complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -s x -l exclusive -d 'Be the only holder, whatever RLOCK_SHARED and RLOCK_SLOTS say [default]'
 complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -s n -l no-wait -d 'Do not wait: the same as --wait 0'

@@ -1,26 +1,38 @@
-//! `--metrics-dir`: metrics of a run, written when its command was started and when it has ended.
+//! `--metrics-dir`: gauges of each lock's last runs, in files for the textfile collector of Prometheus' `node_exporter`.
 //!
-//! A thread of its own writes them, because a file system can hang. The thread that renews hands it the numbers and goes on.
-//! The end of rlock waits for the last write, but not for long.
+//! 1. `rlock-KEY.prom` describes the last run that started its command.
+//! 2. `rlock-KEY@RESULT.prom` has the time at which a run last ended so. A failure does not erase the last success.
+//! 3. No file is read back. Each is written beside and renamed, because the collector reads at any time.
+//! 4. A file system can hang, so a thread writes. The end of rlock waits for it, but not for long.
 
-mod directory;
-mod series;
-
-use std::io;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::unistd::getpid;
+use nix::unistd::geteuid;
+use uuid::Uuid;
 
 use crate::background;
 use crate::clock;
 use crate::exit::Outcome;
-use crate::lock::instant::Instant;
 use crate::lock::key::Key;
-use crate::report::{Event, Record, Recorder, Reporter};
+use crate::lock::keys::Keys;
+use crate::report::{Event, Reporter};
 use crate::text::escape;
-use series::End;
+use crate::text::exposition::{Gauge, labels};
+use crate::text::file_name::stem;
+
+const HELD: Gauge = Gauge::new("rlock_held", "Whether the last run of this host still holds the lock.");
+const LAST_START: Gauge =
+    Gauge::new("rlock_last_start_timestamp_seconds", "Unix time at which the command was last started.");
+const LAST_WAIT: Gauge = Gauge::new("rlock_last_wait_seconds", "Time from the last run's start to its command's.");
+const LAST_HELD: Gauge = Gauge::new("rlock_last_held_seconds", "Time from the last command's start to the release.");
+const LAST_CODE: Gauge = Gauge::new("rlock_last_exit_code", "Exit code of the last run that started its command.");
+const LAST_END: Gauge =
+    Gauge::new("rlock_last_end_timestamp_seconds", "Unix time at which a run last ended with this result.");
 
 /// Longest wait for the writes at the end of a run.
 const LAST: Duration = Duration::from_secs(1);
@@ -28,103 +40,259 @@ const LAST: Duration = Duration::from_secs(1);
 /// Size of the writer's stack.
 const STACK: usize = 256 * 1024;
 
-/// The metrics of one run.
+/// Mode of the files: the collector is another user.
+const READABLE: u32 = 0o644;
+
+/// The state of one run.
+#[derive(Clone, Copy, Debug)]
+pub struct Record {
+    /// Unix time at which the run began.
+    pub begun: Duration,
+    /// Unix time at which the command was started; `None`: it was not.
+    pub started: Option<Duration>,
+    pub end: Option<End>,
+}
+
+/// The end of one run.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    /// Unix time.
+    pub at: Duration,
+    /// Value of the label `result`.
+    pub result: &'static str,
+    pub code: u8,
+}
+
+impl End {
+    /// A run that ended just now.
+    pub fn new(outcome: Outcome) -> Self {
+        Self { at: unix_time(), result: result_of(outcome), code: outcome.code() }
+    }
+}
+
+fn result_of(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Exited(0) => "ok",
+        Outcome::Exited(_)
+        | Outcome::Killed(_)
+        | Outcome::Interrupted(_)
+        | Outcome::CannotExecute
+        | Outcome::NotFound => "failed",
+        // Not run because of another run, which holds the lock, came later or has done the work.
+        Outcome::Busy(_) | Outcome::Superseded | Outcome::Done => "busy",
+        Outcome::Lost => "lost",
+        Outcome::TimeIsUp => "timeout",
+        Outcome::Unreachable => "unreachable",
+        Outcome::Refused => "refused",
+        Outcome::No
+        | Outcome::Usage
+        | Outcome::Bug
+        | Outcome::System
+        | Outcome::Output
+        | Outcome::Config
+        | Outcome::Signalled(_) => "error",
+    }
+}
+
+fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Writes the files of the lock `key` in `directory`.
+pub fn write(directory: &Path, key: &Key, record: &Record) -> io::Result<()> {
+    let name = stem(key.stored());
+    let of_key = labels(&[("key", key.stored())]);
+    if let Some(started) = record.started {
+        let mut text = String::new();
+        let mut add = |gauge: Gauge, value: f64| gauge.write(&mut text, [(of_key.clone(), value)]);
+        add(HELD, f64::from(u8::from(record.end.is_none())));
+        add(LAST_START, started.as_secs_f64());
+        add(LAST_WAIT, started.saturating_sub(record.begun).as_secs_f64());
+        if let Some(end) = record.end {
+            add(LAST_HELD, end.at.saturating_sub(started).as_secs_f64());
+            add(LAST_CODE, end.code.into());
+        }
+        replace(directory, &format!("rlock-{name}.prom"), &text)?;
+    }
+    if let Some(End { at, result, .. }) = record.end {
+        let mut text = String::new();
+        LAST_END.write(&mut text, [(labels(&[("key", key.stored()), ("result", result)]), at.as_secs_f64())]);
+        // No key's name has an @ of its own.
+        replace(directory, &format!("rlock-{name}@{result}.prom"), &text)?;
+    }
+    Ok(())
+}
+
+/// Replaces the file `name` by one with this text. Another user's file stays.
+fn replace(directory: &Path, name: &str, text: &str) -> io::Result<()> {
+    let file = directory.join(name);
+    if fs::symlink_metadata(&file).is_ok_and(|old| old.uid() != geteuid().as_raw()) {
+        return Err(io::Error::other(format!("{name} is another user's")));
+    }
+    // The collector reads only names that end in .prom.
+    let beside = directory.join(format!(".{name}.{}", &Uuid::new_v4().simple().to_string()[..8]));
+    let mut new = OpenOptions::new().write(true).create_new(true).mode(READABLE).open(&beside)?;
+    let written = new
+        .write_all(text.as_bytes())
+        // Whatever the umask is.
+        .and_then(|()| new.set_permissions(Permissions::from_mode(READABLE)))
+        .and_then(|()| fs::rename(&beside, &file));
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+/// The metrics of a run under way.
 pub struct Metrics {
     directory: PathBuf,
-    recorder: Recorder,
-    begun: Instant,
-    /// Starts with the first write; the error that kept it from starting.
+    keys: Keys,
+    record: Record,
+    /// Starts with the first write.
     writer: Option<io::Result<Writer>>,
 }
 
 /// The thread that writes. It ends when the sender is dropped.
 struct Writer {
-    writes: Sender<Write>,
+    records: Sender<Record>,
     results: Receiver<io::Result<()>>,
 }
 
-/// A change of the files of all locks of the run.
-struct Write {
-    directory: PathBuf,
-    records: Vec<(Key, Record)>,
-    /// Unix time.
-    at: Duration,
-    /// `None`: the command was started.
-    end: Option<RunEnd>,
-}
-
-/// The end of a run.
-struct RunEnd {
-    outcome: Outcome,
-    begun: Instant,
-    now: Instant,
-}
-
 impl Metrics {
-    /// Metrics in `directory`, of a run that begins now.
-    pub fn new(directory: &Path, recorder: Recorder) -> Self {
-        Self { directory: directory.to_owned(), recorder, begun: clock::now(), writer: None }
+    /// Metrics in `directory`, of a run of these locks that begins now.
+    pub fn new(directory: &Path, keys: &Keys) -> Self {
+        let record = Record { begun: unix_time(), started: None, end: None };
+        Self { directory: directory.to_owned(), keys: keys.clone(), record, writer: None }
     }
 
     /// Writes that the command was started.
     pub fn started(&mut self) {
-        self.write(None);
+        self.record.started = Some(unix_time());
+        self.write();
     }
 
     /// Writes the end of the run. If a write fails, now or earlier, one warning tells it.
     pub fn ended(mut self, outcome: Outcome, report: &Reporter) {
-        self.write(Some(RunEnd { outcome, begun: self.begun, now: clock::now() }));
+        self.record.end = Some(End::new(outcome));
+        self.write();
         if let Err(error) = self.writer.take().map_or(Ok(()), |writer| writer?.finish()) {
             let directory = escape::text(&self.directory.to_string_lossy());
             report.say(&Event::MetricsUnwritten { directory: &directory, why: &error });
         }
     }
 
-    fn write(&mut self, end: Option<RunEnd>) {
-        if let Ok(writer) = self.writer.get_or_insert_with(Writer::start) {
-            let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let records = self.recorder.records();
-            let _ = writer.writes.send(Write { directory: self.directory.clone(), records, at, end });
+    fn write(&mut self) {
+        let Self { directory, keys, record, writer } = self;
+        if let Ok(writer) = writer.get_or_insert_with(|| Writer::start(directory.clone(), keys.clone())) {
+            let _ = writer.records.send(*record);
         }
     }
 }
 
 impl Writer {
-    fn start() -> io::Result<Self> {
-        let (writes, to_do) = channel::<Write>();
+    fn start(directory: PathBuf, keys: Keys) -> io::Result<Self> {
+        let (records, to_write) = channel();
         let (done, results) = channel();
         background::spawn("rlock-metrics", STACK, move || {
-            for write in to_do {
-                let _ = done.send(write.carry_out());
+            for record in to_write {
+                let _ = done.send(keys.iter().try_for_each(|key| write(&directory, key, &record)));
             }
         })?;
-        Ok(Self { writes, results })
+        Ok(Self { records, results })
     }
 
     /// Waits for all writes, and returns the first error.
     fn finish(self) -> io::Result<()> {
-        drop(self.writes);
+        drop(self.records);
         let begun = clock::now();
-        let mut all = Ok(());
         loop {
             match self.results.recv_timeout(LAST.saturating_sub(clock::now().since(begun))) {
-                Ok(result) => all = all.and(result),
-                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return all,
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(result) => result?,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) => return Err(io::ErrorKind::TimedOut.into()),
             }
         }
     }
 }
 
-impl Write {
-    fn carry_out(self) -> io::Result<()> {
-        let us = directory::holder(getpid().as_raw());
-        for (key, record) in &self.records {
-            directory::change(&self.directory, key, |series| match &self.end {
-                None => series.started(self.at, us.filter(|_| !record.nested)),
-                Some(end) => series.ended(&End::new(end.outcome, self.at, *record, end.begun, end.now), us),
-            })?;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RAN: Record = Record { begun: Duration::from_secs(10), started: Some(Duration::from_secs(12)), end: None };
+
+    fn key(name: &str) -> Key {
+        Key::new("", name).unwrap()
+    }
+
+    fn ended(result: &'static str, code: u8) -> Record {
+        Record { end: Some(End { at: Duration::from_millis(14_500), result, code }), ..RAN }
+    }
+
+    #[test]
+    fn the_files_of_a_run_tell_its_start_and_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |name: &str| {
+            let text = fs::read_to_string(folder.path().join(name)).unwrap();
+            text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let start = ["rlock_last_start_timestamp_seconds{key=\"job\"} 12", "rlock_last_wait_seconds{key=\"job\"} 2"];
+        write(folder.path(), &key("job"), &RAN).unwrap();
+        assert_eq!(read("rlock-job.prom"), ["rlock_held{key=\"job\"} 1", start[0], start[1]]);
+        write(folder.path(), &key("job"), &ended("ok", 0)).unwrap();
+        write(folder.path(), &key("job"), &ended("failed", 3)).unwrap();
+        let end = ["rlock_last_held_seconds{key=\"job\"} 2.5", "rlock_last_exit_code{key=\"job\"} 3"];
+        assert_eq!(read("rlock-job.prom"), ["rlock_held{key=\"job\"} 0", start[0], start[1], end[0], end[1]]);
+        for result in ["ok", "failed"] {
+            let line = format!("rlock_last_end_timestamp_seconds{{key=\"job\",result=\"{result}\"}} 14.5");
+            assert_eq!(read(&format!("rlock-job@{result}.prom")), [line]);
         }
-        Ok(())
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn a_run_that_started_no_command_leaves_the_file_of_one_that_did() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &key("job"), &Record { started: None, ..ended("busy", 75) }).unwrap();
+        let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["rlock-job@busy.prom"]);
+    }
+
+    #[test]
+    fn a_name_stays_in_the_directory_and_a_link_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (outside, inside) = (folder.path().join("outside"), folder.path().join("metrics"));
+        fs::write(&outside, "kept").unwrap();
+        fs::create_dir(&inside).unwrap();
+        let file = inside.join("rlock-%2E.%2Fx.prom");
+        std::os::unix::fs::symlink(&outside, &file).unwrap();
+        write(&inside, &key("../x"), &RAN).unwrap();
+        let written = fs::symlink_metadata(&file).unwrap();
+        assert!(written.is_file() && written.permissions().mode() & 0o777 == READABLE);
+        assert_eq!(fs::read_to_string(&outside).unwrap(), "kept");
+    }
+
+    #[test]
+    fn a_directory_that_is_missing_or_none_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(write(&folder.path().join("missing"), &key("job"), &RAN).is_err());
+        fs::write(folder.path().join("file"), "").unwrap();
+        assert!(write(&folder.path().join("file"), &key("job"), &RAN).is_err());
+    }
+
+    #[test]
+    fn a_writer_that_hangs_holds_up_the_end_for_a_second_at_most() {
+        let (records, _to_write) = channel();
+        let (_done, results) = channel();
+        let begun = clock::now();
+        assert_eq!(Writer { records, results }.finish().unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(clock::now().since(begun) < LAST * 5);
+    }
+
+    #[test]
+    fn the_longest_key_has_files_too() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &key(&"x".repeat(1000)), &ended("unreachable", 69)).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 }

@@ -10,7 +10,6 @@ mod log;
 mod notify;
 mod problem;
 mod progress;
-mod record;
 mod status;
 mod status_text;
 mod stderr;
@@ -27,7 +26,6 @@ pub use notify::Manager;
 pub use problem::Problem;
 use problem::told_of_system;
 pub use progress::{Form, Progress, ProgressMode};
-pub use record::{LossReason, Record, Recorder};
 pub use status::StatusLine;
 pub use status_text::{Status, occupied};
 pub use stderr::{finish, settle};
@@ -73,17 +71,11 @@ pub struct Reporter {
     pub verbose: bool,
     /// `--progress`.
     pub progress: ProgressMode,
-    /// Measures the run, with `--metrics-dir`.
-    pub recorder: Option<Recorder>,
 }
 
 impl Reporter {
-    /// Prints `event`, if its level calls for it, and measures by it.
+    /// Prints `event`, if its level calls for it.
     pub fn say(&self, event: &Event) {
-        if let Some(recorder) = &self.recorder {
-            let now = clock::now();
-            recorder.update(&self.keys, |record| record.see(event, now));
-        }
         let is_said = match event.level() {
             Level::Info => self.tells_steps(),
             Level::Warning => !self.quiet,

@@ -32,7 +32,7 @@ use crate::lock::request::Copies;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::node::address::Address;
-use crate::report::{Recorder, Reporter};
+use crate::report::Reporter;
 use crate::text::duration;
 
 /// Settings of `rlock run`.
@@ -103,7 +103,6 @@ impl RunSettings {
         }
         let environment = environment(&args.lock, &lock.keys, sources);
         let hand_back = hand_back::of(&args.lock, &lock);
-        lock.report.recorder = args.metrics_dir.as_ref().map(|_| Recorder::new(&lock.keys));
         let words = args.words();
         if words.first().is_none_or(|command| command.is_empty()) {
             return Err(usage("the command's name is empty"));
@@ -218,7 +217,7 @@ pub fn keys(nodes: &NodeArgs, names: &[String]) -> Result<Keys, Failure> {
 /// Makes the reporter of one lock, or of several.
 pub fn reporter(keys: impl Into<Keys>, output: &OutputArgs) -> Reporter {
     let OutputArgs { quiet, verbose, log, progress } = *output;
-    Reporter { keys: keys.into(), log: log.form(), quiet, verbose, progress, recorder: None }
+    Reporter { keys: keys.into(), log: log.form(), quiet, verbose, progress }
 }
 
 /// Returns the locks of outer rlocks that the environment claims. Only the nodes can confirm them.

@@ -331,7 +331,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub output: OutputArgs,
 
-    /// Write metrics to this directory, one file a lock, for the textfile collector of Prometheus' node_exporter
+    /// Write metrics to this directory, for the textfile collector of Prometheus' node_exporter
     ///
     /// A file that cannot be written is one warning and changes nothing else.
     #[arg(long, value_name = "DIR", env = "RLOCK_METRICS_DIR", help_heading = "Output", hide_short_help = true)]

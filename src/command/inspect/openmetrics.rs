@@ -5,15 +5,15 @@ use crate::lock::fault::Faults;
 use crate::lock::key::Key;
 use crate::redlock::Nodes;
 use crate::redlock::observe::Observations;
-use crate::text::exposition::{Family, labels};
+use crate::text::exposition::{Gauge, labels};
 
-const HELD: Family = Family::gauge("rlock_lock_held", "Whether a client holds the lock.");
-const HELD_SECONDS: Family =
-    Family::gauge("rlock_lock_held_seconds", "Time for which the lock has been held, by the oldest of its holders.");
-const WAITERS: Family = Family::gauge("rlock_lock_waiters", "Number of waiters of the lock.");
-const OLDEST_WAITER: Family =
-    Family::gauge("rlock_lock_oldest_waiter_seconds", "Time for which the oldest waiter of the lock has waited.");
-const NODE_UP: Family = Family::gauge("rlock_node_up", "Whether the node answered rlock without a fault.");
+const HELD: Gauge = Gauge::new("rlock_lock_held", "Whether a client holds the lock.");
+const HELD_SECONDS: Gauge =
+    Gauge::new("rlock_lock_held_seconds", "Time for which the lock has been held, by the oldest of its holders.");
+const WAITERS: Gauge = Gauge::new("rlock_lock_waiters", "Number of waiters of the lock.");
+const OLDEST_WAITER: Gauge =
+    Gauge::new("rlock_lock_oldest_waiter_seconds", "Time for which the oldest waiter of the lock has waited.");
+const NODE_UP: Gauge = Gauge::new("rlock_node_up", "Whether the node answered rlock without a fault.");
 
 /// Last line of the format.
 const END: &str = "# EOF\n";

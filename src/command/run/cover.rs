@@ -10,7 +10,6 @@ use crate::job::nested::outers::OuterRuns;
 use crate::job::nested::runs::NestedRuns;
 use crate::job::policy::{Event, Policy, PolicyOptions};
 use crate::lock::fence::Fence;
-use crate::lock::instant::Instant;
 use crate::lock::lease::Loss;
 use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
@@ -41,14 +40,6 @@ impl Cover {
         match self {
             Self::Own(holdings) => holdings.grants().collect(),
             Self::Outer(outers, _) => outers.grants().collect(),
-        }
-    }
-
-    /// The ends of our own leases.
-    pub(super) fn deadlines(&self) -> Vec<Instant> {
-        match self {
-            Self::Own(holdings) => holdings.deadlines().collect(),
-            Self::Outer(..) => Vec::new(),
         }
     }
 

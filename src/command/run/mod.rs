@@ -1,7 +1,6 @@
 //! `rlock run`: acquires the locks, runs the command under them, gives the locks back.
 
 use std::io;
-use std::path::PathBuf;
 
 use nix::sys::prctl;
 use uuid::Uuid;
@@ -17,7 +16,7 @@ use super::nodes::{open_each, warn_of_settings};
 use super::purpose::Purpose;
 use super::runtime::block_on;
 use crate::cli::{RunArgs, Sources};
-use crate::clock::{self, Alarm};
+use crate::clock::Alarm;
 use crate::exit::{self, Outcome};
 use crate::job::exec::Image;
 use crate::job::facts::OnLost;
@@ -57,9 +56,8 @@ pub fn run(
     prctl::set_name(names::RLOCK)?;
     warn_of_settings(&settings.lock, &output);
     let report = &settings.lock.report;
-    let metrics = |directory: &PathBuf| Some(Metrics::new(directory, report.recorder.clone()?));
-    let mut metrics = settings.metrics.as_ref().and_then(metrics);
-    let ran = block_on(run_async(&settings, inherited, guard, metrics.as_mut()));
+    let mut metrics = settings.metrics.as_ref().map(|directory| Metrics::new(directory, &settings.lock.keys));
+    let ran = block_on(run_async(&settings, inherited, guard, &mut metrics));
     if let Some(metrics) = metrics {
         let outcome = ran.as_ref().map_or_else(exit::outcome_of, |outcome| *outcome);
         metrics.ended(outcome, report);
@@ -76,7 +74,7 @@ async fn run_async(
     settings: &RunSettings,
     inherited: &Inherited,
     mut guard: Guard,
-    metrics: Option<&mut Metrics>,
+    metrics: &mut Option<Metrics>,
 ) -> anyhow::Result<Outcome> {
     // Blocked before a look-up of a name has a thread, which inherits that.
     let (mut signals, blocked) = Signals::block(inherited)?;
@@ -102,7 +100,11 @@ async fn run_async(
         Acquired::Nested(_, holders) if settings.remains.once.is_some() => {
             return Err(Problem::OnceInside { holder: &holders[0] }.about(&settings.lock.keys).into());
         }
-        Acquired::Nested(outers, holders) => Cover::Outer(outers, holders),
+        Acquired::Nested(outers, holders) => {
+            // The outer run's are the lock's.
+            *metrics = None;
+            Cover::Outer(outers, holders)
+        }
         Acquired::Over(outcome) => return Ok(outcome),
     };
     let cover = match once::unless_done(settings, &nodes[0], cover).await? {
@@ -116,10 +118,9 @@ async fn run_async(
     }
     match image.and_then(|image| start(image, settings, inherited, &cover, signals, alarm, &mut guard)) {
         Ok(started) => {
-            if let Some(recorder) = &settings.lock.report.recorder {
-                recorder.covered_until(cover.deadlines(), clock::now());
+            if let Some(metrics) = metrics {
+                metrics.started();
             }
-            metrics.map(Metrics::started);
             Job::new(started, guard).supervise(&settings.lock, settings.remains, cover).await
         }
         Err(error) => {
