@@ -38,42 +38,42 @@ complete -c rlock -n "__fish_rlock_needs_command" -f -a "config" -d 'Show every 
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "completions" -d 'Print the completions for a shell'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "man" -d 'Print a man page: rlock\'s, or a subcommand\'s'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -s k -l key -d 'The lock\'s name; repeated, all of these locks are held together' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l slots -d 'Let K runs hold the lock at a time, 1 to 1000; RLOCK_SLOT tells each its number' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -s w -l wait -d 'Give up waiting after this; without it, wait for ever, as flock does' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -s E -l busy-code -d 'Exit code when the lock is busy, 0 to 255' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l note -d 'Text for those who ask which client holds the lock (a CI job\'s URL)' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l ttl -d 'Lease length: the lock is free this long after its holder\'s last renewal at the latest' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l lock-delay -d 'Keep the lock for this long after a loss: what the command had asked others to do may still go on' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l as -d 'Form of the stored lock: redisson is one that Redisson\'s lock() respects and that wakes its waiters' -r -f -a "rlock\t'A string, which every client that uses `SET key value NX` respects'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -s k -l key -d 'The lock\'s name; repeated, all of these locks are held together' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l slots -d 'Let K runs hold the lock at a time, 1 to 1000; RLOCK_SLOT tells each its number' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -s w -l wait -d 'Give up waiting after this; without it, wait for ever, as flock does' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -s E -l busy-code -d 'Exit code when the lock is busy, 0 to 255' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l note -d 'Text for those who ask which client holds the lock (a CI job\'s URL)' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l ttl -d 'Lease length: the lock is free this long after its holder\'s last renewal at the latest' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l lock-delay -d 'Keep the lock for this long after a loss: what the command had asked others to do may still go on' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l as -d 'Form of the stored lock: redisson is one that Redisson\'s lock() respects and that wakes its waiters' -r -f -a "rlock\t'A string, which every client that uses `SET key value NX` respects'
 redisson\t'A hash as Redisson\'s, whose clients respect it and are told of its end'"
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l order -d 'Which waiter gets the lock next' -r -f -a "oldest\t'The waiter that has waited longest'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l order -d 'Which waiter gets the lock next' -r -f -a "oldest\t'The waiter that has waited longest'
 newest\t'The waiter that came last'
 any\t'A random waiter'"
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l drift -d 'Clock-rate error allowed for, as a fraction of the TTL' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l restart-guard -d 'Ignore a server that restarted more recently than this: it may have forgotten locks' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the server have it' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l prefix -d 'Text put before every key' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l cert -d 'Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l cert-key -d 'The private key of --cert (a PEM file), which others must not be able to read' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l tls-server-name -d 'Name for which the certificate of each server must be valid, instead of the host of its address' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l config -d 'Read this configuration file alone; none: read no file' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l profile -d 'Apply the settings of this profile of the configuration files' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -s c -d 'Run sh -c STRING instead of CMD' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l name -d 'Name of the command for other clients [default: the file name of the program or script]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l hold-at-least -d 'Keep the lock for at least this long after the command\'s start, though it ends sooner; rlock does not wait for that' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l once -d 'Run the command once: for this long after it has exited with 0, others exit with 0 and do not run it' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l kill-after -d 'Time between the first signal and SIGKILL [default: a sixth of the TTL, at most 5s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l max-run -d 'Stop the command after this, as timeout(1) does: exit 124, even if SIGKILL was needed' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l on-lost -d 'When the lock is lost: kill the command, or warn and let it go on, perhaps beside another, or reclaim the lock' -r -f -a "kill\t'Stop the command before the lock can pass on'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l drift -d 'Clock-rate error allowed for, as a fraction of the TTL' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l restart-guard -d 'Ignore a server that restarted more recently than this: it may have forgotten locks' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the server have it' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l prefix -d 'Text put before every key' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l cert -d 'Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l cert-key -d 'The private key of --cert (a PEM file), which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l tls-server-name -d 'Name for which the certificate of each server must be valid, instead of the host of its address' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l config -d 'Read this configuration file alone; none: read no file' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l profile -d 'Apply the settings of this profile of the configuration files' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -s c -d 'Run sh -c STRING instead of CMD' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l name -d 'Name of the command for other clients [default: the file name of the program or script]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l hold-at-least -d 'Keep the lock for at least this long after the command\'s start, though it ends sooner; rlock does not wait for that' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l once -d 'Run the command once: for this long after it has exited with 0, others exit with 0 and do not run it' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l kill-after -d 'Time between the first signal and SIGKILL [default: a sixth of the TTL, at most 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l max-run -d 'Stop the command after this, as timeout(1) does: exit 124, even if SIGKILL was needed' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l on-lost -d 'When the lock is lost: kill the command, or warn and let it go on, perhaps beside another, or reclaim the lock' -r -f -a "kill\t'Stop the command before the lock can pass on'
 warn\t'Let the command go on and say so'
 reclaim\t'Take the lock again at once if no other rlock had it since, else as kill'"
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l signal -d 'First signal to the command when the lock is being lost or --max-run is over' -r -f -a "HUP\t''
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l signal -d 'First signal to the command when the lock is being lost or --max-run is over' -r -f -a "HUP\t''
 INT\t''
 QUIT\t''
 ILL\t''
@@ -104,25 +104,25 @@ WINCH\t''
 IO\t''
 PWR\t''
 SYS\t''"
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'
 journal\t'Entries of systemd\'s journal, with fields'"
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'
 none\t'Nothing'"
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l metrics-dir -d 'Write metrics to this directory, for the textfile collector of Prometheus\' node_exporter' -r -f -a "(__fish_complete_directories)"
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -s s -l shared -d 'Share the lock with other runs that give -s: no other kind of holder beside them'
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -s x -l exclusive -d 'Be the only holder, whatever RLOCK_SHARED and RLOCK_SLOTS say [default]'
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -s n -l no-wait -d 'Do not wait: the same as --wait 0'
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l supersede -d 'End the waiters with --supersede that came before: they exit with 76. The holder is left alone'
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l fsync -d 'Count it only once it is on the disks of the server and of these replicas (Redis 7.2; appendonly yes)'
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l replace -d 'Supersede, and end the run that holds the lock: its command is stopped, and it exits with 79'
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -l contain -d 'End every process that the command started, setsid or not, before the lock is released'
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -s v -l verbose -d 'Print each step on stderr'
-complete -c rlock -n "__fish_rlock_using_subcommand run; and not __fish_rlock_in_command" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l metrics-dir -d 'Write metrics to this directory, one file a lock, for the textfile collector of Prometheus\' node_exporter' -r -f -a "(__fish_complete_directories)"
+complete -c rlock -n "__fish_rlock_using_subcommand run" -s s -l shared -d 'Share the lock with other runs that give -s: no other kind of holder beside them'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -s x -l exclusive -d 'Be the only holder, whatever RLOCK_SHARED and RLOCK_SLOTS say [default]'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -s n -l no-wait -d 'Do not wait: the same as --wait 0'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l supersede -d 'End the waiters with --supersede that came before: they exit with 76. The holder is left alone'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l fsync -d 'Count it only once it is on the disks of the server and of these replicas (Redis 7.2; appendonly yes)'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l replace -d 'Supersede, and end the run that holds the lock: its command is stopped, and it exits with 79'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l contain -d 'End every process that the command started, setsid or not, before the lock is released'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -s v -l verbose -d 'Print each step on stderr'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s k -l key -d 'The lock\'s name; repeated, all of these locks are held together' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l slots -d 'Let K runs hold the lock at a time, 1 to 1000; RLOCK_SLOT tells each its number' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Give up waiting after this; without it, wait for ever, as flock does' -r -f
@@ -360,23 +360,5 @@ complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_su
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "completions" -d 'Print the completions for a shell'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "man" -d 'Print a man page: rlock\'s, or a subcommand\'s'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-
-# Succeeds if the command of rlock run begins before the cursor's word.
-function __fish_rlock_in_command
-    set -l words (commandline -opc)
-    set -e words[1..2]
-    while set -q words[1]
-        if contains -- $words[1] -k --key --slots -w --wait -E --busy-code --note --ttl --lock-delay --as --order --drift --restart-guard --wait-replicas --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile -c --name --hold-at-least --once --kill-after --max-run --on-lost --signal --log --progress --metrics-dir
-            set -e words[1]
-        else if not string match -q -- '-*' $words[1]
-            return 0
-        end
-        set -e words[1]
-    end
-    return 1
-end
-
 complete -c rlock -f
-complete -c rlock -n "__fish_rlock_using_subcommand run" -a "(__fish_complete_subcommand --fcs-skip=2 -k --key --slots -w --wait -E --busy-code --note --ttl --lock-delay --as --order --drift --restart-guard --wait-replicas --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile -c --name --hold-at-least --once --kill-after --max-run --on-lost --signal --log --progress --metrics-dir)"
-complete -c rlock -n "__fish_rlock_using_subcommand completions" -a "bash elvish fish powershell zsh"
-complete -c rlock -n "__fish_rlock_using_subcommand man" -a "run acquire renew release check inspect break doctor config completions man help"
+complete -c rlock -n '__fish_rlock_using_subcommand run' -a '(__fish_complete_subcommand --fcs-skip=2 -k --key --slots -w --wait -E --busy-code --note --ttl --lock-delay --as --order --drift --restart-guard --wait-replicas --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile -c --name --hold-at-least --once --kill-after --max-run --on-lost --signal --log --progress --metrics-dir)'

@@ -18,7 +18,6 @@ use std::ffi::OsString;
 use std::ops::Deref;
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use clap_complete::Shell;
 
 pub use args::{CopyArgs, FileArgs, LockArgs, NodeArgs, OutputArgs, RunArgs};
 pub use catalogue::{Row, Settings, runs};
@@ -28,7 +27,7 @@ pub use parse::{Parsed, log_format, parse};
 pub use sources::{DEFAULTS, Rank, Source, Sources};
 pub use strange::{StrangeVariable, strange_variables};
 use subcommands::{AcquireArgs, BreakArgs, CheckArgs, ConfigArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs};
-pub use values::{List, restart_guard};
+pub use values::{List, Shell, restart_guard};
 
 /// Runs a command under a lock that no other host can hold at the same time.
 ///
@@ -146,8 +145,8 @@ pub enum Command {
     Config(Deferred<ConfigArgs>),
     /// Print the completions for a shell
     ///
-    /// The package installs those for bash, zsh and fish. They complete rlock's words, and behind the options of run the command, as if
-    /// it were typed alone. Those for elvish and PowerShell complete rlock's words only.
+    /// The package installs them. They complete rlock's words, and the command of run as if it were typed alone: in bash
+    /// that is what follows --.
     Completions {
         /// The shell
         shell: Shell,

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, TypedValueParser};
-use clap::{Arg, Command};
+use clap::{Arg, Command, ValueEnum};
 use nix::sys::signal::Signal;
 use rustls::pki_types::ServerName;
 
@@ -25,6 +25,14 @@ impl<T: FromStr<Err: ToString>> FromStr for List<T> {
     fn from_str(text: &str) -> Result<Self, String> {
         text.split(SEPARATOR).map(str::parse).collect::<Result<_, _>>().map(Self).map_err(|error| error.to_string())
     }
+}
+
+/// A shell that rlock has completions for.
+#[derive(Clone, Copy, ValueEnum, Debug)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
 }
 
 pub(super) fn yes_or_no(text: &str) -> Result<bool, String> {

@@ -1,34 +1,60 @@
 //! `rlock completions` and `rlock man`: print the files of `completions/` and `man/`, made from `cli`.
 
-mod bash;
-mod fish;
-mod words;
-
 use clap::ValueHint;
-use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
 use super::output::print;
-use crate::cli;
+use crate::cli::{self, Shell};
 use crate::exit::{self, Outcome};
 use crate::report::Problem;
+
+/// Hands what follows `--` to the package bash-completion. Debian 12 calls the function `_command_offset`.
+const BASH: &str = "
+_rlock_or_command() {
+    local i offset
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        [[ ${COMP_WORDS[i]} == -- ]] || continue
+        offset=$(compgen -A function _comp_command_offset || compgen -A function _command_offset) && $offset $((i + 1))
+        return
+    done
+    _rlock \"$@\"
+}
+complete -F _rlock_or_command -o bashdefault -o default rlock
+";
+
+/// Hands what follows the options of `rlock run` to fish, which must know the options that a value follows.
+const FISH: &str = "complete -c rlock -f
+complete -c rlock -n '__fish_rlock_using_subcommand run' -a '(__fish_complete_subcommand --fcs-skip=2 ";
 
 /// Prints the completions for `shell`.
 pub fn completions(shell: Shell) -> anyhow::Result<Outcome> {
     let mut definition = described();
+    let generator = match shell {
+        Shell::Bash => clap_complete::Shell::Bash,
+        Shell::Zsh => clap_complete::Shell::Zsh,
+        Shell::Fish => clap_complete::Shell::Fish,
+    };
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut definition, "rlock", &mut text);
+    clap_complete::generate(generator, &mut definition, "rlock", &mut text);
     let text = String::from_utf8_lossy(&text);
     let text = match shell {
-        Shell::Bash => bash::script(&definition),
-        Shell::Fish => fish::script(&text, &definition),
+        Shell::Bash => format!("{text}{BASH}"),
+        Shell::Fish => format!("{text}{FISH}{})'\n", valued(&definition).join(" ")),
         // Options behind the command are the command's.
         Shell::Zsh => text.replace("'*::argv -- ", "'(-)*::argv -- "),
-        _ => text.into_owned(),
     };
     print(text.as_bytes())?;
     Ok(Outcome::Done)
+}
+
+/// Returns the options of `run` whose value may be a word of its own, as they are typed.
+fn valued(definition: &clap::Command) -> Vec<String> {
+    let run = definition.find_subcommand("run");
+    let options = run.into_iter().flat_map(clap::Command::get_opts).filter(|option| !option.is_require_equals_set());
+    let typed = options.map(|option| (option.get_short(), option.get_long()));
+    let typed = typed.flat_map(|(letter, name)| [letter.map(|it| format!("-{it}")), name.map(|it| format!("--{it}"))]);
+    typed.flatten().collect()
 }
 
 /// Returns the definition with the kinds of values. A value of no known kind is text, for which no file is offered.

@@ -12,13 +12,7 @@ fn root() -> &'static Path {
 
 /// Files, and the words of the command line that prints each of them.
 fn generated() -> Vec<(PathBuf, Vec<String>)> {
-    let completions = [
-        ("bash", "rlock.bash"),
-        ("zsh", "_rlock"),
-        ("fish", "rlock.fish"),
-        ("elvish", "rlock.elv"),
-        ("powershell", "_rlock.ps1"),
-    ];
+    let completions = [("bash", "rlock.bash"), ("zsh", "_rlock"), ("fish", "rlock.fish")];
     let mut all: Vec<_> = completions
         .iter()
         .map(|(shell, file)| {
