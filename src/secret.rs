@@ -16,6 +16,21 @@ pub fn without_userinfo(text: &str) -> String {
     text.split_once("://").and_then(cut).unwrap_or_else(|| text.to_owned())
 }
 
+/// Returns the first word of a command without what may be a secret: the value of an assignment, the password of an address, and all
+/// behind a blank. A word with blanks is probably a whole command line in quotes.
+pub fn without_secrets(word: &str) -> String {
+    let word = without_userinfo(word.split_whitespace().next().unwrap_or_default());
+    match word.split_once('=') {
+        Some((name, _)) if is_assignment(&word) => format!("{name}=…"),
+        _ => word,
+    }
+}
+
+/// Whether a word is `NAME=VALUE`. env(1) takes any name, as `spring.password=…`, and a shell `NAME+=VALUE` too.
+pub fn is_assignment(word: &str) -> bool {
+    word.split_once('=').is_some_and(|(name, _)| !name.is_empty() && !name.contains('/'))
+}
+
 /// Whether the address, or one of a list, has a password. A part without a scheme is the rest of a password with a comma.
 pub fn has_password(addresses: &str) -> bool {
     addresses.split(',').any(|address| match address.split_once("://") {
@@ -47,6 +62,20 @@ pub fn without(text: &str, secret: &str) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_commands_first_word_is_shown_without_its_secret() {
+        for (word, shown) in [
+            ("/usr/bin/mysqldump -phunter2 a/hunter3", "/usr/bin/mysqldump"),
+            ("PASSWORD=a/hunter2", "PASSWORD=…"),
+            ("PASSWORD+='a b' ./job", "PASSWORD+=…"),
+            ("redis://u:pw@h", "redis://***@h"),
+            ("./a=b/x", "./a=b/x"),
+            ("", ""),
+        ] {
+            assert_eq!(without_secrets(word), shown);
+        }
+    }
 
     #[test]
     fn an_address_is_shown_without_its_user_and_password() {

@@ -1,6 +1,5 @@
 //! Settings: flags, environment and files, completed and checked, before anything is sent to a node.
 
-pub mod command_name;
 pub mod copies;
 mod credentials;
 mod hand_back;
@@ -33,6 +32,7 @@ use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::node::address::Address;
 use crate::report::Reporter;
+use crate::secret;
 use crate::text::duration;
 
 /// Settings of `rlock run`.
@@ -42,7 +42,7 @@ pub struct RunSettings {
     pub remains: RemainsOptions,
     /// The command, at least one word.
     pub argv: Vec<OsString>,
-    /// Its name for other clients: `--name`, or what its words tell.
+    /// Its name for other clients: `--name`, or the file name of its first word.
     pub name: String,
     /// Variables for the command, beside those that name the grant.
     pub environment: Vec<(&'static str, OsString)>,
@@ -114,9 +114,17 @@ impl RunSettings {
             max_run: args.max_run.filter(|span| !span.is_zero()),
             contain: args.contain,
         };
-        let name = args.name.filter(|name| !name.is_empty()).unwrap_or_else(|| command_name::of(&words));
+        let first_word = args.shell.as_deref().unwrap_or(&words[0]);
+        let name = args.name.filter(|name| !name.is_empty()).unwrap_or_else(|| command_name(first_word));
         Ok(Self { lock, policy, remains, argv: words, name, environment, hand_back, metrics: args.metrics_dir })
     }
+}
+
+/// Returns the file name of the program that a command's first word, or a shell's line, begins with. Never an argument, which may be
+/// a secret.
+fn command_name(first_word: &OsStr) -> String {
+    let word = secret::without_secrets(&first_word.to_string_lossy());
+    word.rsplit('/').find(|part| !part.is_empty()).unwrap_or(&word).to_owned()
 }
 
 /// Checks settings of `run` by the rules that concern several of them. Reads neither passwords nor certificates.

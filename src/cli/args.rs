@@ -272,9 +272,7 @@ pub struct RunArgs {
     #[arg(value_hint = ValueHint::CommandString)]
     pub shell: Option<OsString>,
 
-    /// Name of the command for other clients [default: the file name of the program or script]
-    ///
-    /// The default looks through env, nice, sudo, timeout, rlock run and interpreters, and never shows arguments.
+    /// Name of the command for other clients [default: the file name of its first word]
     #[arg(long, value_name = "TEXT", help_heading = "Command", hide_short_help = true)]
     pub name: Option<String>,
 

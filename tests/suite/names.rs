@@ -1,5 +1,8 @@
 //! Names of users, commands and waiters, as other clients see them.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::Value;
 
 use crate::support::{Server, eventually, rlock, rlock_words};
@@ -13,11 +16,12 @@ fn lock(server: &Server) -> Value {
 }
 
 #[test]
-fn a_command_is_shown_by_its_script_or_by_the_name_that_was_given() {
+fn a_command_is_shown_by_its_file_name_or_by_the_name_that_was_given() {
     let server = Server::start();
     let dir = tempfile::tempdir().expect("a directory");
     let script = dir.path().join("nightly.sh");
-    std::fs::write(&script, "echo ready; read line; true").expect("a script");
+    std::fs::write(&script, "#!/bin/sh\necho ready; read line; true").expect("a script");
+    std::fs::set_permissions(&script, Permissions::from_mode(0o755)).expect("an executable");
     let script = script.to_str().expect("a path");
     let name_of = |words: &[&str]| {
         let mut job = rlock_words(["run", "-k", "job"]).on(&server).args(words).with(|command| {
@@ -30,8 +34,10 @@ fn a_command_is_shown_by_its_script_or_by_the_name_that_was_given() {
         running.finish().code(0);
         cmd
     };
-    assert_eq!(name_of(&["--", "env", "A=hunter2", "nice", "-n", "1", "sh", script]), "nightly.sh");
-    assert_eq!(name_of(&["-c", "A=1 echo ready; read line; true"]), "echo");
+    assert_eq!(name_of(&["--", script, "hunter2"]), "nightly.sh");
+    assert_eq!(name_of(&["--", "sh", script]), "sh");
+    assert_eq!(name_of(&["-c", "echo ready; read line; true"]), "echo");
+    assert_eq!(name_of(&["-c", "A=hunter2 echo ready; read line; true"]), "A=…");
     assert_eq!(name_of(&["--name", "billing run", "--", "sh", script]), "billing run");
 }
 

@@ -9,8 +9,8 @@ use crate::input;
 use crate::job::exec;
 use crate::job::spawn::TOO_LATE;
 use crate::report::Problem;
+use crate::secret::{is_assignment, without_secrets};
 use crate::settings::RunSettings;
-use crate::settings::command_name::{is_assignment, without_secrets};
 use crate::text::escape;
 
 /// Length in bytes of a script's beginning in which the kernel looks for its interpreter (execve(2)).
