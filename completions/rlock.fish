@@ -65,7 +65,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -l sentinel-password-fi
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l profile -d 'Apply the settings of this profile of the configuration files' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s c -d 'Run sh -c STRING instead of CMD' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l name -d 'Name of the command for other clients [default: the file name of the program or script]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l name -d 'Name of the command for other clients [default: the file name of its first word]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l hold-at-least -d 'Keep the lock for at least this long after the command\'s start, though it ends sooner; rlock does not wait for that' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l once -d 'Run the command once: for this long after it has exited with 0, others exit with 0 and do not run it' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l kill-after -d 'Time between the first signal and SIGKILL [default: a sixth of the TTL, at most 5s]' -r -f
@@ -112,7 +112,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -l progress -d 'How to 
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'
 none\t'Nothing'"
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l metrics-dir -d 'Write metrics to this directory, one file a lock, for the textfile collector of Prometheus\' node_exporter' -r -f -a "(__fish_complete_directories)"
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l metrics-dir -d 'Write metrics to this directory, for the textfile collector of Prometheus\' node_exporter' -r -f -a "(__fish_complete_directories)"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s s -l shared -d 'Share the lock with other runs that give -s: no other kind of holder beside them'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s x -l exclusive -d 'Be the only holder, whatever RLOCK_SHARED and RLOCK_SLOTS say [default]'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s n -l no-wait -d 'Do not wait: the same as --wait 0'

@@ -38,11 +38,6 @@ pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
     let subcommand = words.get(1).cloned();
     let help = || help_for(subcommand.as_deref());
     let typed = words.clone();
-    if subcommand.as_deref() == Some(OsStr::new("inspect"))
-        && let Some(refusal) = hints::separate_interval(&words)
-    {
-        return Err(Failure::new(Outcome::Usage, refusal).into());
-    }
     let read = || {
         let is_run = words.get(1).is_some_and(|word| word == "run");
         let mut definition = if is_run { definition_of_run() } else { definition() };
