@@ -1,10 +1,7 @@
-//! Shortens the Lua scripts, and links libgcc's unwinder into rlock.
+//! Shortens the Lua scripts.
 //!
 //! A script is sent whole with each request and hashed by the server; a server that hangs reads 16 KiB of what it is sent
 //! (node/redis/pool.rs). So `build/minify.rs` leaves out what only people read.
-//!
-//! As a shared library libgcc takes about a tenth of an uncontended run to be found, mapped, relocated and initialised, and
-//! rlock needs it after a panic only. glibc stays shared: name look-ups load plugins.
 
 #[path = "build/minify.rs"]
 mod minify;
@@ -17,19 +14,9 @@ const SCRIPTS: &str = "src/node/redis/scripts";
 /// The file with which each script begins.
 const FIRST: &str = "base.lua";
 
-/// A variable for packagers: if it is set, libgcc stays a shared library.
-const SHARED_LIBGCC: &str = "RLOCK_SHARED_LIBGCC";
-
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
-    shorten_scripts(env::var_os("OUT_DIR").unwrap_or_default().as_ref())?;
-    println!("cargo::rerun-if-env-changed={SHARED_LIBGCC}");
-    let target = |what: &str| env::var(format!("CARGO_CFG_TARGET_{what}")).unwrap_or_default();
-    if target("OS") == "linux" && target("ENV") == "gnu" && env::var_os(SHARED_LIBGCC).is_none() {
-        // Comes with every gcc, beside the start-up code that the linker takes from there anyway.
-        println!("cargo::rustc-link-lib=static:-bundle=gcc_eh");
-    }
-    Ok(())
+    shorten_scripts(env::var_os("OUT_DIR").unwrap_or_default().as_ref())
 }
 
 fn shorten_scripts(to: &Path) -> io::Result<()> {

@@ -15,7 +15,6 @@ pub mod exit;
 pub mod input;
 pub mod job;
 pub mod lock;
-pub mod memory;
 pub mod metrics;
 pub mod node;
 pub mod redlock;

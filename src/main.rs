@@ -2,9 +2,6 @@
 //!
 //! `no_main`, because Rust's runtime ignores SIGPIPE and re-opens descriptors 0 to 2 before `main`: [`Inherited::capture`]
 //! could not see what was inherited. It does for rlock what rlock needs of that runtime.
-//!
-//! A second reason: the runtime's start and end take some 5 % of an uncontended run. They read /proc/self/maps to tell a
-//! stack overflow from other faults, and run destructors of what the kernel frees anyway.
 
 #![no_main]
 
@@ -17,18 +14,12 @@ use rlock::exit::Outcome;
 use rlock::job::guard::Guard;
 use rlock::job::inherited::Inherited;
 use rlock::job::signals;
-use rlock::memory::Allocator;
 use rlock::report::Log;
-use rlock::{cli, command, exit, memory, report};
-
-#[global_allocator]
-static ALLOCATOR: Allocator = Allocator;
+use rlock::{cli, command, exit, report};
 
 // SAFETY: nothing else in the program has this name.
 #[unsafe(no_mangle)]
 extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
-    Allocator::allow_forks();
-    memory::reserve();
     // SAFETY: the C runtime passes `count` strings, and nothing in rlock writes to them.
     let args = unsafe { owned(count, words) };
     let mut log = cli::log_format(&args);
@@ -42,8 +33,7 @@ extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
         signals::reraise(signal);
     }
     let _ = std::io::stdout().flush();
-    // SAFETY: ends the process at once. Everything is flushed, and the kernel closes and frees faster.
-    unsafe { libc::_exit(outcome.code().into()) }
+    c_int::from(outcome.code())
 }
 
 /// `log` becomes the form of lines that the configuration files ask for.
@@ -52,7 +42,6 @@ fn run(args: Vec<OsString>, log: &mut Log) -> anyhow::Result<Outcome> {
     // Forked while rlock has one thread, no connection and little memory to share: each shared page that one of the two writes to is
     // copied.
     let guard = args.get(1).is_some_and(|word| word == "run").then(Guard::start);
-    memory::prefault();
     let Some(parsed) = cli::parse(args)? else { return Ok(Outcome::Done) };
     let parsed = parsed.with_files()?;
     let asked = parsed.cli.command.log();

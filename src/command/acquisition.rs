@@ -22,7 +22,6 @@ use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::request::Claim;
 use crate::lock::token::Token;
 use crate::lock::waiting::{Blocked, Notice, Options, Reason, Unjoined, Waiting};
-use crate::memory;
 use crate::redlock::Nodes;
 use crate::redlock::claimant::Claimant;
 use crate::redlock::holding::Change;
@@ -234,9 +233,6 @@ impl Claimant for Client<'_> {
         let report = self.lock.report.of(&self.lock.keys[lock]);
         let event = Event::from(notice);
         report.say(&event);
-        if let Notice::Waiting { .. } = notice {
-            memory::give_back_stack();
-        }
         // Without a status line, cron's mail would tell nothing before the wait is given up.
         if let Notice::TryingAgain(_) = notice {
             self.unheard += 1;
