@@ -19,7 +19,7 @@ use crate::cli::subcommands::{InspectArgs, InspectFormat};
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
 use crate::lock::census::State;
-use crate::lock::fault::Faults;
+use crate::lock::fault::{Denied, Faults};
 use crate::lock::key::Key;
 use crate::node::{Look, Store};
 use crate::redlock::Nodes;
@@ -198,7 +198,7 @@ impl View {
         for (key, observations) in &self.locks {
             // A lock that a scan found, and that the user may not read, says nothing of the nodes.
             let faults = &observations.faults;
-            let is_forbidden = !faults.is_empty() && faults.iter().all(|there| there.fault.is_about_keys());
+            let is_forbidden = !faults.is_empty() && faults.iter().all(|there| there.fault.denied == Some(Denied::Key));
             let is_passed_over = is_forbidden && !selection.names(key);
             // A lock of which the nodes say different things may be the one that is held.
             let decides = selection.is_question && !is_held && state(observations) == State::Unknown;

@@ -13,6 +13,10 @@ pub struct Fault {
     pub kind: FaultKind,
     /// The cause, for people; escaped.
     pub why: String,
+    /// The remedy, where the cause does not name it itself.
+    pub remedy: Option<&'static str>,
+    /// The right that is missing, if that is the cause.
+    pub denied: Option<Denied>,
 }
 
 /// The consequence of a fault for the caller.
@@ -28,113 +32,50 @@ pub enum FaultKind {
     Unknown,
 }
 
-/// The fault of a login that the server does not know.
-pub const WRONG_LOGIN: &str = "the user or the password is wrong";
-
-/// The part of it that tells why the user is the default one.
-pub const NO_USER_NAMED: &str = "as none is named";
-
-/// Words in the cause of a refusal by TLS, and its remedy; the first that fits counts.
-const OF_TLS: &[(&[&str], &str)] = &[
-    (&["asks for a client certificate"], "give --cert and --cert-key"),
-    (&["accept the certificate of --cert"], "see its issuer, its dates and its use"),
-    (&["handshake failure"], "give --cert and --cert-key, if the server asks for a certificate"),
-    (&["its issuer is unknown"], "give its issuer with --ca"),
-    (&["it names no host", "X.509 v1"], "make it of version 3, with a subjectAltName"),
-    (&["trusted: it is for "], "give the name that it has, in the address or with --tls-server-name"),
-    (&["it is a CA's own"], "give the server a certificate that this CA has issued"),
-    (&["it has expired", "it is not valid yet"], "see its dates, and this machine's clock"),
-    (&["its certificate is not trusted"], "see the server's certificate, and --ca"),
-    (&["TLS: ", "the TLS connection"], "see the server's TLS settings"),
-];
-
-/// The same of rights.
-const OF_RIGHTS: &[(&[&str], &str)] = &[
-    (&["run the 'wait", "run the 'WAIT"], "grant +wait, and for --fsync +waitaof"),
-    (
-        &["NOPERM", "permission", "can't run this command", "can't access"],
-        "grant the line of rlock doctor --acl with -k for each lock of this user",
-    ),
-];
-
-/// The same of servers that are away or change nothing.
-const OF_SERVERS: &[(&[&str], &str)] = &[
-    (&["cannot connect: failed to lookup", "Name does not resolve"], "check the name in --node"),
-    (&["cannot connect: Connection refused", "cannot connect: No such file"], START_IT),
-    (&["unreachable (os error", "No route", "timed out"], "see the network, or check --node"),
-    (&["no answer within"], "see whether it hangs, and the network"),
-    (&["OOM "], "raise its maxmemory, or delete keys"),
-    (&["READONLY", "it is a replica"], "name the primary"),
-    (&["replicas have the write"], "see its replicas"),
-    (&["sentinels name a primary"], "see the sentinels that the list names"),
-];
-
-const START_IT: &str = "start it, or check --node";
-
-const OF_SENTINEL: &str =
-    "give RLOCK_SENTINEL_PASSWORD or --sentinel-password-file, and RLOCK_SENTINEL_USER for another user than default";
-
-const NAME_THE_USER: &str = "correct it, or name its user in the address, as in redis://USER@HOST";
-
-const CORRECT_IT: &str = "correct the password, or the user in the address";
-
-const GIVE_PASSWORD: &str = "give the password that the server knows with RLOCK_PASSWORD or --password-file, and its user in the address, as in redis://USER@HOST";
+/// A right that a server denies to its user.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Denied {
+    /// All, without the right user and password.
+    Login,
+    Command,
+    /// The keys of a lock. Those of others may be allowed.
+    Key,
+    /// A channel of waiters.
+    Channel,
+}
 
 impl Fault {
     /// A fault of `kind`, explained by `why`.
     pub fn new(kind: FaultKind, why: impl Into<String>) -> Self {
-        Self { kind, why: why.into() }
+        Self { kind, why: why.into(), remedy: None, denied: None }
+    }
+
+    /// A refusal, for lack of the right to what is `denied`.
+    pub fn denied(denied: Denied, why: impl Into<String>, remedy: &'static str) -> Self {
+        Self { denied: Some(denied), ..Self::new(FaultKind::Refused, why).with_remedy(remedy) }
     }
 
     /// No answer within `limit`.
     pub fn timeout(limit: Duration) -> Self {
-        Self::new(FaultKind::Unknown, format!("no answer within {}", crate::text::duration::show_rounded(limit)))
+        let why = format!("no answer within {}", crate::text::duration::show_rounded(limit));
+        Self::new(FaultKind::Unknown, why).with_remedy("see whether it hangs, and the network")
     }
 
-    /// The remedy, as far as there is one that the cause does not name itself.
-    pub fn cure(&self) -> Option<&'static str> {
-        match self.kind {
-            FaultKind::Refused => Some(self.cure_of_refusal()),
-            FaultKind::Unfit => None,
-            FaultKind::Unavailable | FaultKind::Unknown => self.cure_in(OF_SERVERS),
-        }
+    /// The same fault, with what to do.
+    #[must_use]
+    pub fn with_remedy(self, remedy: &'static str) -> Self {
+        Self { remedy: Some(remedy), ..self }
     }
 
-    fn cure_in(&self, cures: &[(&[&str], &'static str)]) -> Option<&'static str> {
-        let fits = |words: &[&str]| words.iter().any(|word| self.why.contains(word));
-        cures.iter().find(|(words, _)| fits(words)).map(|(_, cure)| *cure)
-    }
-
-    /// The remedy for a refusal, by the server's words.
-    pub fn cure_of_refusal(&self) -> &'static str {
-        let is_of_sentinel = self.why.starts_with("sentinel ");
-        // Before the tables: the cause names a user and a file, in any words.
-        if !is_of_sentinel && self.why.contains(WRONG_LOGIN) {
-            return if self.why.contains(NO_USER_NAMED) { NAME_THE_USER } else { CORRECT_IT };
-        }
-        let of_sentinel = is_of_sentinel.then_some(OF_SENTINEL);
-        self.cure_in(OF_TLS).or(of_sentinel).or_else(|| self.cure_in(OF_RIGHTS)).unwrap_or(GIVE_PASSWORD)
-    }
-
-    /// Whether the ACL forbids a command, a key or a channel. A wrong or missing password is another matter.
-    pub fn is_of_acl(&self) -> bool {
-        self.kind == FaultKind::Refused && self.why.contains("NOPERM")
-    }
-
-    /// Whether it forbids a key or a channel, whatever the command.
+    /// Whether names are denied, of a key or a channel, and not a command.
     pub fn is_about_names(&self) -> bool {
-        self.kind == FaultKind::Refused && self.why.contains("to access")
-    }
-
-    /// Whether the ACL forbids the keys of a lock: the node answered, and may serve other locks.
-    pub fn is_about_keys(&self) -> bool {
-        let words = ["to access a key", "to access one of the keys", "can't access at least one of the keys"];
-        self.kind == FaultKind::Refused && words.iter().any(|words| self.why.contains(words))
+        matches!(self.denied, Some(Denied::Key | Denied::Channel))
     }
 
     /// The warning for a node that refuses us while a majority of the others answers.
     pub fn as_missing_vote(&self) -> String {
-        format!("{}; its vote is missing: {}", self.why.trim_end_matches('.'), self.cure_of_refusal())
+        let remedy = self.remedy.map(|remedy| format!(": {remedy}")).unwrap_or_default();
+        format!("{}; its vote is missing{remedy}", self.why.trim_end_matches('.'))
     }
 }
 
@@ -204,17 +145,12 @@ impl Faults {
     }
 
     /// The same with what to do. A remedy for all nodes stands at the end, and any other behind its own cause.
-    pub fn no_majority_with_cures(&self, quorum: Quorum) -> String {
-        let common = self.0.first().and_then(|there| there.fault.cure());
-        let common = common.filter(|cure| self.0.iter().all(|there| there.fault.cure() == Some(cure)));
-        let cure = match common {
-            Some(START_IT) if self.0.len() > 1 => Some("start them, or check --node"),
-            other => other,
-        };
-        match cure {
+    pub fn no_majority_with_remedies(&self, quorum: Quorum) -> String {
+        let common = self.0.first().and_then(|there| there.fault.remedy);
+        match common.filter(|remedy| self.0.iter().all(|there| there.fault.remedy == Some(remedy))) {
             // A server's sentence ends with a full stop of its own.
-            Some(cure) => format!("{}; {cure}", self.no_majority(quorum).trim_end_matches('.')),
-            None => of_nodes(&Listed { faults: self, has_cures: true }.to_string(), quorum),
+            Some(remedy) => format!("{}; {remedy}", self.no_majority(quorum).trim_end_matches('.')),
+            None => of_nodes(&Listed { faults: self, has_remedies: true }.to_string(), quorum),
         }
     }
 }
@@ -238,14 +174,14 @@ fn of_nodes(told: &str, quorum: Quorum) -> String {
 /// often has one: all have just been started, or none can be reached.
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Listed { faults: self, has_cures: false }.fmt(f)
+        Listed { faults: self, has_remedies: false }.fmt(f)
     }
 }
 
-/// Faults as a list; with remedies in brackets if it `has_cures`.
+/// Faults as a list; with remedies in brackets if it `has_remedies`.
 struct Listed<'a> {
     faults: &'a Faults,
-    has_cures: bool,
+    has_remedies: bool,
 }
 
 impl fmt::Display for Listed<'_> {
@@ -259,8 +195,8 @@ impl fmt::Display for Listed<'_> {
             }
             let alike = all[index..].iter().filter(|other| has_same(other, there));
             let names = alike.map(|other| other.name.as_str()).collect::<Vec<_>>().join(", ");
-            match there.fault.cure().filter(|_| self.has_cures) {
-                Some(cure) => write!(f, "{separator}{names}: {} ({cure})", there.fault.why.trim_end_matches('.'))?,
+            match there.fault.remedy.filter(|_| self.has_remedies) {
+                Some(remedy) => write!(f, "{separator}{names}: {} ({remedy})", there.fault.why.trim_end_matches('.'))?,
                 None => write!(f, "{separator}{names}: {}", there.fault)?,
             }
             separator = "; ";
@@ -274,79 +210,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_cause_of_a_refusal_has_its_own_cure() {
-        for (why, cure) in [
-            (
-                "the user or the password is wrong (user default, as none is named; password from REDISCLI_AUTH)",
-                "redis://USER",
-            ),
-            (
-                "the user or the password is wrong (user ci; password from the address)",
-                "correct the password, or the user",
-            ),
-            (
-                "sentinel h:1: the user or the password is wrong (user default, as none is named; no password)",
-                "RLOCK_SENTINEL_USER",
-            ),
-            ("NOAUTH Authentication required.", "password"),
-            ("NOPERM this user has no permissions to run the 'eval' command", "doctor --acl"),
-            ("NOPERM this user has no permissions to run the 'wait' command", "+wait"),
-            ("ERR The user executing the script can't run this command or subcommand", "doctor --acl"),
-            ("sentinel h:26379: NOAUTH Authentication required.", "--sentinel-password-file"),
-        ] {
-            let fault = Fault::new(FaultKind::Refused, why);
-            let told = fault.cure().unwrap();
-            assert!(told.contains(cure), "{why}: {told}");
-            let told = fault.as_missing_vote();
-            assert!(told.starts_with(why.trim_end_matches('.')) && !told.contains(".;"), "{told}");
-        }
-    }
-
-    #[test]
     fn one_remedy_for_all_nodes_stands_at_the_end_and_any_other_behind_its_cause() {
-        use FaultKind::{Refused, Unavailable, Unknown};
-        let told = |all: &[(FaultKind, &str)]| {
-            let mut faults = Faults::default();
-            for (node, (kind, why)) in all.iter().enumerate() {
-                faults.push(node, ["a", "b", "c"][node], Fault::new(*kind, *why));
-            }
-            faults.no_majority_with_cures(Quorum::of(all.len()))
+        let away = || Fault::new(FaultKind::Unavailable, "cannot connect").with_remedy("start it");
+        let full = || Fault::new(FaultKind::Unavailable, "OOM command not allowed.").with_remedy("delete keys");
+        let loading = || Fault::new(FaultKind::Unavailable, "LOADING");
+        let told = |all: Vec<Fault>| {
+            let (mut faults, quorum) = (Faults::default(), Quorum::of(all.len()));
+            all.into_iter().enumerate().for_each(|(node, fault)| faults.push(node, ["a", "b", "c"][node], fault));
+            faults.no_majority_with_remedies(quorum)
         };
-        let away = (Unavailable, "cannot connect: Connection refused (os error 111)");
-        let unnamed = (Unavailable, "cannot connect: failed to lookup address information: Name does not resolve");
-        let (full, hung) = ((Unavailable, "OOM command not allowed."), (Unknown, "no answer within 1s"));
-        let (locked, loading) = ((Refused, "NOAUTH Authentication required."), (Unavailable, "LOADING"));
-        let descriptors = (Unavailable, "cannot connect: Too many open files (os error 24)");
-        assert_eq!(told(&[away]), format!("a: {}; start it, or check --node", away.1));
-        assert!(told(&[unnamed]).ends_with("; check the name in --node"));
-        assert_eq!(told(&[full]), "a: OOM command not allowed; raise its maxmemory, or delete keys");
-        assert_eq!(told(&[loading]), "a: LOADING");
-        assert_eq!(told(&[descriptors]), format!("a: {}", descriptors.1));
-        let both = told(&[away, away]);
-        assert_eq!(both, format!("no majority of the 2 nodes: a, b: {}; start them, or check --node", away.1));
-        let mixed = told(&[away, locked, loading]);
-        assert!(mixed.contains(
-            "(os error 111) (start it, or check --node); b: NOAUTH Authentication required (give the password"
-        ));
-        assert!(mixed.ends_with("; c: LOADING"));
-        assert!(told(&[hung, full]).ends_with("b: OOM command not allowed (raise its maxmemory, or delete keys)"));
+        assert_eq!(told(vec![full()]), "a: OOM command not allowed; delete keys");
+        assert_eq!(told(vec![loading()]), "a: LOADING");
+        assert_eq!(told(vec![away(), away()]), "no majority of the 2 nodes: a, b: cannot connect; start it");
+        assert_eq!(
+            told(vec![away(), full(), loading()]),
+            "no majority of the 3 nodes: a: cannot connect (start it); b: OOM command not allowed (delete keys); c: LOADING"
+        );
     }
 
     #[test]
-    fn keys_that_are_forbidden_are_told_from_other_refusals() {
-        let is_about_keys = |kind, why: &str| Fault::new(kind, why).is_about_keys();
-        for why in [
-            "NOPERM No permissions to access a key",
-            "NOPERM this user has no permissions to access one of the keys used as arguments",
-            "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments",
-        ] {
-            assert!(is_about_keys(FaultKind::Refused, why), "{why}");
-            assert!(!is_about_keys(FaultKind::Unknown, why), "{why}");
-        }
-        for why in ["NOPERM this user has no permissions to run the 'eval' command", "NOAUTH Authentication required."]
-        {
-            assert!(!is_about_keys(FaultKind::Refused, why), "{why}");
-        }
+    fn a_missing_vote_has_its_remedy() {
+        let fault = Fault::denied(Denied::Login, "NOAUTH Authentication required.", "give a password");
+        assert_eq!(fault.as_missing_vote(), "NOAUTH Authentication required; its vote is missing: give a password");
     }
 
     #[test]

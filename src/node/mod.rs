@@ -20,7 +20,7 @@ use futures_util::Stream;
 
 pub use self::place::Primary;
 pub use self::redis::probe::Probe;
-pub use crate::lock::fault::{Fault, FaultKind};
+pub use crate::lock::fault::{Denied, Fault, FaultKind};
 use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
 use crate::lock::observation::Observation;

@@ -313,7 +313,7 @@ fn given_up(blocked: &Blocked, node_is_default: bool) -> String {
             let told = told(blocked);
             format!("{told}{NAME_A_SERVER}, or use --node local for a lock on this machine alone")
         }
-        Blocked::Unreachable(faults, quorum) => faults.no_majority_with_cures(*quorum),
+        Blocked::Unreachable(faults, quorum) => faults.no_majority_with_remedies(*quorum),
         _ => told(blocked),
     }
 }
@@ -349,7 +349,7 @@ fn with_remedy(faults: &Faults, quorum: Quorum, node_is_default: bool) -> String
         FaultKind::Unavailable | FaultKind::Unknown if node_is_default => {
             format!("{}{NAME_A_SERVER}", faults.no_majority(quorum).trim_end_matches('.'))
         }
-        _ => faults.no_majority_with_cures(quorum),
+        _ => faults.no_majority_with_remedies(quorum),
     }
 }
 

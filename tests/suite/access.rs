@@ -164,7 +164,7 @@ fn a_certificate_that_proves_nothing_is_refused_before_the_password_is_sent() {
         (&unknown, &other, "its issuer is unknown; give its issuer with --ca"),
         (&misnamed, &misnamed, "it is for redis.example, not for 127.0.0.1; give the name"),
         (&expired, &expired, "it has expired; see its dates"),
-        (&issuers, &issuers, "it is a CA's own, with which others are issued; give the server a certificate"),
+        (&issuers, &issuers, "CaUsedAsEndEntity)); give the server one of X.509 version 3"),
     ] {
         let Some(server) = Server::tls(certificates) else { return };
         let port = server.port();

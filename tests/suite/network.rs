@@ -27,7 +27,8 @@ fn connections_that_are_killed_do_not_disturb_the_command() {
 #[test]
 fn a_node_that_is_away_is_69_at_once_without_waiting_and_after_the_wait_with() {
     let absent = "redis://127.0.0.1:1";
-    let words = ["job", absent, "cannot connect: Connection refused (os error 111); start it, or check --node"];
+    let words =
+        ["job", absent, "cannot connect: Connection refused (os error 111); start a server there, or check --node"];
     rlock("job").node(absent).args(["-n"]).command(["true"]).code(69).said(&words).within(Duration::from_secs(1));
     let waited = rlock("job").node(absent).args(["--wait", "1"]).command(["true"]).code(69).said(&words);
     assert!(

@@ -158,14 +158,14 @@ fn away(fault: &Fault, votes: Votes, say: &mut impl FnMut(Level, String, &str)) 
     let what = fault.why.trim_end_matches('.').to_owned();
     match fault.kind {
         FaultKind::Refused => {
-            say(votes.refusal(), what, fault.cure_of_refusal());
+            say(votes.refusal(), what, fault.remedy.unwrap_or("see its log"));
         }
         FaultKind::Unfit => {
             let (what, cure) = what.rsplit_once("; ").unwrap_or((&what, "correct the node's address"));
             say(Level::Unfit(Outcome::Config), what.to_owned(), cure);
         }
         FaultKind::Unavailable | FaultKind::Unknown => {
-            let cure = fault.cure().unwrap_or("start it, or check the network between it and this machine");
+            let cure = fault.remedy.unwrap_or("start it, or check the network between it and this machine");
             say(votes.missing(), what, cure);
         }
     }

@@ -2,15 +2,15 @@
 
 use super::diagnosis::{Level, Votes};
 use crate::exit::Outcome;
-use crate::node::Fault;
 use crate::node::redis::acl::{CHANNELS, Impact, Right};
 use crate::node::redis::probe::Probe;
+use crate::node::{Denied, Fault};
 
 /// Whether the node's user lacks a right, so that the ACL line is needed. A node may refuse even the first question.
 pub(super) fn are_lacking(probe: &Result<Probe, Fault>) -> bool {
     match probe {
         Ok(probe) => !probe.missing.is_empty() || !probe.denied.is_empty() || probe.wakeups_denied,
-        Err(fault) => fault.is_of_acl(),
+        Err(fault) => fault.denied.is_some_and(|denied| denied != Denied::Login),
     }
 }
 

@@ -123,7 +123,7 @@ pub(super) fn judge(trial: Option<&Trial>, votes: Votes, say: &mut impl FnMut(Le
         }
         Some(Trial::Failed(fault)) => {
             let (level, cure) = match fault.kind {
-                FaultKind::Refused => (votes.refusal(), fault.cure_of_refusal()),
+                FaultKind::Refused => (votes.refusal(), fault.remedy.unwrap_or("see its log")),
                 FaultKind::Unfit => (Level::Unfit(Outcome::Config), "mend what it says, or name another server"),
                 FaultKind::Unavailable | FaultKind::Unknown => (votes.missing(), "see the other findings, and its log"),
             };
@@ -135,6 +135,7 @@ pub(super) fn judge(trial: Option<&Trial>, votes: Votes, say: &mut impl FnMut(Le
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock::fault::Denied;
     use crate::lock::fence::Fence;
     use crate::lock::instant::Instant;
     use crate::lock::lease::Revoked;
@@ -170,7 +171,7 @@ mod tests {
         let failed = |kind, why| Some(Trial::Failed(fault(kind, why)));
         assert!(fails(failed(FaultKind::Unavailable, "OOM").as_ref()));
         assert!(fails(failed(FaultKind::Refused, "NOPERM no permissions to run the 'eval' command").as_ref()));
-        let name = "NOPERM No permissions to access a key";
-        assert!(!fails(failed(FaultKind::Refused, name).as_ref()) && !fails(Some(&Trial::Passed)) && !fails(None));
+        let name = Trial::Failed(Fault::denied(Denied::Key, "NOPERM No permissions to access a key", "grant it"));
+        assert!(!fails(Some(&name)) && !fails(Some(&Trial::Passed)) && !fails(None));
     }
 }

@@ -1,7 +1,7 @@
 //! `inspect --format openmetrics`: locks and nodes as gauges, for a scraper or a textfile collector.
 
 use crate::lock::census::State;
-use crate::lock::fault::Faults;
+use crate::lock::fault::{Denied, Faults};
 use crate::lock::key::Key;
 use crate::redlock::Nodes;
 use crate::redlock::observe::Observations;
@@ -44,7 +44,7 @@ pub(super) fn of(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults, 
     OLDEST_WAITER.write(&mut text, oldest);
     let fails = |node: usize| {
         let mut faults = locks.iter().map(|(_, observations)| &observations.faults).chain([unread]);
-        faults.any(|faults| faults.of(node).is_some_and(|fault| !fault.is_about_keys()))
+        faults.any(|faults| faults.of(node).is_some_and(|fault| fault.denied != Some(Denied::Key)))
     };
     let up = nodes.iter().enumerate().map(|(node, there)| (labels(&[("node", there.name())]), u8::from(!fails(node))));
     NODE_UP.write(&mut text, up);

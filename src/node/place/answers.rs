@@ -10,6 +10,9 @@ use super::answer::{Answer, Location, Naming};
 use crate::lock::quorum::Quorum;
 use crate::node::{Fault, FaultKind};
 
+const PASSWORD_OF_SENTINELS: &str =
+    "give RLOCK_SENTINEL_PASSWORD or --sentinel-password-file, and RLOCK_SENTINEL_USER for another user than default";
+
 /// The primary that all answers together name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Named {
@@ -109,7 +112,8 @@ impl Answers<'_> {
         }
         for kind in [FaultKind::Refused, FaultKind::Unfit] {
             if let Some((name, fault)) = first_of(kind).filter(|_| of_kind(kind) > quorum.tolerated()) {
-                return Fault::new(kind, format!("sentinel {name}: {fault}"));
+                let remedy = if fault.denied.is_some() { Some(PASSWORD_OF_SENTINELS) } else { fault.remedy };
+                return Fault { why: format!("sentinel {name}: {fault}"), remedy, ..fault.clone() };
             }
         }
         let whys = self.of.iter().filter_map(|(name, answer)| match answer {
@@ -121,7 +125,7 @@ impl Answers<'_> {
         let (named, total, needed) = (self.namings().count(), quorum.total(), quorum.needed());
         let whys = whys.collect::<Vec<_>>().join(", ");
         let why = format!("{named} of {total} sentinels name a primary, and {needed} must ({whys})");
-        Fault::new(FaultKind::Unavailable, why)
+        Fault::new(FaultKind::Unavailable, why).with_remedy("see the sentinels that the list names")
     }
 }
 

@@ -359,7 +359,9 @@ fn no_map(faults: &[(Location, Fault)]) -> Fault {
     } else {
         whys.join(", ")
     };
-    Fault::new(kind, why)
+    let first = faults.iter().find(|(_, fault)| fault.remedy.is_some()).map(|(_, fault)| fault);
+    let (remedy, denied) = first.map_or((None, None), |fault| (fault.remedy, fault.denied));
+    Fault { remedy, denied, ..Fault::new(kind, why) }
 }
 
 #[cfg(test)]

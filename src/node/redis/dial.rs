@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 use super::access::Access;
-use super::tls::words::NO_TLS;
+use super::tls::no_tls;
 use crate::clock;
 use crate::node::address::Endpoint;
 use crate::node::{Fault, FaultKind};
@@ -57,14 +57,14 @@ pub fn dial(access: Access, limit: Duration) -> Dialing {
         match &access.server.endpoint {
             Endpoint::Unix(path) => boxed(UnixStream::connect(path).await),
             Endpoint::Tcp { host, port, tls } => {
-                let stream = connect(host, *port, limit).await.map_err(|error| cannot_connect(&error))?;
+                let stream = connect(host, *port, limit).await?;
                 stream.set_nodelay(true).map_err(|error| cannot_connect(&error))?;
                 match (&access.trust, tls) {
                     (Some(trust), true) => {
                         let mut handshake = Box::pin(trust.handshake(host, stream));
                         let shaken = clock::until(clock::now() + limit / 2, &mut handshake).await;
                         if shaken.is_none() && speaks_plainly(host, *port, limit / 4).await {
-                            return Err(Fault::new(FaultKind::Unfit, NO_TLS));
+                            return Err(no_tls());
                         }
                         boxed(Ok(match shaken {
                             Some(shaken) => shaken?,
@@ -82,12 +82,12 @@ pub fn dial(access: Access, limit: Duration) -> Dialing {
 /// Whether a Redis server without TLS listens there. It waits for the end of the line that a TLS handshake is to it.
 async fn speaks_plainly(host: &str, port: u16, limit: Duration) -> bool {
     let first = async {
-        let mut stream = connect(host, port, limit).await?;
-        stream.write_all(b"PING\r\n").await?;
-        stream.read_u8().await
+        let mut stream = connect(host, port, limit).await.ok()?;
+        stream.write_all(b"PING\r\n").await.ok()?;
+        stream.read_u8().await.ok()
     };
     // An answer, or an error: a password is missing, or the server is in protected mode.
-    matches!(clock::until(clock::now() + limit, Box::pin(first)).await, Some(Ok(b'+' | b'-')))
+    matches!(clock::until(clock::now() + limit, Box::pin(first)).await, Some(Some(b'+' | b'-')))
 }
 
 fn boxed(stream: io::Result<impl Stream + 'static>) -> Result<Box<dyn Stream>, Fault> {
@@ -95,13 +95,24 @@ fn boxed(stream: io::Result<impl Stream + 'static>) -> Result<Box<dyn Stream>, F
 }
 
 fn cannot_connect(error: &io::Error) -> Fault {
-    Fault::new(FaultKind::Unavailable, format!("cannot connect: {}", escape::text(&error.to_string())))
+    let fault = Fault::new(FaultKind::Unavailable, format!("cannot connect: {}", escape::text(&error.to_string())));
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
+            fault.with_remedy("start a server there, or check --node")
+        }
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable | io::ErrorKind::TimedOut => {
+            fault.with_remedy("see the network, or check --node")
+        }
+        _ => fault,
+    }
 }
 
 /// Looks the name up and connects.
-async fn connect(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
-    let addresses: Vec<SocketAddr> = lookup_host((host, port)).await?.take(MOST).collect();
-    race(&addresses, head_start(limit, addresses.len())).await
+async fn connect(host: &str, port: u16, limit: Duration) -> Result<TcpStream, Fault> {
+    let found = lookup_host((host, port)).await;
+    let found = found.map_err(|error| cannot_connect(&error).with_remedy("check the name in --node"))?;
+    let addresses: Vec<SocketAddr> = found.take(MOST).collect();
+    race(&addresses, head_start(limit, addresses.len())).await.map_err(|error| cannot_connect(&error))
 }
 
 /// Time that an address has for itself: the last of `count` begins in the first half of `limit`.

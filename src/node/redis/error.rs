@@ -4,10 +4,8 @@ use redis::{ErrorKind, RedisError, Value};
 
 use super::access::Access;
 use super::reply;
-use super::tls::words;
-use crate::lock::fault::{NO_USER_NAMED, WRONG_LOGIN};
 use crate::node::address::Secret;
-use crate::node::{Fault, FaultKind};
+use crate::node::{Denied, Fault, FaultKind};
 use crate::secret;
 use crate::text::escape;
 
@@ -22,6 +20,15 @@ const REFUSED: [&str; 7] = [
     "Authentication required",
     "has no permissions",
 ];
+
+/// Words of an error about the keys of a lock: the server answered, and may serve other locks.
+const KEYS_DENIED: [&str; 3] =
+    ["to access a key", "to access one of the keys", "can't access at least one of the keys"];
+
+const GIVE_PASSWORD: &str = "give the password that the server knows with RLOCK_PASSWORD or --password-file, and its user in the address, as in redis://USER@HOST";
+
+/// The remedy for a node that is a replica.
+pub(super) const NAME_THE_PRIMARY: &str = "name the primary";
 
 /// Codes of conditions that pass. A request that was refused with one of them changed nothing: each script's first write is
 /// the one that is refused.
@@ -50,21 +57,20 @@ const NOT_ON_REPLICAS: &str = "cannot be used with replica";
 /// Returns the fault that `error` is, in words that do not show the password that the server was sent.
 pub(super) fn fault(error: &RedisError, password: Option<&Secret>) -> Fault {
     let told = if shuts_out(error) { "NOAUTH Authentication required.".to_owned() } else { message(error) };
-    let is_servers = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
-    let of_tls = if is_servers { None } else { words::of_text(&told) };
-    let (refused, message) = of_tls.unwrap_or((None, told));
     // Classified before the password is hidden: it may contain words that mean something.
-    let text = escape::short(&message);
-    let kind = match error.kind() {
-        ErrorKind::AuthenticationFailed => FaultKind::Refused,
-        ErrorKind::InvalidClientConfig => FaultKind::Unfit,
-        ErrorKind::Server(_) | ErrorKind::Extension => kind_of_server_error(&text),
+    let text = escape::short(&told);
+    let fault = match error.kind() {
+        ErrorKind::AuthenticationFailed => Fault::denied(Denied::Login, &*text, GIVE_PASSWORD),
+        ErrorKind::InvalidClientConfig => Fault::new(FaultKind::Unfit, &*text),
+        ErrorKind::Server(_) | ErrorKind::Extension => of_server(&text),
         // Broken, closed or unintelligible after the request was written: it may have been executed.
-        _ => refused.unwrap_or(FaultKind::Unknown),
+        _ => Fault::new(FaultKind::Unknown, &*text),
     };
     // A refused right is told in the server's own words, in which a short password may stand by chance: hiding it would show it.
-    let password = password.filter(|_| !is_refused_right(&text));
-    Fault::new(kind, password.map_or(text, |password| escape::short(&secret::without(&message, password.reveal()))))
+    match password.filter(|_| !is_refused_right(&text)) {
+        Some(password) => Fault { why: escape::short(&secret::without(&told, password.reveal())), ..fault },
+        None => fault,
+    }
 }
 
 /// Whether the server closes the connection with `error`, and executes nothing that was sent behind: Redis' answer to a client
@@ -78,22 +84,28 @@ pub(super) fn shuts_out(error: &RedisError) -> bool {
 pub(super) fn fault_before_requests(error: &RedisError, access: &Access) -> Fault {
     match error.kind() {
         // The crate does not pass the server's message on.
-        ErrorKind::AuthenticationFailed => Fault::new(FaultKind::Refused, wrong_login(access)),
+        ErrorKind::AuthenticationFailed => wrong_login(access),
         // Redis 6 without HELLO, in the crate's words.
         ErrorKind::RESP3NotSupported => Fault::new(FaultKind::Unfit, "unknown command 'HELLO'"),
         _ => match fault(error, access.password.as_ref()) {
-            Fault { kind: FaultKind::Unknown, why } => Fault::new(FaultKind::Unavailable, why),
+            fault if fault.kind == FaultKind::Unknown => Fault { kind: FaultKind::Unavailable, ..fault },
             other => other,
         },
     }
 }
 
 /// Tells which user was tried, and where its password came from.
-fn wrong_login(access: &Access) -> String {
-    let user = access.server.user.as_deref();
-    let user = user.map_or_else(|| format!("default, {NO_USER_NAMED}"), escape::short);
+fn wrong_login(access: &Access) -> Fault {
+    let (user, remedy) = match access.server.user.as_deref() {
+        Some(user) => (escape::short(user), "correct the password, or the user in the address"),
+        None => (
+            "default, as none is named".to_owned(),
+            "correct it, or name its user in the address, as in redis://USER@HOST",
+        ),
+    };
     let password = access.password.as_ref().map(|password| format!("password from {}", password.source()));
-    format!("{WRONG_LOGIN} (user {user}; {})", password.unwrap_or_else(|| "no password".to_owned()))
+    let password = password.as_deref().unwrap_or("no password");
+    Fault::denied(Denied::Login, format!("the user or the password is wrong (user {user}; {password})"), remedy)
 }
 
 /// Whether the reply, or its refusal, says that the server is a replica.
@@ -120,16 +132,37 @@ fn is_refused_right(text: &str) -> bool {
     text.starts_with("NOPERM ") || text.starts_with("ERR Error running script") && text.contains(": -NOPERM ")
 }
 
-fn kind_of_server_error(text: &str) -> FaultKind {
+/// Returns the fault that the server's own error is.
+fn of_server(text: &str) -> Fault {
     let names = |known: &&str| is_code(text, known);
+    let has = |words: &[&str]| words.iter().any(|words| text.contains(words));
     if REFUSED.iter().any(|known| names(known) || (known.contains(' ') && text.contains(known))) {
-        FaultKind::Refused
-    } else if PASSING.iter().any(names)
-        || ["max number of clients", NOT_ON_REPLICAS, SUBSCRIBED_ONLY].iter().any(|words| text.contains(words))
-    {
-        FaultKind::Unavailable
+        let denied = if has(&KEYS_DENIED) {
+            Denied::Key
+        } else if has(&["to access"]) {
+            Denied::Channel
+        } else if has(&["NOAUTH", "WRONGPASS", "Authentication required"]) {
+            Denied::Login
+        } else {
+            Denied::Command
+        };
+        let remedy = match denied {
+            Denied::Login => GIVE_PASSWORD,
+            Denied::Command if has(&["run the 'wait", "run the 'WAIT"]) => "grant +wait, and for --fsync +waitaof",
+            _ => "grant the line of rlock doctor --acl with -k for each lock of this user",
+        };
+        return Fault::denied(denied, text, remedy);
+    }
+    if !PASSING.iter().any(names) && !has(&["max number of clients", NOT_ON_REPLICAS, SUBSCRIBED_ONLY]) {
+        return Fault::new(FaultKind::Unfit, text);
+    }
+    let fault = Fault::new(FaultKind::Unavailable, text);
+    if is_code(text, "OOM") {
+        fault.with_remedy("raise its maxmemory, or delete keys")
+    } else if is_code(text, "READONLY") {
+        fault.with_remedy(NAME_THE_PRIMARY)
     } else {
-        FaultKind::Unfit
+        fault
     }
 }
 
@@ -202,7 +235,34 @@ mod tests {
             ("WRONGTYPE Operation against a key holding the wrong kind of value", FaultKind::Unfit),
             ("ERR unknown command 'EVAL'", FaultKind::Unfit),
         ] {
-            assert_eq!(kind_of_server_error(text), kind, "{text}");
+            assert_eq!(of_server(text).kind, kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_denied_is_told_with_its_remedy() {
+        for (text, denied, remedy) in [
+            ("NOAUTH Authentication required.", Denied::Login, "RLOCK_PASSWORD"),
+            ("WRONGPASS invalid username-password pair", Denied::Login, "RLOCK_PASSWORD"),
+            ("NOPERM this user has no permissions to run the 'eval' command", Denied::Command, "doctor --acl"),
+            ("NOPERM this user has no permissions to run the 'wait' command", Denied::Command, "+wait"),
+            ("ERR The user executing the script can't run this command or subcommand", Denied::Command, "doctor --acl"),
+            ("NOPERM No permissions to access a key", Denied::Key, "doctor --acl"),
+            (
+                "NOPERM this user has no permissions to access one of the keys used as arguments",
+                Denied::Key,
+                "doctor --acl",
+            ),
+            (
+                "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments",
+                Denied::Key,
+                "doctor --acl",
+            ),
+            ("NOPERM No permissions to access a channel", Denied::Channel, "doctor --acl"),
+        ] {
+            let fault = of_server(text);
+            assert_eq!((fault.kind, fault.denied), (FaultKind::Refused, Some(denied)), "{text}");
+            assert!(fault.remedy.is_some_and(|told| told.contains(remedy)), "{fault:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! 1. a limit on the bytes that a server may send between two requests;
 //! 2. the number of bytes that the kernel has taken;
 //! 3. notice of a connection that breaks while no request waits;
-//! 4. the reason of a server that refuses a connection when it is opened.
+//! 4. the reason of a server that refuses a connection when it is opened, or its certificate.
 //!
 //! The limit makes a hostile or mistaken server cost 64 KiB, not a gigabyte. The count lets rlock exit only once a release
 //! is written.
@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use super::state::ConnectionState;
 use super::stranger;
+use super::tls::refused_certificate;
 
 /// Extra cost charged per line of a reply. A parsed value takes about 100 bytes however short its line, so a reply of empty
 /// values would use twenty times its size in memory.
@@ -72,6 +73,14 @@ impl<S> Metered<S> {
         }
     }
 
+    /// Notes that the server refuses the certificate.
+    fn note_certificate(&self, result: &io::Result<()>) {
+        let error = result.as_ref().err().and_then(io::Error::get_ref).and_then(|inner| inner.downcast_ref());
+        if let Some(fault) = error.and_then(refused_certificate) {
+            self.note(|state| state.shut_out = Some(fault));
+        }
+    }
+
     /// Notes what no task waits for.
     fn note(&self, change: impl FnOnce(&mut ConnectionState)) {
         self.state.send_if_modified(|state| {
@@ -87,8 +96,11 @@ impl<S: AsyncRead + Unpin> Metered<S> {
     fn break_off(&mut self, cx: &mut Context<'_>) {
         let mut bytes = [0; 64];
         let mut buffer = ReadBuf::new(&mut bytes);
-        if !self.is_heard && Pin::new(&mut self.stream).poll_read(cx, &mut buffer).is_ready() {
+        if !self.is_heard
+            && let Poll::Ready(result) = Pin::new(&mut self.stream).poll_read(cx, &mut buffer)
+        {
             self.hear(buffer.filled());
+            self.note_certificate(&result);
         }
         self.mark_broken();
     }
@@ -110,12 +122,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         };
         self.allowance = left;
         self.hear(new);
+        self.note_certificate(&result);
         if result.is_err() || count == 0 {
             self.state.send_modify(|state| state.closed = true);
             self.mark_broken();
         }
-        Poll::Ready(result)
+        // TLS that ends without a farewell ends like any other stream.
+        Poll::Ready(result.or_else(|error| if is_end(&error) { Ok(()) } else { Err(error) }))
     }
+}
+
+fn is_end(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::UnexpectedEof
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Metered<S> {

@@ -20,7 +20,7 @@ use crate::lock::key::{Derived, Key};
 use crate::lock::token::Token;
 use crate::node::place::redirect::Redirect;
 use crate::node::place::{Place, Primary, Survey};
-use crate::node::{Fault, FaultKind};
+use crate::node::{Denied, Fault, FaultKind};
 
 /// Number of exchanges, the shortest of which counts as the round trip.
 const TRIPS: usize = 5;
@@ -110,11 +110,11 @@ impl Probe {
                 write = written(&said);
             }
             match said {
-                Err(fault) if fault.is_of_acl() && !fault.is_about_names() => missing.push(right),
+                Err(fault) if fault.denied == Some(Denied::Command) => missing.push(right),
                 Err(fault) if fault.kind == FaultKind::Unfit && right.name == "eval" => scripts = Some(fault),
                 Err(fault) if is_closed_at(&fault) && !OUTSIDE_SCRIPTS.contains(&right.name) => {}
                 Err(fault) if is_unknown(&fault) => unknown.push(right),
-                Err(fault) if fault.is_about_names() && fault.why.contains("channel") => wakeups_denied = true,
+                Err(fault) if fault.denied == Some(Denied::Channel) => wakeups_denied = true,
                 Err(fault) if fault.kind == FaultKind::Refused && !fault.is_about_names() => return Err(fault),
                 Err(fault) if is_elsewhere(&fault) => return Err(stranger::redirecting(fault)),
                 // A server may not know a command, or be read-only: that shows elsewhere.
@@ -208,7 +208,7 @@ fn is_elsewhere(fault: &Fault) -> bool {
 fn written(said: &Result<Value, Fault>) -> Write {
     match said {
         Ok(_) => Write::Taken,
-        Err(Fault { kind: FaultKind::Unavailable, why }) => Write::Refused(why.clone()),
+        Err(Fault { kind: FaultKind::Unavailable, why, .. }) => Write::Refused(why.clone()),
         Err(_) => Write::Untried,
     }
 }

@@ -56,7 +56,7 @@ fn judged(copies: Copies, said: Result<Value, Fault>) -> Option<Fault> {
 
 fn too_few(have: i64, needed: i64, what: &str) -> Option<Fault> {
     let why = || format!("only {have} of {needed} replicas have {what} (--wait-replicas)");
-    (have < needed).then(|| Fault::new(FaultKind::Unknown, why()))
+    (have < needed).then(|| Fault::new(FaultKind::Unknown, why()).with_remedy("see its replicas"))
 }
 
 fn unfit(copies: Copies, why: &str) -> String {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use redis::{PushInfo, PushKind, Value};
 
+use super::error::NAME_THE_PRIMARY;
 use crate::lock::blocker::Reservation;
 use crate::lock::details::LARGEST_VALUE;
 use crate::lock::fence::Fence;
@@ -47,7 +48,8 @@ pub fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
         Some([Some("superseded"), Some(newer)]) => Vote::Superseded(newer.parse().ok().map(Box::new)),
         Some([Some("restarted"), None]) => Vote::Restarted,
         Some([Some("replica"), None]) => {
-            Vote::Failed(Fault::new(FaultKind::Unavailable, "READONLY: it is a replica, and grants nothing"))
+            let fault = Fault::new(FaultKind::Unavailable, "READONLY: it is a replica, and grants nothing");
+            Vote::Failed(fault.with_remedy(NAME_THE_PRIMARY))
         }
         Some([Some("exhausted"), None]) => {
             let why = "the fence counter has reached 2^52; delete it if that was by hand";

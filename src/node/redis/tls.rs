@@ -1,7 +1,5 @@
 //! TLS for `rediss://`: rustls with the system's issuers, or with the one that `--ca` names, and the certificate of `--cert`.
 
-pub(super) mod words;
-
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,7 +8,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{AlertDescription, CertificateError, ClientConfig, Error, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -68,7 +66,7 @@ impl Trust {
             let pem = open_limited(file).map_err(|error| fail(&error))?;
             for certificate in CertificateDer::pem_slice_iter(&pem) {
                 let certificate = certificate.map_err(|error| fail(&of_pem(&error)))?;
-                roots.add(certificate).map_err(|error| fail(&words::of_file(&error)))?;
+                roots.add(certificate).map_err(|error| fail(&wrong_file(&error)))?;
             }
             if roots.is_empty() {
                 return Err(fail(&NO_CERTIFICATE));
@@ -89,7 +87,7 @@ impl Trust {
         let config = match identity {
             None => config.with_no_client_auth(),
             Some(Identity { chain, key }) => {
-                let fail = |error| format!("--cert and --cert-key: {}", words::of_file(&error));
+                let fail = |error| format!("--cert and --cert-key: {}", wrong_file(&error));
                 config.with_client_auth_cert(chain, key).map_err(fail)?
             }
         };
@@ -105,7 +103,7 @@ impl Trust {
             self.server_name.clone().map_or_else(|| ServerName::try_from(host.to_owned()), Ok).map_err(|_| {
                 Fault::new(FaultKind::Unfit, format!("{} is no name that a certificate could have", escape::text(host)))
             })?;
-        TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await.map_err(|error| explain(&error))
+        TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await.map_err(|error| failed(&error))
     }
 }
 
@@ -137,12 +135,121 @@ fn of_pem(error: &pem::Error) -> String {
     }
 }
 
-fn explain(error: &io::Error) -> Fault {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        Some(error) => words::of_handshake(error),
-        None if error.kind() == io::ErrorKind::UnexpectedEof => {
-            Fault::new(FaultKind::Unavailable, "TLS handshake: it closed the connection")
+/// Returns what is wrong with a file that was to be used: a key, a certificate, or both.
+fn wrong_file(error: &Error) -> String {
+    match error {
+        Error::InconsistentKeys(_) => "the key is not the certificate's".to_owned(),
+        other => escape::short(&other.to_string()),
+    }
+}
+
+/// The fault of a server without TLS.
+pub(super) fn no_tls() -> Fault {
+    Fault::new(FaultKind::Unfit, "it does not speak TLS; write redis:// if that is meant")
+}
+
+/// The fault of a handshake that failed.
+fn failed(error: &io::Error) -> Fault {
+    let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref()) else {
+        return Fault::new(FaultKind::Unavailable, format!("TLS handshake: {}", escape::text(&error.to_string())));
+    };
+    match error {
+        Error::InvalidMessage(_) => no_tls(),
+        Error::InvalidCertificate(why) => untrusted(why),
+        other => refused_certificate(other).unwrap_or_else(|| {
+            Fault::new(FaultKind::Refused, format!("TLS: {}", escape::short(&other.to_string())))
+                .with_remedy("see the server's TLS settings; if it asks for a certificate, give --cert and --cert-key")
+        }),
+    }
+}
+
+/// The fault of a server whose certificate is refused.
+fn untrusted(why: &CertificateError) -> Fault {
+    let (why, remedy) = match why {
+        CertificateError::UnknownIssuer => ("its issuer is unknown".to_owned(), "give its issuer with --ca"),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            ("it has expired".to_owned(), "see its dates, and this machine's clock")
         }
-        None => Fault::new(FaultKind::Unavailable, format!("TLS handshake: {}", escape::text(&error.to_string()))),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            ("it is not valid yet".to_owned(), "see its dates, and this machine's clock")
+        }
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            // The library shows a name as DnsName("h").
+            let names = presented.iter().map(|name| name.split('"').nth(1).unwrap_or(name)).collect::<Vec<_>>();
+            let names = if names.is_empty() { "no name".to_owned() } else { escape::short(&names.join(", ")) };
+            (
+                format!("it is for {names}, not for {}", escape::text(&expected.to_str())),
+                "give the name that it has, in the address or with --tls-server-name",
+            )
+        }
+        other => (
+            escape::short(&other.to_string()),
+            "give the server one of X.509 version 3, with a subjectAltName, that is no CA's own",
+        ),
+    };
+    Fault::new(FaultKind::Refused, format!("its certificate is not trusted: {why}")).with_remedy(remedy)
+}
+
+/// The fault of a server that refuses the certificate it was shown, or asks for one. With TLS 1.3 a client learns of that only from
+/// the first reply.
+pub(super) fn refused_certificate(error: &Error) -> Option<Fault> {
+    use AlertDescription as Alert;
+    let Error::AlertReceived(alert) = error else { return None };
+    match alert {
+        Alert::CertificateRequired => Some(
+            Fault::new(FaultKind::Refused, "it asks for a client certificate")
+                .with_remedy("give --cert and --cert-key"),
+        ),
+        Alert::BadCertificate
+        | Alert::UnsupportedCertificate
+        | Alert::CertificateRevoked
+        | Alert::CertificateExpired
+        | Alert::CertificateUnknown
+        | Alert::UnknownCA
+        | Alert::AccessDenied => Some(
+            Fault::new(FaultKind::Refused, format!("it does not accept the certificate of --cert: {alert:?}"))
+                .with_remedy("see its issuer, its dates and its use"),
+        ),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(error: Error) -> Fault {
+        failed(&io::Error::other(error))
+    }
+
+    #[test]
+    fn each_cause_has_its_remedy() {
+        for (error, told, remedy) in [
+            (Error::InvalidCertificate(CertificateError::UnknownIssuer), "its issuer is unknown", "--ca"),
+            (Error::InvalidCertificate(CertificateError::Expired), "it has expired", "clock"),
+            (Error::InvalidCertificate(CertificateError::NotValidYet), "it is not valid yet", "clock"),
+            (
+                Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+                    expected: ServerName::try_from("10.0.0.5").unwrap(),
+                    presented: vec!["DnsName(\"a\")".to_owned(), "IpAddress(10.0.0.1)".to_owned()],
+                }),
+                "it is for a, IpAddress(10.0.0.1), not for 10.0.0.5",
+                "--tls-server-name",
+            ),
+            (Error::InvalidCertificate(CertificateError::BadSignature), "BadSignature", "subjectAltName"),
+            (
+                Error::AlertReceived(AlertDescription::CertificateRequired),
+                "asks for a client certificate",
+                "--cert-key",
+            ),
+            (Error::AlertReceived(AlertDescription::UnknownCA), "--cert: UnknownCA", "its issuer"),
+            (Error::AlertReceived(AlertDescription::HandshakeFailure), "HandshakeFailure", "TLS settings"),
+        ] {
+            let fault = of(error);
+            assert!(fault.kind == FaultKind::Refused && fault.why.contains(told), "{fault}");
+            assert!(fault.remedy.is_some_and(|cure| cure.contains(remedy)), "{fault:?}");
+        }
+        assert_eq!(of(Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)), no_tls());
+        assert_eq!(failed(&io::ErrorKind::UnexpectedEof.into()).kind, FaultKind::Unavailable);
     }
 }
