@@ -104,10 +104,10 @@ WINCH\t''
 IO\t''
 PWR\t''
 SYS\t''"
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'
-journal\t'Entries of systemd\'s journal, with fields'"
+journal\t'Text behind the level that systemd\'s journal reads: `<4>rlock: …`'"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'
@@ -152,10 +152,10 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l profile -d 'Appl
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l format -d 'Output: token, json or env' -r -f -a "env\t'`RLOCK_KEY=…`, `RLOCK_TOKEN=…`, `RLOCK_FENCE=…` and with slots `RLOCK_SLOT=…`, one a line; of several locks, each is a list'
 json\t'An object: key, token, fence, slot, `ttl_ms` (how long the lock is certainly held); of several locks, an array of them'
 token\t'The token alone; of several locks, a list'"
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'
-journal\t'Entries of systemd\'s journal, with fields'"
+journal\t'Text behind the level that systemd\'s journal reads: `<4>rlock: …`'"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'
@@ -184,10 +184,10 @@ complete -c rlock -n "__fish_rlock_using_subcommand renew" -l profile -d 'Apply 
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l fence -d 'The lock\'s fence, for a server that has forgotten it; of several locks, a list as for --token' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l ttl -d 'How long the lock is to last from now on [default: as long as it was taken for]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the server have it' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'
-journal\t'Entries of systemd\'s journal, with fields'"
+journal\t'Text behind the level that systemd\'s journal reads: `<4>rlock: …`'"
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'
@@ -209,10 +209,10 @@ complete -c rlock -n "__fish_rlock_using_subcommand release" -l password-file -d
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l profile -d 'Apply the settings of this profile of the configuration files' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand release" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'
-journal\t'Entries of systemd\'s journal, with fields'"
+journal\t'Text behind the level that systemd\'s journal reads: `<4>rlock: …`'"
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'
@@ -235,10 +235,10 @@ complete -c rlock -n "__fish_rlock_using_subcommand check" -l config -d 'Read th
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l profile -d 'Apply the settings of this profile of the configuration files' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l fence -d 'Also require this fence; of several locks, a list as for --token' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l for -d 'Also require that the lock stays the caller\'s for this long without a renewal' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand check" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'
-journal\t'Entries of systemd\'s journal, with fields'"
+journal\t'Text behind the level that systemd\'s journal reads: `<4>rlock: …`'"
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'
@@ -262,10 +262,10 @@ complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l format -d 'Outpu
 json\t'An array with one object a lock'
 openmetrics\t'Gauges'"
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l watch -d 'Redraw every 2s, or at the given interval' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'
-journal\t'Entries of systemd\'s journal, with fields'"
+journal\t'Text behind the level that systemd\'s journal reads: `<4>rlock: …`'"
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'
@@ -288,10 +288,10 @@ complete -c rlock -n "__fish_rlock_using_subcommand break" -l password-file -d '
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l profile -d 'Apply the settings of this profile of the configuration files' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand break" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'
-journal\t'Entries of systemd\'s journal, with fields'"
+journal\t'Text behind the level that systemd\'s journal reads: `<4>rlock: …`'"
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'
@@ -316,10 +316,10 @@ complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l config -d 'Read t
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l profile -d 'Apply the settings of this profile of the configuration files' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ttl -d 'The lease length you plan to use; nodes that are too slow for it are reported' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l restart-guard -d 'The restart guard you plan to use, as for run' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'
-journal\t'Entries of systemd\'s journal, with fields'"
+journal\t'Text behind the level that systemd\'s journal reads: `<4>rlock: …`'"
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'
@@ -333,10 +333,10 @@ complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s h -l help -d 'Pri
 complete -c rlock -n "__fish_rlock_using_subcommand config" -s k -l key -d 'A lock: shows the settings that runs of it have; repeated, those of one run of all of them' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand config" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand config" -l profile -d 'Apply the settings of this profile of the configuration files' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand config" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: entries of systemd\'s journal with fields' -r -f -a "auto\t'The journal if systemd connected stderr with it, else text'
+complete -c rlock -n "__fish_rlock_using_subcommand config" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'
-journal\t'Entries of systemd\'s journal, with fields'"
+journal\t'Text behind the level that systemd\'s journal reads: `<4>rlock: …`'"
 complete -c rlock -n "__fish_rlock_using_subcommand config" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'

@@ -1,10 +1,9 @@
-//! Every line that rlock prints on stderr or sends to the journal.
+//! Every line that rlock prints on stderr.
 //!
 //! `run` is silent when all goes well: cron mails everything that is printed. A thread of its own writes each line whole.
 //! A reader that has stopped reading stops neither the renewals, nor a wait, nor the end of rlock.
 
 mod event;
-mod journal;
 mod kinds;
 mod log;
 mod notify;
@@ -35,7 +34,6 @@ use crate::exit::{self, Failure, Outcome};
 use crate::lock::key::Key;
 use crate::lock::keys::Keys;
 use crate::text::escape;
-use stderr::Line;
 
 /// Weight of an event, which decides whether it is printed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -54,6 +52,15 @@ impl Level {
             Self::Info => "info",
             Self::Warning => "warning",
             Self::Error => "error",
+        }
+    }
+
+    /// Returns the level's number in syslog(3), which sd-daemon(3) reads before a line.
+    fn priority(self) -> u8 {
+        match self {
+            Self::Info => 6,
+            Self::Warning => 4,
+            Self::Error => 3,
         }
     }
 }
@@ -140,7 +147,7 @@ pub fn ask(what: impl Display, question: &str) -> Option<bool> {
     if !stdin.is_terminal() || !io::stderr().is_terminal() {
         return None;
     }
-    stderr::last_line(format!("{what}\n{question} [y/N] ").into());
+    stderr::last_line(format!("{what}\n{question} [y/N] "));
     finish();
     let mut answer = String::new();
     let read = stdin.lock().read_line(&mut answer);
@@ -187,9 +194,9 @@ pub fn end_at_panic(log: Log) {
 }
 
 /// The line of `event`, about `keys` if it concerns certain locks.
-fn line(log: Log, event: &Event, keys: Option<&Keys>) -> Line {
+fn line(log: Log, event: &Event, keys: Option<&Keys>) -> String {
     let message = keys.map_or_else(|| event.to_string(), |keys| format!("{keys}: {event}"));
-    let fields = if log == Log::Text { Map::new() } else { event.fields() };
+    let fields = if log == Log::Json { event.fields() } else { Map::new() };
     render(log, event.level(), event.name(), keys, &message, fields)
 }
 
@@ -200,19 +207,17 @@ fn render(
     keys: Option<&Keys>,
     message: &str,
     mut fields: Map<String, Value>,
-) -> Line {
-    let key = keys.map(Keys::typed);
-    let text = format!("rlock: {message}\n");
+) -> String {
     match log {
-        Log::Text => Line::from(text),
-        Log::Journal => Line { text, entry: Some(journal::entry(level, event, key.as_deref(), message, &fields)) },
+        Log::Text => format!("rlock: {message}\n"),
+        Log::Journal => format!("<{}>rlock: {message}\n", level.priority()),
         Log::Json => {
             fields.insert("ts".to_owned(), clock::unix_millis(SystemTime::now()).into());
             fields.insert("level".to_owned(), level.name().into());
             fields.insert("event".to_owned(), event.into());
             fields.insert("message".to_owned(), message.into());
-            fields.insert("key".to_owned(), key.into());
-            Line::from(format!("{}\n", escape::json(&Value::Object(fields).to_string())))
+            fields.insert("key".to_owned(), keys.map(Keys::typed).into());
+            format!("{}\n", escape::json(&Value::Object(fields).to_string()))
         }
     }
 }
@@ -225,7 +230,7 @@ mod tests {
     fn a_line_of_json_keeps_the_key_and_holds_nothing_that_a_terminal_acts_on() {
         let typed = "branch\u{9b}31m\u{202e}\x7f";
         let key = Key::new("", typed).unwrap();
-        let line = line(Log::Json, &Event::Running { pid: 7 }, Some(&Keys::from(&key))).text;
+        let line = line(Log::Json, &Event::Running { pid: 7 }, Some(&Keys::from(&key)));
         assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap()["key"], typed);
         let bare = line.strip_suffix('\n').unwrap();
         assert_eq!(escape::text(bare), bare);

@@ -236,7 +236,7 @@ pub struct OutputArgs {
     #[arg(hide_short_help = true)]
     pub verbose: bool,
 
-    /// Form of rlock's lines: text, json, which prints each step too, or journal: entries of systemd's journal with fields
+    /// Form of rlock's lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd's journal
     ///
     /// auto: journal if systemd connected stderr with it (JOURNAL_STREAM), else text.
     #[arg(long, value_name = "auto|text|json|journal", env = "RLOCK_LOG", default_value = "auto")]

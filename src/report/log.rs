@@ -1,4 +1,4 @@
-//! `--log`: the form of the lines, and where they go.
+//! `--log`: the form of the lines.
 
 use std::io;
 
@@ -11,13 +11,13 @@ const STREAM: &str = "JOURNAL_STREAM";
 /// `--log`.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 pub enum LogMode {
-    /// The journal if systemd connected stderr with it, else text
+    /// For the journal if systemd connected stderr with it, else text
     Auto,
     /// Lines for people: `rlock: …`
     Text,
     /// One JSON object a line: ts (unix ms), level, event, key, message
     Json,
-    /// Entries of systemd's journal, with fields
+    /// Text behind the level that systemd's journal reads: `<4>rlock: …`
     Journal,
 }
 

@@ -1,4 +1,4 @@
-//! Writes to stderr or to the journal: a short queue, and a thread that empties it.
+//! Writes to stderr: a short queue, and a thread that empties it.
 //!
 //! A write to a pipe or a terminal can block, whatever poll(2) said: POLLOUT promises some room, not room for a line. So
 //! the thread that renews, waits and starts the command never writes. It queues a line, or drops it if the queue is full.
@@ -7,7 +7,7 @@
 //! Opening /proc/self/fd/2 again with `O_NONBLOCK` is no alternative. Sockets and other users' terminals cannot be opened
 //! that way, a file would get an offset of its own, and /proc may be missing.
 //!
-//! The writer touches its queue, descriptor 2 and the journal's socket, and gets no signal. It may run while a child shares rlock's memory
+//! The writer touches its queue and descriptor 2, and gets no signal. It may run while a child shares rlock's memory
 //! (`job::exec`), and when a guard is forked (`job::guard`): neither of these prints.
 
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{getpgrp, tcgetpgrp};
 
-use super::{Event, Log, journal};
+use super::{Event, Log};
 use crate::background;
 
 /// Capacity of the queue in bytes, that of a pipe. A longer line is taken if the queue is empty.
@@ -39,31 +39,10 @@ const LAST: Duration = Duration::from_millis(500);
 /// shortest lease.
 const ORDER: Duration = Duration::from_millis(50);
 
-/// A line to be written.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Line {
-    /// Its text on stderr.
-    pub(super) text: String,
-    /// The entry that goes to the journal in its place.
-    pub(super) entry: Option<Vec<u8>>,
-}
-
-impl From<String> for Line {
-    fn from(text: String) -> Self {
-        Self { text, entry: None }
-    }
-}
-
-impl Line {
-    fn len(&self) -> usize {
-        self.text.len() + self.entry.as_ref().map_or(0, Vec::len)
-    }
-}
-
 /// Lines to be written.
 #[derive(Debug)]
 struct Queue {
-    lines: VecDeque<Line>,
+    lines: VecDeque<String>,
     /// Length of all of them, and of the one being written.
     bytes: usize,
     /// Number of lines dropped since the last notice, and the form of that notice.
@@ -84,7 +63,7 @@ impl Queue {
 
     /// Adds `line`, or drops it if the queue is full. After that all lines are dropped until the queue is empty, so that
     /// one notice counts them all.
-    fn offer(&mut self, line: Line, log: Log) {
+    fn offer(&mut self, line: String, log: Log) {
         match self.dropped {
             Some((count, _)) => self.dropped = Some((count + 1, log)),
             None if self.bytes > 0 && self.bytes + line.len() > ROOM => self.dropped = Some((1, log)),
@@ -93,7 +72,7 @@ impl Queue {
     }
 
     /// Adds `line`, however full the queue is.
-    fn insist(&mut self, line: Line) {
+    fn insist(&mut self, line: String) {
         self.bytes += line.len();
         self.lines.push_back(line);
     }
@@ -101,12 +80,12 @@ impl Queue {
     /// Erases the status line, if there is one. `is_ours`: the line of the cursor is not another job's.
     fn erase(&mut self, is_ours: impl FnOnce() -> bool) {
         if std::mem::take(&mut self.is_drawn) && is_ours() {
-            self.insist(ERASURE.to_owned().into());
+            self.insist(ERASURE.to_owned());
         }
     }
 
     /// Returns the next line to write; after the last one, the notice of those dropped.
-    fn next(&mut self) -> Option<Line> {
+    fn next(&mut self) -> Option<String> {
         if self.lines.is_empty()
             && let Some((count, log)) = self.dropped.take()
         {
@@ -116,7 +95,7 @@ impl Queue {
     }
 
     /// Accounts for a line that was written, or never will be.
-    fn is_done_with(&mut self, line: &Line) {
+    fn is_done_with(&mut self, line: &str) {
         self.bytes = self.bytes.saturating_sub(line.len());
     }
 }
@@ -130,7 +109,7 @@ static CHANGED: Condvar = Condvar::new();
 static PROCESS: OnceLock<Option<u32>> = OnceLock::new();
 
 /// Queues a line, unless the queue is full.
-pub(super) fn line(line: Line, log: Log) {
+pub(super) fn line(line: String, log: Log) {
     queue(line, |queue, line| {
         queue.erase(is_in_the_foreground);
         queue.offer(line, log);
@@ -138,7 +117,7 @@ pub(super) fn line(line: Line, log: Log) {
 }
 
 /// Queues a line that must not be dropped.
-pub(super) fn last_line(line: Line) {
+pub(super) fn last_line(line: String) {
     queue(line, |queue, line| {
         queue.erase(is_in_the_foreground);
         queue.insist(line);
@@ -147,7 +126,7 @@ pub(super) fn last_line(line: Line) {
 
 /// Draws the status line in place of the last one, unless lines wait for a terminal that is not read.
 pub(super) fn draw(text: &str) {
-    queue(format!("\r{text}\x1b[K").into(), |queue, line| {
+    queue(format!("\r{text}\x1b[K"), |queue, line| {
         if queue.is_idle() {
             queue.insist(line);
             queue.is_drawn = true;
@@ -158,7 +137,7 @@ pub(super) fn draw(text: &str) {
 /// Erases the status line.
 pub(super) fn erase() {
     if PROCESS.get().is_some() {
-        queue(String::new().into(), |queue, _| {
+        queue(String::new(), |queue, _| {
             queue.erase(is_in_the_foreground);
         });
     }
@@ -179,7 +158,7 @@ pub fn finish() {
     wait(LAST);
 }
 
-fn queue(line: Line, add: impl FnOnce(&mut Queue, Line)) {
+fn queue(line: String, add: impl FnOnce(&mut Queue, String)) {
     match PROCESS.get_or_init(start) {
         Some(process) if *process == std::process::id() => {
             add(&mut locked(), line);
@@ -187,7 +166,7 @@ fn queue(line: Line, add: impl FnOnce(&mut Queue, Line)) {
         }
         // A guard has no writer, and its descriptors are closed.
         Some(_) => {}
-        None => write_where_there_is_room(&line.text),
+        None => write_where_there_is_room(&line),
     }
 }
 
@@ -212,20 +191,13 @@ fn write_all() {
     loop {
         if let Some(line) = queue.next() {
             drop(queue);
-            write_line(&line);
+            write(&line);
             queue = locked();
             queue.is_done_with(&line);
             CHANGED.notify_all();
         } else {
             queue = CHANGED.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
-    }
-}
-
-/// Sends the journal's entry, or writes the text. Without the journal, stderr shows why an entry is missing there.
-fn write_line(line: &Line) {
-    if line.entry.as_ref().is_none_or(|entry| journal::send(entry).is_err()) {
-        write(&line.text);
     }
 }
 
@@ -261,12 +233,12 @@ fn write_where_there_is_room(line: &str) {
 mod tests {
     use super::*;
 
-    fn line(letter: &str) -> Line {
-        letter.repeat(ROOM / 4).into()
+    fn line(letter: &str) -> String {
+        letter.repeat(ROOM / 4)
     }
 
     /// Takes and writes all that is queued.
-    fn written(queue: &mut Queue) -> Vec<Line> {
+    fn written(queue: &mut Queue) -> Vec<String> {
         std::iter::from_fn(|| {
             let line = queue.next()?;
             queue.is_done_with(&line);
@@ -283,11 +255,11 @@ mod tests {
         }
         let first = queue.next().unwrap();
         queue.is_done_with(&first);
-        queue.offer("short\n".to_owned().into(), Log::Text);
+        queue.offer("short\n".to_owned(), Log::Text);
         let rest = written(&mut queue);
         assert_eq!(first, line("a"));
         assert_eq!(rest[..3], ["b", "c", "d"].map(line));
-        assert_eq!(rest[3..], ["rlock: 3 lines were dropped: stderr was not read\n".to_owned().into()]);
+        assert_eq!(rest[3..], ["rlock: 3 lines were dropped: stderr was not read\n".to_owned()]);
         assert!(queue.is_idle());
         queue.offer(line("g"), Log::Text);
         assert_eq!(written(&mut queue), [line("g")]);
@@ -296,12 +268,12 @@ mod tests {
     #[test]
     fn a_line_that_is_being_written_takes_its_room() {
         let mut queue = Queue::new();
-        queue.offer("x".repeat(ROOM + 1).into(), Log::Text);
+        queue.offer("x".repeat(ROOM + 1), Log::Text);
         let long = queue.next().unwrap();
         assert!(!queue.is_idle());
-        queue.offer("dropped\n".to_owned().into(), Log::Json);
+        queue.offer("dropped\n".to_owned(), Log::Json);
         queue.is_done_with(&long);
-        let notice: String = written(&mut queue).into_iter().map(|line| line.text).collect();
+        let notice: String = written(&mut queue).into_iter().collect();
         assert_eq!(serde_json::from_str::<serde_json::Value>(&notice).unwrap()["event"], "dropped");
     }
 
@@ -310,7 +282,7 @@ mod tests {
         let mut queue = Queue::new();
         queue.erase(|| true);
         assert!(queue.is_idle());
-        for (is_ours, erased) in [(true, vec![ERASURE.to_owned().into()]), (false, Vec::new())] {
+        for (is_ours, erased) in [(true, vec![ERASURE.to_owned()]), (false, Vec::new())] {
             queue.is_drawn = true;
             queue.erase(|| is_ours);
             queue.erase(|| true);
@@ -324,10 +296,9 @@ mod tests {
         for _ in 0..9 {
             queue.offer(line("a"), Log::Text);
         }
-        queue.insist("failed\n".to_owned().into());
+        queue.insist("failed\n".to_owned());
         let all = written(&mut queue);
-        let last =
-            ["failed\n", "rlock: 5 lines were dropped: stderr was not read\n"].map(|text| text.to_owned().into());
+        let last = ["failed\n", "rlock: 5 lines were dropped: stderr was not read\n"].map(str::to_owned);
         assert_eq!(all[all.len() - 2..], last);
     }
 }

@@ -1,12 +1,8 @@
-//! `--log`: JSON for programs, and entries of systemd's journal.
+//! `--log`: JSON for programs, and levels for systemd's journal.
 
-use std::os::unix::net::UnixDatagram;
-use std::path::Path;
-use std::time::Duration;
+use std::process::Command;
 
 use serde_json::{Value, json};
-
-use testkit::namespaces::unshare;
 
 use crate::support::{Finished, RLOCK, Server, rlock, rlock_words};
 
@@ -38,58 +34,35 @@ fn a_failure_has_its_key_and_code_and_null_without_a_lock() {
     let _holder = rlock("job").on(&server).hold("echo ready; read line; true");
     let busy = lines(&rlock("job").on(&server).args(["--log", "json", "-n"]).command(["true"]).code(75));
     let busy = busy.last().expect("a line");
-    assert_eq!((&busy["key"], &busy["code"], &busy["holder"]["cmd"]), (&json!("job"), &json!(75), &json!("echo")));
+    assert_eq!((&busy["key"], &busy["code"], &busy["holder"]["cmd"]), (&json!("job"), &json!(75), &json!("sh")));
     assert!(busy["holder"]["since"].is_u64() && busy["holder"]["user"] == "tester", "{busy}");
     let usage = lines(&rlock_words(["run", "--log", "json"]).finish().code(64));
     assert_eq!((usage[0]["key"].clone(), usage[0]["code"].clone()), (Value::Null, json!(64)));
     assert!(usage[0].as_object().expect("an object").contains_key("key"));
 }
 
-/// Runs `rlock run WORDS -k job -- true` where the journal's folder is `folder`, and returns its stderr. None if that is not possible
-/// here.
-fn with_journal(folder: &Path, words: &str) -> Option<String> {
-    let lock = tempfile::tempdir().expect("a directory");
-    let (folder, lock) = (folder.display(), lock.path().display());
+/// Returns the lines of `rlock run WORDS -k job -- true` where JOURNAL_STREAM names its stderr, as under systemd.
+fn in_a_service(server: &Server, words: &str) -> String {
     let script = format!(
-        "mount -t tmpfs none /run && mkdir -p /run/systemd/journal && mount --bind {folder} /run/systemd/journal && \
-         export JOURNAL_STREAM=$(stat -Lc %d:%i /proc/self/fd/2) && exec {RLOCK} run {words} -k job --node local:{lock} -- true"
+        "export JOURNAL_STREAM=$(stat -Lc %d:%i /proc/self/fd/2) && exec {RLOCK} run {words} -k job --node {} -- true",
+        server.url()
     );
-    let mut inside = unshare(&["-rm"])?;
-    let output = inside.args(["sh", "-c", &script]).env("RLOCK_CONFIG", "none").output().expect("unshare");
+    let output = Command::new("sh").args(["-c", &script]).env("RLOCK_CONFIG", "none").output().expect("a shell");
     let stderr = String::from_utf8(output.stderr).expect("text");
     assert!(output.status.success(), "{stderr}");
-    Some(stderr)
+    stderr
 }
 
 #[test]
-fn under_systemd_each_step_is_an_entry_with_fields() {
-    let folder = tempfile::tempdir().expect("a directory");
-    let journal = UnixDatagram::bind(folder.path().join("socket")).expect("a socket");
-    let Some(stderr) = with_journal(folder.path(), "-v") else { return };
-    assert_eq!(stderr, "");
-    journal.set_read_timeout(Some(Duration::from_secs(5))).expect("a limit");
-    let mut entries = Vec::new();
-    let mut buffer = [0; 4096];
-    while entries.last().is_none_or(|last: &String| !last.contains("RLOCK_EVENT=exit\n")) {
-        let length = journal.recv(&mut buffer).expect("an entry");
-        entries.push(String::from_utf8(buffer[..length].to_vec()).expect("text"));
-    }
-    let acquired = &entries[0];
-    assert!(acquired.starts_with("MESSAGE=job: acquired, fence "), "{acquired}");
-    for field in ["PRIORITY=6", "SYSLOG_IDENTIFIER=rlock", "RLOCK_EVENT=acquired", "RLOCK_KEY=job"] {
-        assert!(acquired.lines().any(|line| line == field), "{field}: {acquired}");
-    }
-    assert!(acquired.contains("\nMESSAGE_ID=") && acquired.contains("\nRLOCK_FENCE="), "{acquired}");
-    assert!(entries.last().is_some_and(|last| last.contains("\nRLOCK_CODE=0\n")), "{entries:?}");
-}
-
-#[test]
-fn without_a_journal_and_with_log_text_the_lines_are_on_stderr() {
-    let folder = tempfile::tempdir().expect("a directory");
-    for words in ["-v", "-v --log journal", "-v --log text"] {
-        let Some(stderr) = with_journal(folder.path(), words) else { return };
-        assert!(stderr.contains("rlock: job: acquired") && stderr.contains("rlock: job: released"), "{stderr}");
-    }
+fn under_systemd_each_line_has_its_level() {
+    let server = Server::start();
+    let told = in_a_service(&server, "-v");
+    assert!(told.starts_with("<6>rlock: job: acquired"), "{told}");
+    assert!(told.lines().all(|line| line.starts_with("<6>rlock: ")), "{told}");
+    let told = in_a_service(&server, &format!("--note {}", "x".repeat(600)));
+    assert!(told.starts_with("<4>rlock: job: --note is cut"), "{told}");
+    let told = in_a_service(&server, "-v --log text");
+    assert!(told.starts_with("rlock: job: acquired"), "{told}");
 }
 
 #[test]

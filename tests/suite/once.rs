@@ -52,7 +52,7 @@ fn a_run_that_was_not_needed_says_so_at_a_terminal() {
     let mut shell = Session::bash_on(RLOCK, &server);
     assert_eq!(shell.answer(&format!("{run} -- true")).trim(), "");
     let told = shell.answer(&format!("{run} -- echo ran"));
-    assert!(told.contains("rlock: job: not run: ") && told.contains("ran true with success"), "{told}");
+    assert!(told.contains("rlock: job: not run: ") && told.contains("ran sh with success"), "{told}");
     assert_eq!(shell.answer(&format!("{run} -q -- echo ran")).trim(), "");
     assert_eq!(shell.answer(&format!("{run} -v -- echo ran")).matches("not run").count(), 1);
     assert_eq!(shell.answer(&format!("{run} -- echo ran 2>&1 | cat")).trim(), "");
@@ -93,10 +93,10 @@ fn the_time_ends_by_itself_or_by_break() {
     let ran = || once(&nodes).sh("echo ran").code(0);
     ran().printed(&["ran"]);
     ran().printed(&[]);
-    verb(&nodes, &["break", "job"]).finish().code(64).said(&["tester@", "ran echo with success", "give --yes"]);
+    verb(&nodes, &["break", "job"]).finish().code(64).said(&["tester@", "ran sh with success", "give --yes"]);
     ran().printed(&[]);
     let told = verb(&nodes, &["break", "job", "--yes"]).finish().code(0);
-    told.mentions(&["ran echo with success", "the next run with --once runs its command again"]);
+    told.mentions(&["ran sh with success", "the next run with --once runs its command again"]);
     verb(&nodes, &["break", "job", "--yes"]).finish().code(1).said(&["nothing to break"]);
     ran().printed(&["ran"]);
 }
@@ -107,12 +107,12 @@ fn inspect_shows_the_success_of_a_free_lock() {
     once(&nodes).sh("true").code(0);
     let table = verb(&nodes, &["inspect", "job"]).finish().code(1).stdout.join("\n");
     assert!(
-        table.contains("(free)") && table.contains("ran true with success (--once); that counts for 59m"),
+        table.contains("(free)") && table.contains("ran sh with success (--once); that counts for 59m"),
         "{table}"
     );
     let shown = verb(&nodes, &["inspect", "job", "--json"]).finish().code(1).stdout.concat();
     let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
-    assert!(shown[0]["once"]["cmd"] == "true" && shown[0]["once"]["ttl_ms"].as_u64() > Some(3_500_000), "{shown}");
+    assert!(shown[0]["once"]["cmd"] == "sh" && shown[0]["once"]["ttl_ms"].as_u64() > Some(3_500_000), "{shown}");
 }
 
 /// A success that a majority knows of is found by every majority, whichever node is away.

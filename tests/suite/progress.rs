@@ -25,7 +25,7 @@ fn in_ci_plain_lines_tell_the_holder_and_the_end() {
     let told = told_by_waiter("rlock: job: waiting: held for ", waits);
     let lines: Vec<&str> = told.lines().collect();
     assert_eq!(lines.len(), 2, "{told}");
-    assert!(lines[0].contains(" by tester@") && lines[0].ends_with(", echo (why)"), "{told}");
+    assert!(lines[0].contains(" by tester@") && lines[0].ends_with(", sh (why)"), "{told}");
     assert!(lines[1].starts_with("rlock: job: acquired after "), "{told}");
 }
 
