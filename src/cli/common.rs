@@ -3,7 +3,7 @@
 use super::{Command, FileArgs, NodeArgs, OutputArgs, Rank, Sources};
 use crate::exit::{Failure, Outcome};
 use crate::report::Log;
-use crate::text::glob::Glob;
+use crate::text::is_pattern;
 
 /// Options and locks of a subcommand.
 pub(super) struct Common<'a> {
@@ -40,7 +40,7 @@ impl Command {
             Self::Release(args) => of(&args.held.nodes, &args.output, &args.held.names()),
             Self::Check(args) => of(&args.held.nodes, &args.output, &args.held.names()),
             Self::Inspect(args) => {
-                let names = args.keys.iter().chain(args.words.iter().filter(|word| !Glob::is_one(word)));
+                let names = args.keys.iter().chain(args.words.iter().filter(|word| !is_pattern(word)));
                 (&args.nodes, &args.output, names.cloned().collect())
             }
             Self::Break(args) => (&args.nodes, &args.output, args.key.iter().chain(&args.name).cloned().collect()),

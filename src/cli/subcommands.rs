@@ -141,7 +141,7 @@ pub struct InspectArgs {
     #[arg(short = 'k', long = "key", value_name = "NAME", help_heading = "Lock")]
     pub keys: Vec<String>,
 
-    /// Names of locks, or patterns (*, ?, [a-z]) for locks used within a week; without either, all of those
+    /// Names of locks, or patterns (*, ?, [a-z], [!a-z]) for locks used within a week; without either, all of those
     #[arg(value_name = "KEY|PATTERN", value_parser = lock_name)]
     pub words: Vec<String>,
 

@@ -25,7 +25,7 @@ use crate::redlock::outside::{self, Count};
 use crate::report::{Event, Problem, Progress, Reporter, Status, ask, occupied};
 use crate::settings;
 use crate::settings::token::NodeSettings;
-use crate::text::glob::Glob;
+use crate::text::is_pattern;
 
 /// Interval at which the nodes are asked whether the holder has released the key.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -128,7 +128,7 @@ impl BreakRequest {
 
     /// Returns the failure of a free lock. A name that looks like a pattern was perhaps meant as one.
     fn nothing(&self) -> Failure {
-        Problem::NothingToBreak { is_pattern: Glob::is_one(self.key.typed()) }.about(&self.key)
+        Problem::NothingToBreak { is_pattern: is_pattern(self.key.typed()) }.about(&self.key)
     }
 
     /// Returns the holders that are meant: all members, or the one that was chosen. Of an exclusive lock, the occupant at most

@@ -9,6 +9,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
+use glob::{Pattern, PatternError};
 
 use super::failure::unanswered;
 use super::nodes::{nodes_of, stores, warn_of_default_node};
@@ -28,7 +29,7 @@ use crate::redlock::scan::scan;
 use crate::report::{Form, Problem, Status, StatusLine};
 use crate::settings;
 use crate::settings::token::NodeSettings;
-use crate::text::glob::Glob;
+use crate::text::{escape, is_pattern};
 use crate::text::terminal;
 
 /// Number of locks that are observed at once.
@@ -53,7 +54,7 @@ struct Selection {
     /// Whether the exit code tells if one of them is held: a name or a pattern was given.
     is_question: bool,
     /// Patterns for others; one that matches every name, if nothing was given.
-    patterns: Vec<Glob>,
+    patterns: Vec<Pattern>,
     prefix: String,
 }
 
@@ -103,15 +104,17 @@ fn format(args: &InspectArgs, sources: &Sources) -> Result<InspectFormat, Failur
 
 impl Selection {
     fn new(args: &InspectArgs) -> Result<Self, Failure> {
-        let (patterns, names): (Vec<&String>, Vec<&String>) = args.words.iter().partition(|word| Glob::is_one(word));
-        let prefix = args.nodes.prefix.clone();
+        let (patterns, names): (Vec<&String>, Vec<&String>) = args.words.iter().partition(|word| is_pattern(word));
+        let (prefix, every) = (args.nodes.prefix.clone(), "*".to_owned());
         let key = |name: &String| settings::key(&args.nodes, name);
         let keys = args.keys.iter().chain(names).map(key).collect::<Result<Vec<_>, _>>()?;
-        let mut patterns: Vec<Glob> = patterns.into_iter().map(|text| Glob::new(text)).collect();
+        let read = |text: &String| {
+            let refusal = |error: PatternError| format!("{}: {}; -k takes any name", escape::text(text), error.msg);
+            Pattern::new(text).map_err(|error| Failure::new(Outcome::Usage, refusal(error)))
+        };
         let is_question = !keys.is_empty() || !patterns.is_empty();
-        if !is_question {
-            patterns.push(Glob::new("*"));
-        }
+        let patterns = if is_question { patterns } else { vec![&every] };
+        let patterns = patterns.into_iter().map(read).collect::<Result<_, _>>()?;
         Ok(Self { keys, is_question, patterns, prefix })
     }
 

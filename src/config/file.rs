@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use glob::Pattern;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
@@ -10,7 +11,6 @@ use super::setting::{Origin, Position, Section, Setting, Value};
 use super::{Config, fault, unknown};
 use crate::exit::Failure;
 use crate::text::escape;
-use crate::text::glob::Glob;
 
 /// Names outside the sections.
 const TOP: [&str; 4] = ["default-profile", "defaults", "profile", "lock"];
@@ -34,8 +34,8 @@ pub(super) fn parse(shown: &str, text: &str) -> Result<Config, Failure> {
             (kind @ ("profile" | "lock"), DeValue::Table(sections)) => {
                 for (name, settings) in in_order(sections) {
                     let text = name.get_ref().clone().into_owned();
-                    if kind == "lock" && !Glob::is_closed(&text) {
-                        let why = format!("{}: the class that [ opens has no ]", escape::text(&text));
+                    if let Some(error) = Pattern::new(&text).err().filter(|_| kind == "lock") {
+                        let why = format!("{}: {}", escape::text(&text), error.msg);
                         return Err(fault(&lines.position(name.span()), why));
                     }
                     let section = if kind == "lock" { Section::Lock(text) } else { Section::Profile(text) };
@@ -171,7 +171,7 @@ mod tests {
             ("profile = 'prod'\n", 1, "section"),
             ("[profile]\nnode = 'a'\n", 2, "[profile.NAME]"),
             ("[lock]\nttl = '1m'\n", 2, "[lock.NAME]"),
-            ("[lock.'a[']\nttl = '1m'\n", 1, "a[: the class that [ opens has no ]"),
+            ("[lock.'a[']\nttl = '1m'\n", 1, "a[: invalid range pattern"),
             ("default-profile = 3\n", 1, "name of a profile"),
             ("[defaults]\nttl = 2020-01-01\n", 2, "ttl: write the value in quotes"),
             ("[defaults]\nnode = [['a']]\n", 2, "node: "),

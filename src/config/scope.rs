@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use glob::Pattern;
+
 use super::setting::{Section, Setting};
-use crate::text::glob::Glob;
 
 /// The profile and the lock that settings are looked up for.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +23,7 @@ impl<'a> Scope<'a> {
                 profile == Some(name)
             }
             (Self::Run { lock, .. }, Section::Lock(pattern)) => {
-                lock.is_some_and(|lock| Glob::new(pattern).matches(lock))
+                lock.is_some_and(|lock| Pattern::new(pattern).is_ok_and(|pattern| pattern.matches(lock)))
             }
             (Self::Sections { pattern: wanted, .. }, Section::Lock(pattern)) => wanted == Some(pattern),
         }

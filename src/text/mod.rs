@@ -5,7 +5,11 @@ pub mod duration;
 pub mod escape;
 pub mod exposition;
 pub mod file_name;
-pub mod glob;
 pub mod similar;
 pub mod table;
 pub mod terminal;
+
+/// Whether `text` is a pattern of the crate `glob` rather than a name.
+pub fn is_pattern(text: &str) -> bool {
+    text.contains(['*', '?', '['])
+}

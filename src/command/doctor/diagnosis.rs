@@ -11,7 +11,7 @@ use crate::node::redis::acl::Impact;
 use crate::node::redis::probe::Probe;
 use crate::node::{Fault, FaultKind};
 use crate::report::strange_variable;
-use crate::text::glob::Glob;
+use crate::text::is_pattern;
 use crate::text::{duration, escape};
 
 use super::durability;
@@ -73,7 +73,7 @@ pub(super) fn of_variable(variable: &StrangeVariable) -> Finding {
 pub(super) fn of_name(name: &str) -> Option<Finding> {
     let what = format!("{} is taken as the name of one lock, and no pattern", escape::text(name));
     let cure = "for patterns see Rights in docs/nodes.md".to_owned();
-    Glob::is_one(name).then_some(Finding { node: None, level: Level::Note, what, cure })
+    is_pattern(name).then_some(Finding { node: None, level: Level::Note, what, cure })
 }
 
 /// Returns all findings, in the order of the nodes. `trials` has one for each node.

@@ -10,7 +10,6 @@ use rlock::lock::queue::Waiter;
 use rlock::lock::schedule::LONGEST_TTL;
 use rlock::lock::token::Token;
 use rlock::text::duration;
-use rlock::text::glob::Glob;
 
 use super::{is_fit_to_be_shown, shown};
 
@@ -40,10 +39,6 @@ pub fn hold(input: &[u8]) {
             is_fit_to_be_shown(&key.to_string(), shown(text.len()));
         }
     }
-    let (pattern, name) = text.split_once('\n').unwrap_or((text, text));
-    // The match ends in time, whatever its result.
-    let _ = Glob::new(pattern).matches(name);
-    assert!(Glob::new(&literal(name)).matches(name), "{name:?} does not match itself");
 }
 
 fn a_value(seen: &RawValue) {
@@ -68,9 +63,4 @@ fn a_value(seen: &RawValue) {
         (token, Some("me@here"), details.ttl, details.n)
     );
     let _ = duration::show_rounded(Duration::from_millis(details.ttl));
-}
-
-/// Returns a pattern that matches `name` only.
-fn literal(name: &str) -> String {
-    name.chars().flat_map(|c| "*?[]\\".contains(c).then_some('\\').into_iter().chain([c])).collect()
 }
