@@ -31,7 +31,7 @@ fn the_holder_stops_its_command_and_releases_and_no_client_comes_between() {
     let fence: u64 = server.cli(&["GET", "rlock:fence:{job}:job"]).parse().expect("a number");
     let waiter = rlock("job").on(&server).args(["--", "sh", "-c", "echo next $RLOCK_FENCE"]).spawn();
     let broken = breaking(&server.url()).finish().code(0).within(Duration::from_secs(3));
-    broken.mentions(&["job: held by tester@", "running trap", "broken: its holder released it"]);
+    broken.mentions(&["job: held by tester@", "running sh", "broken: its holder released it"]);
     let lost = job.finish().code(79).mentions(&["job: lost the lock", "tester@", "broke the lock", "being stopped"]);
     let tombstone = lost.stdout.iter().find(|line| line.starts_with("broken ")).expect("a tombstone in its time");
     assert!(tombstone.contains("\"broken\":\"tester@"), "{tombstone}");

@@ -20,7 +20,7 @@ fn a_busy_lock_is_75_and_one_line_that_names_the_holder() {
     let server = Server::start();
     let holder = rlock("job").on(&server).args(["--note", "https://ci/job/7"]).hold("echo ready; read line; true");
     let pid = holder.pid().to_string();
-    let line = ["rlock: job: busy", "tester@", &pid, "running echo", "https://ci/job/7), for "];
+    let line = ["rlock: job: busy", "tester@", &pid, "running sh", "https://ci/job/7), for "];
     let busy = rlock("job").on(&server).args(["--no-wait"]).sh("echo ran").code(75).printed(&[]);
     busy.said(&line).never_said("lease").within(Duration::from_secs(5));
     rlock("job").on(&server).args(["-n", "-E", "0"]).sh("echo ran").code(0).printed(&[]);

@@ -32,7 +32,7 @@ fn a_held_lock_is_shown_with_its_holder_and_a_free_one_is_1() {
     let pid = job.pid().to_string();
     let fence = server.cli(&["GET", "rlock:fence:{job}:job"]);
     assert_eq!(shown[0].split_whitespace().next(), Some("KEY"));
-    for word in ["job", "tester@", &pid, "echo", "1/1", &fence, "see wiki"] {
+    for word in ["job", "tester@", &pid, "sh", "1/1", &fence, "see wiki"] {
         assert!(shown[1].contains(word), "{word} is missing in {shown:?}");
     }
     assert_eq!(shown.len(), 2, "{shown:?}");

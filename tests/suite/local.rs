@@ -41,7 +41,7 @@ fn the_lock_excludes_and_names_its_holder_and_leaves_no_file() {
     let mut holder = place.hold("echo ready; read line; true");
     let pid = holder.pid().to_string();
     let busy = rlock("job").node(&place.url()).args(["-n"]).sh("echo ran").code(75).printed(&[]);
-    busy.said(&["busy", "tester@", &pid, "running echo"]);
+    busy.said(&["busy", "tester@", &pid, "running sh"]);
     rlock("other").node(&place.url()).args(["-n"]).command(["true"]).code(0).silent();
     drop(holder.stdin.take());
     holder.finish().code(0).silent();

@@ -36,7 +36,7 @@ fn of_twenty_hosts_one_runs_and_the_others_wait_for_it() {
         }
         assert_eq!(runs(&nodes), "1");
         let told = once(&nodes).args(["-v"]).sh("echo ran").code(0).printed(&[]);
-        told.mentions(&["not run: tester@", "ran redis-cli with success (--once); that counts for 59m", "released"]);
+        told.mentions(&["not run: tester@", "ran sh with success (--once); that counts for 59m", "released"]);
         for node in nodes.iter() {
             assert_eq!(node.cli(&["EXISTS", "job"]), "0");
             let left: u64 = node.cli(&["PTTL", MARK]).parse().expect("a number");
@@ -52,7 +52,7 @@ fn a_run_that_was_not_needed_says_so_at_a_terminal() {
     let mut shell = Session::bash_on(RLOCK, &server);
     assert_eq!(shell.answer(&format!("{run} -- true")).trim(), "");
     let told = shell.answer(&format!("{run} -- echo ran"));
-    assert!(told.contains("rlock: job: not run: ") && told.contains("ran sh with success"), "{told}");
+    assert!(told.contains("rlock: job: not run: ") && told.contains("ran true with success"), "{told}");
     assert_eq!(shell.answer(&format!("{run} -q -- echo ran")).trim(), "");
     assert_eq!(shell.answer(&format!("{run} -v -- echo ran")).matches("not run").count(), 1);
     assert_eq!(shell.answer(&format!("{run} -- echo ran 2>&1 | cat")).trim(), "");
@@ -106,10 +106,7 @@ fn inspect_shows_the_success_of_a_free_lock() {
     let nodes = Nodes::start(3);
     once(&nodes).sh("true").code(0);
     let table = verb(&nodes, &["inspect", "job"]).finish().code(1).stdout.join("\n");
-    assert!(
-        table.contains("(free)") && table.contains("ran sh with success (--once); that counts for 59m"),
-        "{table}"
-    );
+    assert!(table.contains("(free)") && table.contains("ran sh with success (--once); that counts for 59m"), "{table}");
     let shown = verb(&nodes, &["inspect", "job", "--json"]).finish().code(1).stdout.concat();
     let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
     assert!(shown[0]["once"]["cmd"] == "sh" && shown[0]["once"]["ttl_ms"].as_u64() > Some(3_500_000), "{shown}");
