@@ -63,7 +63,6 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -l tls-server-name -d '
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l config -d 'Read this configuration file alone; none: read no file' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l profile -d 'Apply the settings of this profile of the configuration files' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s c -d 'Run sh -c STRING instead of CMD' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l name -d 'Name of the command for other clients [default: the file name of its first word]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l hold-at-least -d 'Keep the lock for at least this long after the command\'s start, though it ends sooner; rlock does not wait for that' -r -f
@@ -148,7 +147,6 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l tls-server-name 
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l config -d 'Read this configuration file alone; none: read no file' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l profile -d 'Apply the settings of this profile of the configuration files' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l format -d 'Output: token, json or env' -r -f -a "env\t'`RLOCK_KEY=…`, `RLOCK_TOKEN=…`, `RLOCK_FENCE=…` and with slots `RLOCK_SLOT=…`, one a line; of several locks, each is a list'
 json\t'An object: key, token, fence, slot, `ttl_ms` (how long the lock is certainly held); of several locks, an array of them'
 token\t'The token alone; of several locks, a list'"
@@ -180,7 +178,6 @@ complete -c rlock -n "__fish_rlock_using_subcommand renew" -l tls-server-name -d
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l config -d 'Read this configuration file alone; none: read no file' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l profile -d 'Apply the settings of this profile of the configuration files' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l fence -d 'The lock\'s fence, for a server that has forgotten it; of several locks, a list as for --token' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l ttl -d 'How long the lock is to last from now on [default: as long as it was taken for]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the server have it' -r -f
@@ -208,7 +205,6 @@ complete -c rlock -n "__fish_rlock_using_subcommand release" -l tls-server-name 
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l config -d 'Read this configuration file alone; none: read no file' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand release" -l profile -d 'Apply the settings of this profile of the configuration files' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'
@@ -232,7 +228,6 @@ complete -c rlock -n "__fish_rlock_using_subcommand check" -l tls-server-name -d
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l config -d 'Read this configuration file alone; none: read no file' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand check" -l profile -d 'Apply the settings of this profile of the configuration files' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l fence -d 'Also require this fence; of several locks, a list as for --token' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l for -d 'Also require that the lock stays the caller\'s for this long without a renewal' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
@@ -257,7 +252,6 @@ complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l tls-server-name 
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l config -d 'Read this configuration file alone; none: read no file' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l profile -d 'Apply the settings of this profile of the configuration files' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l format -d 'Output: table, json (as --json) or openmetrics, gauges of locks and nodes for Prometheus [default: table]' -r -f -a "table\t'One row a lock'
 json\t'An array with one object a lock'
 openmetrics\t'Gauges'"
@@ -287,7 +281,6 @@ complete -c rlock -n "__fish_rlock_using_subcommand break" -l tls-server-name -d
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l config -d 'Read this configuration file alone; none: read no file' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand break" -l profile -d 'Apply the settings of this profile of the configuration files' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'
@@ -313,7 +306,6 @@ complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l tls-server-name -
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l config -d 'Read this configuration file alone; none: read no file' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l profile -d 'Apply the settings of this profile of the configuration files' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ttl -d 'The lease length you plan to use; nodes that are too slow for it are reported' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l restart-guard -d 'The restart guard you plan to use, as for run' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
@@ -332,7 +324,6 @@ complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s v -l verbose -d '
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand config" -s k -l key -d 'A lock: shows the settings that runs of it have; repeated, those of one run of all of them' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand config" -l config -d 'Read this configuration file alone; none: read no file' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand config" -l profile -d 'Apply the settings of this profile of the configuration files' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand config" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'
@@ -361,4 +352,4 @@ complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_su
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "man" -d 'Print a man page: rlock\'s, or a subcommand\'s'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c rlock -f
-complete -c rlock -n '__fish_rlock_using_subcommand run' -a '(__fish_complete_subcommand --fcs-skip=2 -k --key --slots -w --wait -E --busy-code --note --ttl --lock-delay --as --order --drift --restart-guard --wait-replicas --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --profile -c --name --hold-at-least --once --kill-after --max-run --on-lost --signal --log --progress --metrics-dir)'
+complete -c rlock -n '__fish_rlock_using_subcommand run' -a '(__fish_complete_subcommand --fcs-skip=2 -k --key --slots -w --wait -E --busy-code --note --ttl --lock-delay --as --order --drift --restart-guard --wait-replicas --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config -c --name --hold-at-least --once --kill-after --max-run --on-lost --signal --log --progress --metrics-dir)'

@@ -24,7 +24,7 @@ pub use catalogue::{Row, Settings, runs};
 pub use examples::{Example, examples};
 pub use help::VARIABLES;
 pub use parse::{Parsed, log_format, parse};
-pub use sources::{DEFAULTS, Rank, Source, Sources};
+pub use sources::{Rank, Source, Sources};
 pub use strange::{StrangeVariable, strange_variables};
 use subcommands::{AcquireArgs, BreakArgs, CheckArgs, ConfigArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs};
 pub use values::{List, Shell, restart_guard};

@@ -2,7 +2,6 @@
 //!
 //! Only texts are known here. Whether a name is an option and a text is a value of it, `cli::files` asks clap.
 
-mod expansion;
 mod file;
 mod places;
 mod scope;
@@ -11,11 +10,10 @@ mod setting;
 use crate::exit::{Failure, Outcome};
 use crate::text::similar;
 
-pub use expansion::expand;
 use places::Contents;
 pub use places::{Choice, Place};
 pub use scope::{Disagreement, Scope, agreed};
-pub use setting::{Level, Origin, Position, Section, Setting, Value};
+pub use setting::{Origin, Position, Rank, Section, Setting, Value};
 
 /// The configuration files of a run as one: a later file is added behind the earlier ones.
 #[derive(Default, Debug)]
@@ -25,7 +23,6 @@ pub struct Config {
     /// Settings in the order of the files and their lines.
     pub settings: Vec<Setting>,
     sections: Vec<Section>,
-    default_profile: Option<(String, Position)>,
 }
 
 impl Config {
@@ -58,49 +55,13 @@ impl Config {
             setting
         }));
         self.sections.extend(file.sections);
-        self.default_profile = file.default_profile.or(self.default_profile.take());
-    }
-
-    /// Names of the profiles.
-    pub fn profiles(&self) -> impl Iterator<Item = &str> {
-        self.sections.iter().filter_map(|section| match section {
-            Section::Profile(name) => Some(name.as_str()),
-            Section::Defaults | Section::Lock(_) => None,
-        })
     }
 
     /// Patterns of the `[lock]` sections.
     pub fn patterns(&self) -> impl Iterator<Item = &str> {
         self.sections.iter().filter_map(|section| match section {
             Section::Lock(pattern) => Some(pattern.as_str()),
-            Section::Defaults | Section::Profile(_) => None,
-        })
-    }
-
-    /// Where `default-profile` is set.
-    pub fn default_profile(&self) -> Option<&Position> {
-        self.default_profile.as_ref().map(|(_, position)| position)
-    }
-
-    /// Returns the profile that applies: `given`, else the default one.
-    pub fn profile(&self, given: Option<&str>) -> Result<Option<String>, Failure> {
-        let (name, position) = match (given, &self.default_profile) {
-            (Some(name), _) => (name, None),
-            (None, Some((name, position))) => (name.as_str(), Some(position)),
-            (None, None) => return Ok(None),
-        };
-        if self.profiles().any(|known| known == name) {
-            return Ok(Some(name.to_owned()));
-        }
-        let mut known: Vec<&str> = self.profiles().collect();
-        known.sort_unstable();
-        known.dedup();
-        let known =
-            if known.is_empty() { "none is defined".to_owned() } else { format!("known: {}", known.join(", ")) };
-        let shown = crate::text::escape::text(name);
-        Err(match position {
-            None => Failure::new(Outcome::Config, format!("--profile {shown}: no such profile; {known}")),
-            Some(position) => fault(position, format!("default-profile {shown}: no such profile; {known}")),
+            Section::Defaults => None,
         })
     }
 }

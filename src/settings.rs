@@ -15,7 +15,7 @@ use std::time::Duration;
 pub use schedule::schedule;
 pub use store::{StoreConfig, addresses};
 
-use crate::cli::{DEFAULTS, LockArgs, NodeArgs, OutputArgs, Rank, RunArgs, Source, Sources};
+use crate::cli::{LockArgs, NodeArgs, OutputArgs, Rank, RunArgs, Sources};
 use crate::config::Choice;
 use crate::exit::{Failure, Outcome};
 use crate::job::handback::HandBack;
@@ -314,15 +314,18 @@ fn wait(args: &LockArgs, sources: &Sources) -> Result<Option<Duration>, Failure>
     }
 }
 
-/// Returns the variables for the command with which an rlock inside it needs no flags. None holds a password that the
-/// command did not have before: a typed address is passed on without it, and one from the environment is there already.
+/// Returns the variables for the command with which an rlock inside it needs no flags: what was typed. The command inherits the
+/// variables of the environment, and an rlock inside it reads the same files. No variable holds a password that the command did not
+/// have before: a typed address is passed on without it.
 fn environment(args: &LockArgs, keys: &Keys, sources: &Sources) -> Vec<(&'static str, OsString)> {
-    let mut set = vec![
-        ("RLOCK_KEY", keys.typed().into()),
-        ("RLOCK_TTL", duration::show(args.ttl).into()),
-        ("RLOCK_PREFIX", OsString::from(&args.nodes.prefix)),
-    ];
-    if !sources.in_environment("node") {
+    let mut set = vec![("RLOCK_KEY", keys.typed().into())];
+    if sources.typed("ttl") {
+        set.push(("RLOCK_TTL", duration::show(args.ttl).into()));
+    }
+    if sources.typed("prefix") {
+        set.push(("RLOCK_PREFIX", OsString::from(&args.nodes.prefix)));
+    }
+    if sources.typed("node") {
         // An invalid address ends the run before there is a command.
         let shown: Vec<OsString> =
             addresses(&args.nodes.node).unwrap_or_default().iter().map(Address::without_secret).collect();
@@ -340,25 +343,10 @@ fn environment(args: &LockArgs, keys: &Keys, sources: &Sources) -> Vec<(&'static
     }
     let name = args.nodes.tls_server_name.as_ref().filter(|_| sources.typed("tls_server_name"));
     set.extend(name.map(|name| ("RLOCK_TLS_SERVER_NAME", name.to_str().as_ref().into())));
-    // What a file sets, an rlock inside the command finds there.
     match Choice::of(args.nodes.files.config.as_deref()) {
         Choice::Standard => {}
         Choice::Nothing => set.push(("RLOCK_CONFIG", Choice::NOTHING.into())),
         Choice::Named(file) => set.push(("RLOCK_CONFIG", absolute(&file))),
     }
-    set.extend(args.nodes.files.profile.as_ref().map(|profile| ("RLOCK_PROFILE", profile.into())));
-    set.push((DEFAULTS, unchosen(&set, sources)));
     set
-}
-
-/// Returns the lines of [`DEFAULTS`] for the variables of `set`.
-fn unchosen(set: &[(&'static str, OsString)], sources: &Sources) -> OsString {
-    let line = |(name, id): &(&str, &str)| {
-        let is_chosen = matches!(sources.of(id), Source::Typed | Source::Variable);
-        let value = set.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
-        let value = value.or_else(|| std::env::var_os(name)).filter(|_| !is_chosen)?;
-        Some([OsStr::new(name), &value].join(OsStr::new("=")))
-    };
-    let lines = [("RLOCK_NODE", "node"), ("RLOCK_PREFIX", "prefix"), ("RLOCK_TTL", "ttl")].iter().filter_map(line);
-    lines.collect::<Vec<_>>().join(OsStr::new("\n"))
 }

@@ -91,10 +91,6 @@ pub struct FileArgs {
     /// Without it, /etc/rlock/config.toml is read, then rlock/config.toml in $XDG_CONFIG_HOME or ~/.config.
     #[arg(long, value_name = "FILE|none", env = "RLOCK_CONFIG", hide_short_help = true)]
     pub config: Option<PathBuf>,
-
-    /// Apply the settings of this profile of the configuration files
-    #[arg(long, value_name = "NAME", env = "RLOCK_PROFILE", hide_short_help = true)]
-    pub profile: Option<String>,
 }
 
 #[allow(clippy::doc_markdown, clippy::struct_excessive_bools, reason = "each is an option")]

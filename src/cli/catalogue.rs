@@ -84,10 +84,10 @@ impl Settings {
         self.sources.explain(failure)
     }
 
-    /// Returns the settings of runs of these locks with this profile.
-    pub fn new(config: &Config, profile: Option<&str>, locks: &[String]) -> anyhow::Result<Self> {
+    /// Returns the settings of runs of these locks.
+    pub fn new(config: &Config, locks: &[String]) -> anyhow::Result<Self> {
         let options = Catalogue::new().options;
-        let (matches, sources) = without_words(&options, config, &scopes(profile, locks))?;
+        let (matches, sources) = without_words(&options, config, &scopes(locks))?;
         Ok(Self { options, matches, sources })
     }
 
@@ -109,20 +109,18 @@ impl Settings {
     }
 }
 
-/// Checks the names and values of every section, used or not. Returns the options of a run with each profile and each `[lock]`
+/// Checks the names and values of every section, used or not. Returns the options of a run with the defaults, and with each `[lock]`
 /// section, for the rules that concern several options.
 pub fn runs(config: &Config) -> anyhow::Result<Vec<(RunArgs, Sources)>> {
-    config.profile(None)?;
     let without_variables =
         |command: clap::Command| command.mut_args(|arg| arg.env(None::<&'static str>).hide_env(true));
     let options = without_variables(Catalogue::new().options);
     let mut whole = definition();
     whole.build();
     let run = whole.find_subcommand("run").map(|run| without_variables(run.clone()));
-    let profiles = || std::iter::once(None).chain(config.profiles().map(Some));
-    let patterns = || std::iter::once(None).chain(config.patterns().map(Some));
+    let patterns = std::iter::once(None).chain(config.patterns().map(Some));
     let mut runs = Vec::new();
-    for scope in profiles().flat_map(|profile| patterns().map(move |pattern| Scope::Sections { profile, pattern })) {
+    for scope in patterns.map(Scope::Sections) {
         without_words(&options, config, &[scope])?;
         if let Some(run) = &run {
             // The locks and the command are no settings.

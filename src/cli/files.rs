@@ -1,6 +1,6 @@
 //! Settings of configuration files as defaults of clap's options: clap reads their values as it reads typed ones.
 //!
-//! 1. The command line is parsed for the locks, the profile and the files that it names.
+//! 1. The command line is parsed for the locks and the files that it names.
 //! 2. If a file sets anything, it is parsed again, with that in the place of built-in defaults. So flags and variables go first.
 
 use std::any::TypeId;
@@ -13,17 +13,14 @@ use clap::{Arg, ArgAction, ArgMatches};
 
 use super::catalogue::Catalogue;
 use super::parse::{Parsed, one_line};
-use super::sources::{Rank, Sources, id};
+use super::sources::{Source, Sources, id};
 use super::{Cli, Command, FileArgs};
 use crate::config::{self, Choice, Config, Origin, Scope, Setting, Value};
 use crate::exit::{Failure, Outcome};
 use crate::text::escape;
 
-/// Options that no file may set: what a run locks and proves is said by its caller, and the last two choose the settings.
-const NOT_IN_FILES: [&str; 5] = ["key", "token", "fence", "config", "profile"];
-
-/// Options in which `${VAR}` is replaced.
-const EXPANDED: [&str; 2] = ["note", "prefix"];
+/// Options that no file may set: what a run locks and proves is said by its caller, and the last one chooses the settings.
+const NOT_IN_FILES: [&str; 4] = ["key", "token", "fence", "config"];
 
 /// Whether a file may set the option: it has a variable, and is none of [`NOT_IN_FILES`].
 pub(super) fn belongs_in_files(arg: &Arg) -> bool {
@@ -55,10 +52,8 @@ impl Parsed {
             return Ok(self);
         }
         let config = common.files.read()?;
-        let profile = config.profile(common.files.profile.as_deref());
-        let profile = profile.map_err(|failure| self.sources.explain(failure))?;
         let locks = common.locks;
-        self.with(&config, &scopes(profile.as_deref(), &locks))
+        self.with(&config, &scopes(&locks))
     }
 
     fn with(mut self, config: &Config, scopes: &[Scope]) -> Result<Self, Failure> {
@@ -75,17 +70,17 @@ impl Parsed {
             Ok((Cli::read(&mut matches)?, of_subcommand))
         };
         let (cli, matches) = read().map_err(|error| defaults.refusal(&error))?;
-        let sources = self.sources.with_files(matches.as_ref(), defaults.origins());
+        let sources = Sources::with_files(matches.as_ref(), defaults.origins());
         self.cli = cli;
         Ok(Self { sources, definition, ..self })
     }
 }
 
 /// Returns where settings are looked up for a run of these locks.
-pub(super) fn scopes<'a>(profile: Option<&'a str>, locks: &'a [String]) -> Vec<Scope<'a>> {
+pub(super) fn scopes(locks: &[String]) -> Vec<Scope<'_>> {
     match locks {
-        [] => vec![Scope::Run { profile, lock: None }],
-        locks => locks.iter().map(|lock| Scope::Run { profile, lock: Some(lock) }).collect(),
+        [] => vec![Scope::Run(None)],
+        locks => locks.iter().map(|lock| Scope::Run(Some(lock))).collect(),
     }
 }
 
@@ -104,7 +99,7 @@ impl Defaults {
         check_forms(command, config)?;
         let find =
             |name: &str| command.get_arguments().find(|arg| belongs_in_files(arg) && arg.get_long() == Some(name));
-        let is_open = |name: &str| find(name).is_some_and(|arg| sources.of(&id(arg)).rank() <= Rank::Outer);
+        let is_open = |name: &str| find(name).is_some_and(|arg| sources.of(&id(arg)) == Source::BuiltIn);
         let agreed = config::agreed(&config.settings, scopes, is_open)
             .map_err(|disagreement| Failure::new(Outcome::Config, disagreement.message()))?;
         let of_option = |(name, setting): (&str, &Setting)| {
@@ -173,10 +168,6 @@ fn words(arg: &Arg, setting: &Setting) -> Result<Vec<OsString>, Failure> {
     let word = |text: &str| {
         if text.contains('\0') {
             Err(refuse("the value has a NUL character"))
-        } else if EXPANDED.contains(&setting.name.as_str()) {
-            config::expand(text, |name| std::env::var_os(name)).map_err(|why| refuse(&why))
-        } else if text.contains("${") {
-            Err(refuse(&format!("${{VAR}} is replaced in {} only", EXPANDED.join(" and "))))
         } else if is_path && !Path::new(text).is_absolute() {
             Err(refuse(&format!("{}: write an absolute path", escape::text(text))))
         } else {
@@ -195,17 +186,17 @@ pub(super) fn without_words(
     let read = |command: clap::Command| command.try_get_matches_from(["rlock"]);
     let usage = |error: clap::Error| Failure::new(Outcome::Usage, super::parse::described(&error));
     let matches = read(command.clone()).map_err(usage)?;
-    let sources = Sources::new(command, Some(&matches));
+    let sources = Sources::new(Some(&matches));
     let defaults = Defaults::new(command, &sources, config, scopes)?;
     let matches = read(defaults.set(command.clone())).map_err(|error| defaults.refusal(&error))?;
-    let sources = sources.with_files(Some(&matches), defaults.origins());
+    let sources = Sources::with_files(Some(&matches), defaults.origins());
     Ok((matches, sources))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Command, RunArgs, Source, parse};
+    use crate::cli::{Command, RunArgs, parse};
 
     /// Parses `rlock run -k KEY WORDS true` with a file of this text.
     fn run(text: &str, key: &str, words: &[&str]) -> Result<(RunArgs, Sources), Failure> {
@@ -214,8 +205,7 @@ mod tests {
         let words = ["rlock", "run", "-k", key].iter().chain(words).chain(&["true"]).map(OsString::from).collect();
         let parsed = parse(words).unwrap().unwrap();
         let config = Config::read(&Choice::Named(file.path().to_owned()))?;
-        let profile = config.profile(None)?;
-        let parsed = parsed.with(&config, &scopes(profile.as_deref(), &[key.to_owned()]))?;
+        let parsed = parsed.with(&config, &scopes(&[key.to_owned()]))?;
         let Command::Run(args) = parsed.cli.command else { panic!("{text}") };
         Ok((*args.0, parsed.sources))
     }
@@ -230,7 +220,7 @@ mod tests {
         assert_eq!((args.lock.ttl.as_secs(), args.argv), (9, vec!["true".into()]));
         assert!(matches!(sources.of("node"), Source::File(origin) if origin.position.line == 2));
         assert_eq!((sources.of("ttl"), sources.of("wait")), (Source::Typed, Source::BuiltIn));
-        assert!(sources.given("node") && !sources.typed("node") && !sources.in_environment("node"));
+        assert!(sources.given("node") && !sources.typed("node"));
     }
 
     #[test]

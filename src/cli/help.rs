@@ -35,11 +35,6 @@ pub const VARIABLES: &[(&str, &str)] = &[
         "CREDENTIALS_DIRECTORY",
         "set by systemd: its file rlock.password is the password unless a URL, a flag or a variable gives one",
     ),
-    (
-        "RLOCK_DEFAULTS",
-        "set for the command: those of RLOCK_NODE, RLOCK_PREFIX and RLOCK_TTL that neither a flag nor a variable chose; \
-         configuration files go before them",
-    ),
     ("RLOCK_HELD", "set for the command: TOKEN:FENCE of each lock that it runs under, outermost first, with commas"),
 ];
 

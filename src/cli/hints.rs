@@ -79,6 +79,7 @@ mod tests {
             (&["run", "-k", "j", "--wait-for", "5s", "true"], "found; did you mean --wait?; see rlock run --help"),
             (&["run", "-k", "j", "--nonblock", "true"], "rlock calls it --no-wait; see"),
             (&["run", "-k", "j", "--user", "u", "true"], "redis://USER@HOST; see"),
+            (&["run", "-k", "j", "--profile", "ci", "true"], "EnvironmentFile"),
             (&["inspekt"], "did you mean inspect?"),
             (&["check", "--tokn", "x"], "did you mean --token?"),
             (&["beak", "x"], "unrecognized subcommand 'beak'; see rlock --help"),

@@ -43,8 +43,7 @@ pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
         let mut definition = if is_run { definition_of_run() } else { definition() };
         let mut matches = definition.try_get_matches_from_mut(&words)?;
         let (subcommand, of_subcommand) = matches.subcommand().map(|(name, sub)| (name.to_owned(), sub)).unzip();
-        let described = subcommand.as_deref().and_then(|name| definition.find_subcommand(name));
-        let sources = described.map_or_else(Sources::default, |described| Sources::new(described, of_subcommand));
+        let sources = Sources::new(of_subcommand);
         Ok(Some(Parsed { cli: Cli::read(&mut matches)?, sources, words, definition, subcommand }))
     };
     read().or_else(|mut error: clap::Error| {

@@ -5,19 +5,13 @@ use std::collections::BTreeMap;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use crate::config::{Level, Origin};
+use crate::config::{self, Origin};
 use crate::exit::{Failure, Outcome};
-
-/// The variable by which `run` tells an rlock inside its command which variables neither a flag nor a variable chose: lines
-/// `NAME=VALUE`. Settings of files go before these, so that a nested run of another lock has that lock's own settings.
-pub const DEFAULTS: &str = "RLOCK_DEFAULTS";
 
 /// Where a value came from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source<'a> {
     BuiltIn,
-    /// A variable that an outer rlock set, but that its user did not choose.
-    Outer,
     File(&'a Origin),
     Variable,
     Typed,
@@ -27,9 +21,7 @@ pub enum Source<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Rank {
     BuiltIn,
-    Outer,
-    /// By the section's level, then by the number of sections before it.
-    File(Level, usize),
+    File(config::Rank),
     Variable,
     Typed,
 }
@@ -38,8 +30,7 @@ impl Source<'_> {
     pub fn rank(self) -> Rank {
         match self {
             Self::BuiltIn => Rank::BuiltIn,
-            Self::Outer => Rank::Outer,
-            Self::File(origin) => Rank::File(origin.section.level(), origin.earlier),
+            Self::File(origin) => Rank::File(origin.rank()),
             Self::Variable => Rank::Variable,
             Self::Typed => Rank::Typed,
         }
@@ -53,32 +44,22 @@ pub struct Sources {
     chosen: Vec<(String, ValueSource)>,
     /// Options that a file sets.
     files: BTreeMap<String, Origin>,
-    /// Options whose variables an outer rlock set without its user's choice.
-    outer: Vec<String>,
 }
 
 impl Sources {
-    pub(super) fn new(command: &clap::Command, matches: Option<&ArgMatches>) -> Self {
-        let said = std::env::var(DEFAULTS).unwrap_or_default();
-        let is_outer = |arg: &&clap::Arg| {
-            let name = arg.get_env().and_then(|name| name.to_str());
-            name.is_some_and(|name| is_said(&said, name, std::env::var(name).ok().as_deref()))
-        };
-        let outer =
-            if said.is_empty() { Vec::new() } else { command.get_arguments().filter(is_outer).map(id).collect() };
-        Self { chosen: chosen(matches), files: BTreeMap::new(), outer }
+    pub(super) fn new(matches: Option<&ArgMatches>) -> Self {
+        Self { chosen: chosen(matches), files: BTreeMap::new() }
     }
 
     /// The same, where `files` set these options.
-    pub(super) fn with_files(self, matches: Option<&ArgMatches>, files: BTreeMap<String, Origin>) -> Self {
-        Self { chosen: chosen(matches), files, ..self }
+    pub(super) fn with_files(matches: Option<&ArgMatches>, files: BTreeMap<String, Origin>) -> Self {
+        Self { chosen: chosen(matches), files }
     }
 
     /// Returns the source of option `id`.
     pub fn of(&self, id: &str) -> Source<'_> {
         match self.chosen.iter().find(|(chosen, _)| chosen == id).map(|(_, source)| *source) {
             Some(ValueSource::CommandLine) => Source::Typed,
-            Some(ValueSource::EnvVariable) if self.outer.iter().any(|known| known == id) => Source::Outer,
             Some(ValueSource::EnvVariable) => Source::Variable,
             _ => self.files.get(id).map_or(Source::BuiltIn, Source::File),
         }
@@ -92,11 +73,6 @@ impl Sources {
     /// Whether option `id` was set at all.
     pub fn given(&self, id: &str) -> bool {
         self.of(id) != Source::BuiltIn
-    }
-
-    /// Whether the value of option `id` is in the environment.
-    pub fn in_environment(&self, id: &str) -> bool {
-        matches!(self.of(id), Source::Variable | Source::Outer)
     }
 
     /// Adds to the refusal of an option's value where the value came from. The message begins with the flag, and the first flag in
@@ -113,13 +89,13 @@ impl Sources {
             Some((_, Source::File(origin))) => {
                 Failure { outcome: Outcome::Config, message: format!("{origin}: {message}"), ..failure }
             }
-            Some((long, Source::Variable | Source::Outer)) => {
+            Some((long, Source::Variable)) => {
                 Failure { message: format!("{message} (from the environment: {})", variable(long)), ..failure }
             }
             Some((_, Source::Typed)) => {
                 let other = named.find_map(|(long, source)| match source {
                     Source::File(origin) => Some(format!("--{long} is set by {origin}")),
-                    Source::Variable | Source::Outer => Some(format!("--{long} is set by {}", variable(long))),
+                    Source::Variable => Some(format!("--{long} is set by {}", variable(long))),
                     Source::BuiltIn | Source::Typed => None,
                 });
                 match other {
@@ -154,25 +130,4 @@ pub(super) fn variable(long: &str) -> String {
 
 pub(super) fn id(arg: &clap::Arg) -> String {
     arg.get_id().to_string()
-}
-
-/// Whether `said`, the value of [`DEFAULTS`], has the variable with the value that it still has.
-fn is_said(said: &str, name: &str, value: Option<&str>) -> bool {
-    value.is_some_and(|value| said.lines().any(|line| line.split_once('=') == Some((name, value))))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_variable_that_was_changed_since_is_the_users_own() {
-        let said = "RLOCK_TTL=1m\nRLOCK_PREFIX=a=b\nRLOCK_NODE=";
-        assert!(is_said(said, "RLOCK_TTL", Some("1m")) && is_said(said, "RLOCK_PREFIX", Some("a=b")));
-        for (name, value) in
-            [("RLOCK_TTL", Some("2m")), ("RLOCK_TTL", None), ("RLOCK_WAIT", Some("1m")), ("RLOCK", None)]
-        {
-            assert!(!is_said(said, name, value), "{name}");
-        }
-    }
 }

@@ -19,7 +19,6 @@ const UNSET: &str = "-";
 
 pub fn config(args: &ConfigArgs) -> anyhow::Result<Outcome> {
     let config = args.files.read()?;
-    let profile = config.profile(args.files.profile.as_deref())?;
     if args.check {
         let mut warnings = BTreeSet::new();
         for (run, sources) in cli::runs(&config)? {
@@ -33,7 +32,7 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Outcome> {
         print((warnings.into_iter().collect::<String>() + &verdict).as_bytes())?;
         return Ok(Outcome::Done);
     }
-    let settings = Settings::new(&config, profile.as_deref(), &args.keys)?;
+    let settings = Settings::new(&config, &args.keys)?;
     // clap knows what the other values must be.
     let nodes = settings.rows().find(|row| row.name == "node").map_or_else(Vec::new, |row| row.values);
     settings::addresses(&nodes).map_err(|failure| settings.explain(failure))?;
@@ -59,7 +58,6 @@ fn text(row: &Row) -> String {
 fn place(row: &Row) -> String {
     match row.source {
         Source::BuiltIn => "built in".to_owned(),
-        Source::Outer => format!("{} of the outer run", row.variable),
         Source::File(origin) => origin.to_string(),
         Source::Variable => row.variable.clone(),
         Source::Typed => format!("--{}", row.name),
@@ -77,7 +75,6 @@ fn object(row: &Row) -> Value {
     };
     let source = match row.source {
         Source::BuiltIn => "built-in",
-        Source::Outer => "outer-run",
         Source::File(_) => "file",
         Source::Variable => "variable",
         Source::Typed => "flag",

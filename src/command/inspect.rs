@@ -29,8 +29,8 @@ use crate::redlock::scan::scan;
 use crate::report::{Form, Problem, Status, StatusLine};
 use crate::settings;
 use crate::settings::token::NodeSettings;
-use crate::text::{escape, is_pattern};
 use crate::text::terminal;
+use crate::text::{escape, is_pattern};
 
 /// Number of locks that are observed at once.
 const AT_ONCE: usize = 32;

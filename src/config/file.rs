@@ -13,7 +13,7 @@ use crate::exit::Failure;
 use crate::text::escape;
 
 /// Names outside the sections.
-const TOP: [&str; 4] = ["default-profile", "defaults", "profile", "lock"];
+const TOP: [&str; 2] = ["defaults", "lock"];
 
 /// Reads `text`, the contents of the file `shown`.
 pub(super) fn parse(shown: &str, text: &str) -> Result<Config, Failure> {
@@ -26,27 +26,20 @@ pub(super) fn parse(shown: &str, text: &str) -> Result<Config, Failure> {
     for (name, value) in in_order(table.get_ref()) {
         let position = lines.position(name.span());
         match (name.get_ref().as_ref(), value.get_ref()) {
-            ("default-profile", DeValue::String(profile)) => {
-                config.default_profile = Some((profile.clone().into_owned(), position));
-            }
-            ("default-profile", _) => return Err(fault(&position, "default-profile is the name of a profile")),
             ("defaults", DeValue::Table(settings)) => config.add_section(&lines, Section::Defaults, settings)?,
-            (kind @ ("profile" | "lock"), DeValue::Table(sections)) => {
+            ("lock", DeValue::Table(sections)) => {
                 for (name, settings) in in_order(sections) {
-                    let text = name.get_ref().clone().into_owned();
-                    if let Some(error) = Pattern::new(&text).err().filter(|_| kind == "lock") {
-                        let why = format!("{}: {}", escape::text(&text), error.msg);
-                        return Err(fault(&lines.position(name.span()), why));
+                    let (pattern, position) = (name.get_ref().clone().into_owned(), lines.position(name.span()));
+                    if let Err(error) = Pattern::new(&pattern) {
+                        return Err(fault(&position, format!("{}: {}", escape::text(&pattern), error.msg)));
                     }
-                    let section = if kind == "lock" { Section::Lock(text) } else { Section::Profile(text) };
                     let DeValue::Table(settings) = settings.get_ref() else {
-                        let why = format!("{kind} needs a name: [{kind}.NAME]");
-                        return Err(fault(&lines.position(name.span()), why));
+                        return Err(fault(&position, "lock needs a name: [lock.NAME]"));
                     };
-                    config.add_section(&lines, section, settings)?;
+                    config.add_section(&lines, Section::Lock(pattern), settings)?;
                 }
             }
-            (kind @ ("defaults" | "profile" | "lock"), _) => {
+            (kind @ ("defaults" | "lock"), _) => {
                 return Err(fault(&position, format!("{kind} is a section: [{kind}…]")));
             }
             (other, DeValue::Table(_)) => return Err(unknown(&position, other, TOP)),
@@ -136,12 +129,12 @@ mod tests {
 
     #[test]
     fn each_setting_knows_its_line_and_section() {
-        let text = "default-profile = 'p'\n\n[defaults]\nttl = '1m'\n[profile.p]\nnode = [\n 'a',\n 'b',\n]\nbusy-code = 0\n\
+        let text = "\n\n\n[defaults]\nttl = '1m'\nnode = [\n 'a',\n 'b',\n]\nbusy-code = 0\n\
                     [lock.\"x-*\"]\nno-wait = true\ndrift = 0.02\nslots = 0x10\n";
         let wanted = [
-            ("ttl", "1m", "f:4 [defaults]"),
-            ("node", "a|b", "f:6 [profile.p]"),
-            ("busy-code", "0", "f:10 [profile.p]"),
+            ("ttl", "1m", "f:5 [defaults]"),
+            ("node", "a|b", "f:6 [defaults]"),
+            ("busy-code", "0", "f:10 [defaults]"),
             ("no-wait", "true", "f:12 [lock.\"x-*\"]"),
             ("drift", "0.02", "f:13 [lock.\"x-*\"]"),
             ("slots", "16", "f:14 [lock.\"x-*\"]"),
@@ -149,7 +142,7 @@ mod tests {
         assert_eq!(settings(text), wanted.map(|(a, b, c)| (a.into(), b.into(), c.into())));
     }
 
-    const TEXT: &str = "([\\[\\]\"'=.,{}\\n\\PC ]|defaults|lock|profile){0,40}";
+    const TEXT: &str = "([\\[\\]\"'=.,{}\\n\\PC ]|defaults|lock){0,40}";
 
     proptest! {
         #[test]
@@ -168,11 +161,10 @@ mod tests {
             ("[defaults]\nttl = '1m'\nttl = '2m'\n", 3, "duplicate"),
             ("[defaults]\n\n[default]\n", 3, "did you mean defaults?"),
             ("\nttl = '1m'\n", 2, "[defaults]"),
-            ("profile = 'prod'\n", 1, "section"),
-            ("[profile]\nnode = 'a'\n", 2, "[profile.NAME]"),
+            ("lock = 'prod'\n", 1, "section"),
+            ("[profile.p]\nnode = 'a'\n", 1, "unknown name profile"),
             ("[lock]\nttl = '1m'\n", 2, "[lock.NAME]"),
             ("[lock.'a[']\nttl = '1m'\n", 1, "a[: invalid range pattern"),
-            ("default-profile = 3\n", 1, "name of a profile"),
             ("[defaults]\nttl = 2020-01-01\n", 2, "ttl: write the value in quotes"),
             ("[defaults]\nnode = [['a']]\n", 2, "node: "),
             ("[defaults.ttl]\nx = 1\n", 1, "ttl: "),

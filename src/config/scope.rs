@@ -1,4 +1,4 @@
-//! Which settings apply: those of the lock go before those of the profile, and these before the defaults. Pure.
+//! Which settings apply: those of the lock go before the defaults. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,36 +6,32 @@ use glob::Pattern;
 
 use super::setting::{Section, Setting};
 
-/// The profile and the lock that settings are looked up for.
+/// Runs or sections that settings are looked up for.
 #[derive(Clone, Copy, Debug)]
 pub enum Scope<'a> {
     /// A run of the lock with this name, if it names one.
-    Run { profile: Option<&'a str>, lock: Option<&'a str> },
-    /// The sections themselves: the defaults, a profile, and the `[lock]` section with this pattern.
-    Sections { profile: Option<&'a str>, pattern: Option<&'a str> },
+    Run(Option<&'a str>),
+    /// The sections themselves: the defaults, and the `[lock]` section with this pattern.
+    Sections(Option<&'a str>),
 }
 
 impl<'a> Scope<'a> {
     fn has(self, section: &Section) -> bool {
         match (self, section) {
             (_, Section::Defaults) => true,
-            (Self::Run { profile, .. } | Self::Sections { profile, .. }, Section::Profile(name)) => {
-                profile == Some(name)
-            }
-            (Self::Run { lock, .. }, Section::Lock(pattern)) => {
+            (Self::Run(lock), Section::Lock(pattern)) => {
                 lock.is_some_and(|lock| Pattern::new(pattern).is_ok_and(|pattern| pattern.matches(lock)))
             }
-            (Self::Sections { pattern: wanted, .. }, Section::Lock(pattern)) => wanted == Some(pattern),
+            (Self::Sections(wanted), Section::Lock(pattern)) => wanted == Some(pattern),
         }
     }
 
-    /// Returns the settings that apply, by name. Of two in sections of one level the later one does.
+    /// Returns the settings that apply, by name: of several the one of the highest rank.
     pub fn settings(self, settings: &[Setting]) -> BTreeMap<&str, &Setting> {
         let mut applying: BTreeMap<&str, &Setting> = BTreeMap::new();
         for setting in settings.iter().filter(|setting| self.has(&setting.origin.section)) {
-            let level = |setting: &Setting| setting.origin.section.level();
-            let is_outranked = |known: &&Setting| level(known) > level(setting);
-            if !applying.get(setting.name.as_str()).is_some_and(is_outranked) {
+            let known = applying.get(setting.name.as_str());
+            if known.is_none_or(|known| known.origin.rank() <= setting.origin.rank()) {
                 applying.insert(&setting.name, setting);
             }
         }
@@ -43,10 +39,8 @@ impl<'a> Scope<'a> {
     }
 
     fn lock(self) -> &'a str {
-        match self {
-            Self::Run { lock, .. } => lock.unwrap_or_default(),
-            Self::Sections { pattern, .. } => pattern.unwrap_or_default(),
-        }
+        let (Self::Run(name) | Self::Sections(name)) = self;
+        name.unwrap_or_default()
     }
 }
 
@@ -122,32 +116,26 @@ mod tests {
         Section::Lock(pattern.into())
     }
 
-    fn profile(name: &str) -> Section {
-        Section::Profile(name.into())
-    }
-
-    fn run<'a>(profile: Option<&'a str>, lock: Option<&'a str>) -> Scope<'a> {
-        Scope::Run { profile, lock }
+    fn run(lock: Option<&str>) -> Scope<'_> {
+        Scope::Run(lock)
     }
 
     #[test]
-    fn a_lock_goes_before_a_profile_and_a_profile_before_the_defaults() {
+    fn a_locks_section_goes_before_the_defaults() {
         let all = [
-            setting(1, lock("deploy-*"), "ttl", "lock"),
-            setting(2, profile("prod"), "ttl", "prod"),
-            setting(3, profile("test"), "ttl", "test"),
-            setting(4, Section::Defaults, "ttl", "defaults"),
-            setting(5, Section::Defaults, "note", "defaults"),
+            setting(1, lock("deploy-[!a]"), "ttl", "lock"),
+            setting(2, Section::Defaults, "ttl", "defaults"),
+            setting(3, Section::Defaults, "note", "defaults"),
         ];
         let found = |scope: Scope| {
             let applying = scope.settings(&all);
             ["ttl", "note"].map(|name| applying.get(name).map(|setting| setting.origin.position.line))
         };
-        assert_eq!(found(run(None, None)), [Some(4), Some(5)]);
-        assert_eq!(found(run(Some("prod"), None)), [Some(2), Some(5)]);
-        assert_eq!(found(run(Some("prod"), Some("backup"))), [Some(2), Some(5)]);
-        assert_eq!(found(run(Some("prod"), Some("deploy-x"))), [Some(1), Some(5)]);
-        assert_eq!(found(Scope::Sections { profile: None, pattern: Some("deploy-*") }), [Some(1), Some(5)]);
+        assert_eq!(found(run(None)), [Some(2), Some(3)]);
+        assert_eq!(found(run(Some("deploy-a"))), [Some(2), Some(3)]);
+        assert_eq!(found(run(Some("deploy-x"))), [Some(1), Some(3)]);
+        assert_eq!(found(Scope::Sections(Some("deploy-[!a]"))), [Some(1), Some(3)]);
+        assert_eq!(found(Scope::Sections(None)), [Some(2), Some(3)]);
     }
 
     #[test]
@@ -159,7 +147,7 @@ mod tests {
             setting(4, Section::Defaults, "note", "n"),
         ];
         let ask = |locks: &[&'static str], is_open: fn(&str) -> bool| {
-            let scopes: Vec<Scope> = locks.iter().map(|lock| run(None, Some(lock))).collect();
+            let scopes: Vec<Scope> = locks.iter().map(|lock| run(Some(lock))).collect();
             agreed(&all, &scopes, is_open).map(|found| found.len()).map_err(|disagreement| disagreement.message())
         };
         assert_eq!(ask(&["a", "b"], |_| true), Ok(2));
@@ -171,15 +159,15 @@ mod tests {
     }
 
     proptest! {
-        /// Of the settings that apply none goes before the chosen one: neither by its level, nor by its line within a level.
+        /// Of the settings that apply none goes before the chosen one: neither by its section, nor by its line among such sections.
         #[test]
-        fn the_chosen_one_is_the_last_of_the_highest_level(order in proptest::collection::vec(0usize..4, 0..12)) {
-            let sections = [Section::Defaults, profile("p"), profile("q"), lock("l*")];
+        fn the_chosen_one_is_the_last_of_the_highest_rank(order in proptest::collection::vec(0usize..4, 0..12)) {
+            let sections = [Section::Defaults, lock("q*"), lock("l*"), lock("lock")];
             let all: Vec<Setting> =
                 order.iter().enumerate().map(|(line, at)| setting(line, sections[*at].clone(), "ttl", "1m")).collect();
-            let applying = all.iter().filter(|setting| setting.origin.section != profile("q"));
-            let best = applying.max_by_key(|setting| (setting.origin.section.level(), setting.origin.position.line));
-            prop_assert_eq!(run(Some("p"), Some("lock")).settings(&all).get("ttl").copied(), best);
+            let applying = all.iter().filter(|setting| setting.origin.section != sections[1]);
+            let best = applying.max_by_key(|s| (s.origin.section != Section::Defaults, s.origin.position.line));
+            prop_assert_eq!(run(Some("lock")).settings(&all).get("ttl").copied(), best);
         }
     }
 }

@@ -65,27 +65,17 @@ impl fmt::Display for Position {
 pub enum Section {
     /// All.
     Defaults,
-    /// Those with this profile.
-    Profile(String),
     /// Those of a lock whose name matches this pattern.
     Lock(String),
 }
 
-/// Sections of a higher level go before those of a lower one.
+/// A setting of a higher rank goes before one of a lower rank: whether its section is a lock's, and the number of sections before that.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Level {
-    Defaults,
-    Profile,
-    Lock,
-}
+pub struct Rank(bool, usize);
 
-impl Section {
-    pub fn level(&self) -> Level {
-        match self {
-            Self::Defaults => Level::Defaults,
-            Self::Profile(_) => Level::Profile,
-            Self::Lock(_) => Level::Lock,
-        }
+impl Origin {
+    pub fn rank(&self) -> Rank {
+        Rank(matches!(self.section, Section::Lock(_)), self.earlier)
     }
 }
 
@@ -94,7 +84,6 @@ impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Defaults => f.write_str("[defaults]"),
-            Self::Profile(name) => write!(f, "[profile.{}]", escape::text(name)),
             Self::Lock(pattern) => write!(f, "[lock.\"{}\"]", escape::text(pattern)),
         }
     }

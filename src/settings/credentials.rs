@@ -205,7 +205,7 @@ impl PasswordSources {
     fn chooser(&self, source: Source) -> String {
         match source {
             Source::File(origin) => origin.position.to_string(),
-            Source::Variable | Source::Outer => format!("RLOCK_{}", self.id.to_ascii_uppercase()),
+            Source::Variable => format!("RLOCK_{}", self.id.to_ascii_uppercase()),
             Source::Typed | Source::BuiltIn => self.option.to_owned(),
         }
     }

@@ -52,24 +52,19 @@ impl Configured {
     }
 }
 
-const TTL: [&str; 7] = ["run", "-k", "job", "--", "sh", "-c", "echo $RLOCK_TTL $RLOCK_PREFIX"];
-
 #[test]
-fn a_flag_beats_a_variable_a_variable_a_lock_a_lock_a_profile_and_a_profile_the_defaults() {
-    let set = Configured::new(
-        "[defaults]\nnode = 'LOCAL'\nttl = '11s'\nprefix = 'p${HERE}:'\n[profile.p]\nttl = '12s'\n[lock.'j?b']\nttl = '13s'\n",
-    );
-    let run = |ttl: &str, change: fn(Rlock) -> Rlock| {
-        let shown = format!("{ttl} p-x:");
-        change(set.rlock(&TTL).env("HERE", "-x")).finish().code(0).silent().printed(&[&shown]);
+fn a_flag_beats_a_variable_a_variable_a_lock_and_a_lock_the_defaults() {
+    let set = Configured::new("[defaults]\nttl = '11s'\nprefix = 'p:'\n[lock.'j?b']\nttl = '13s'\n");
+    let ttl = |key: &str, variable: &str| {
+        let shown = set.rlock(&["config", "-k", key]).env("RLOCK_TTL", variable).finish().code(0).silent().stdout;
+        assert!(shown.iter().any(|line| line.starts_with("prefix") && line.contains(" p: ")), "{shown:#?}");
+        let row = shown.iter().find(|line| line.starts_with("ttl ")).expect("a row").clone();
+        row.split_whitespace().nth(1).expect("a value").to_owned()
     };
-    run("13s", |rlock| rlock.env("RLOCK_TTL", "").env("RLOCK_PROFILE", "p"));
-    run("14s", |rlock| rlock.env("RLOCK_TTL", "14s"));
+    assert_eq!((ttl("job", ""), ttl("job", "14s"), ttl("other", "")), ("13s".into(), "14s".into(), "11s".into()));
+    set.write("[defaults]\nnode = 'LOCAL'\nttl = '11s'\n");
     let typed = ["run", "--ttl", "15s", "-k", "job", "--", "sh", "-c", "echo $RLOCK_TTL"];
     set.rlock(&typed).env("RLOCK_TTL", "14s").finish().code(0).silent().printed(&["15s"]);
-    let other = ["run", "-k", "other", "--", "sh", "-c", "echo $RLOCK_TTL"];
-    set.rlock(&other).finish().code(0).silent().printed(&["11s"]);
-    set.rlock(&other).env("RLOCK_PROFILE", "p").finish().code(0).silent().printed(&["12s"]);
 }
 
 #[test]
@@ -81,7 +76,7 @@ fn a_wrong_file_is_78_with_its_line_and_no_node_is_asked() {
     for (text, line, said) in [
         ("tll = '1m'", 3, &["tll", "did you mean ttl?"][..]),
         ("nodes = 'redis://h'", 3, &["did you mean node?"]),
-        ("[profile.other]\nno_wait = true", 4, &["no_wait", "did you mean no-wait?"]),
+        ("[lock.other]\nno_wait = true", 4, &["no_wait", "did you mean no-wait?"]),
         ("password = 'x'", 3, &["password-file", "RLOCK_PASSWORD"]),
         ("key = 'x'", 3, &["command line only"]),
         ("token = 'x'", 3, &["command line only"]),
@@ -95,8 +90,7 @@ fn a_wrong_file_is_78_with_its_line_and_no_node_is_asked() {
         ("ttl = true", 3, &["ttl", "not true or false"]),
         ("ttl = ['1m']", 3, &["ttl", "not an array"]),
         ("ca = 'ca.pem'", 3, &["ca", "absolute path"]),
-        ("ttl = '${X}'", 3, &["ttl", "note and prefix only"]),
-        ("note = '${X'", 3, &["note", "${NAME}"]),
+        ("profile = 'p'", 3, &["unknown name profile"]),
         ("no-wait = true\nwait = '5m'", 3, &["--no-wait and --wait contradict"]),
         ("shared = true\nslots = 2", 3, &["--shared", "contradict"]),
         ("[lock.job]\nttl = '1ms'", 4, &["[lock.\"job\"]", "--ttl"]),
@@ -114,13 +108,7 @@ fn a_wrong_file_is_78_with_its_line_and_no_node_is_asked() {
 }
 
 #[test]
-fn a_profile_or_a_file_that_is_not_there_is_78() {
-    let set = Configured::new("[profile.b]\nttl = '1m'\n[profile.a]\n");
-    let run = ["run", "-k", "job", "true"];
-    set.rlock(&["run", "--profile", "c", "-k", "job", "true"]).finish().code(78).said(&["--profile c", "known: a, b"]);
-    set.rlock(&run).env("RLOCK_PROFILE", "c").finish().code(78).said(&["RLOCK_PROFILE", "known: a, b"]);
-    rlock_words(["run", "--profile", "c", "-k", "job", "true"]).finish().code(78).said(&["none is defined"]);
-    Configured::new("default-profile = 'c'\n[profile.a]\n").refused(&run, 1, &["default-profile c", "known: a"]);
+fn a_file_that_is_not_there_is_78() {
     let missing = rlock_words(["run", "--config", "/no/such/file", "-k", "job", "true"]).finish().code(78);
     missing.said(&["/no/such/file: there is no such file", "or none"]);
     for file in ["/no/such/file", "/"] {
@@ -130,7 +118,7 @@ fn a_profile_or_a_file_that_is_not_there_is_78() {
 
 #[test]
 fn a_file_with_a_password_in_an_address_is_closed_to_others() {
-    let set = Configured::new("[profile.unused]\nnode = ['redis://h', 'redis://u:hunter2@127.0.0.1:1']\n");
+    let set = Configured::new("[lock.unused]\nnode = ['redis://h', 'redis://u:hunter2@127.0.0.1:1']\n");
     let run = ["run", "--node", "redis://127.0.0.1:1", "-n", "-k", "job", "true"];
     set.rlock(&run).finish().code(69);
     for mode in [0o640, 0o604] {
@@ -228,11 +216,11 @@ fn the_systems_file_comes_before_the_users() {
 fn locks_of_one_run_must_have_the_same_settings() {
     let text = "[defaults]\nnode = 'LOCAL'\n[lock.a]\nttl = '1m'\n[lock.b]\nttl = '60s'\n[lock.c]\nttl = '1m'\n";
     let set = Configured::new(text);
-    let both = |other: &'static str| ["run", "-k", "a", "-k", other, "--", "sh", "-c", "echo $RLOCK_TTL"];
-    set.rlock(&both("c")).finish().code(0).silent().printed(&["1m"]);
+    let both = |other: &'static str| ["run", "-k", "a", "-k", other, "true"];
+    set.rlock(&both("c")).finish().code(0).silent();
     set.rlock(&both("b")).finish().code(78).said(&["--ttl", "config.toml:4", "config.toml:6"]);
     set.rlock(&both("d")).finish().code(78).said(&["not at all"]);
-    set.rlock(&both("b")).env("RLOCK_TTL", "2m").finish().code(0).silent().printed(&["2m"]);
+    set.rlock(&both("b")).env("RLOCK_TTL", "2m").finish().code(0).silent();
 }
 
 #[test]
@@ -255,22 +243,27 @@ fn settings_that_contradict_each_other_follow_the_precedence() {
     assert_eq!(line["code"], 69);
 }
 
-/// Settings that an outer run took from a file do not go before the sections of another lock.
+/// No variable tells the command what an outer run took from a file: an rlock inside it reads the same file.
 #[test]
 fn a_nested_run_has_the_settings_of_its_own_lock() {
     let server = Server::tcp(&["--requirepass", "hunter2"]);
     let url = server.tcp_url().replace("redis://", "redis://:hunter2@");
-    let text = format!("[profile.p]\nnode = '{url}'\n[lock.outer]\nttl = '40s'\n[lock.inner]\nttl = '50s'\n");
+    let text = format!("[defaults]\nnode = '{url}'\n[lock.outer]\nttl = '40s'\n[lock.inner]\nttl = '50s'\n");
     let set = Configured::new(&text);
-    let inner = "rlock run -k inner -- sh -c 'echo $RLOCK_TTL'";
-    let script = format!("rlock check && echo $RLOCK_NODE && {inner} && RLOCK_TTL=20s {inner}");
+    let inner = "rlock run -k inner -- sh -c \"rlock config -k inner | grep -o '^ttl  *[^ ]*'\"";
+    let script =
+        format!("rlock check && echo ${{RLOCK_NODE-none}} ${{RLOCK_TTL-none}} && {inner} && RLOCK_TTL=20s {inner}");
     let script = script.replace("rlock ", &format!("{RLOCK} "));
+    let printed = |rlock: Rlock, expected: &[&str]| {
+        let lines = rlock.finish().code(0).silent().stdout;
+        let words = lines.iter().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+        assert_eq!(words.collect::<Vec<_>>(), expected);
+    };
     let file = set.file();
-    let words =
-        ["run", "--config", file.to_str().expect("a path"), "--profile", "p", "-k", "outer", "--", "sh", "-c", &script];
-    rlock_words(words).finish().code(0).silent().printed(&[&server.tcp_url(), "50s", "20s"]);
-    let typed = ["run", "--ttl", "45s", "--profile", "p", "-k", "outer", "--", "sh", "-c", &script];
-    set.rlock(&typed).finish().code(0).silent().printed(&[&server.tcp_url(), "45s", "20s"]);
+    let words = ["run", "--config", file.to_str().expect("a path"), "-k", "outer", "--", "sh", "-c", &script];
+    printed(rlock_words(words), &["none none", "ttl 50s", "ttl 20s"]);
+    let typed = ["run", "--ttl", "45s", "-k", "outer", "--", "sh", "-c", &script];
+    printed(set.rlock(&typed), &["none 45s", "ttl 45s", "ttl 20s"]);
 }
 
 /// The file may have changed since, and other settings of it must not be added.
@@ -295,9 +288,8 @@ fn a_guard_releases_by_the_settings_of_the_run_and_reads_no_file() {
 
 #[test]
 fn config_shows_each_setting_with_its_source_and_no_password() {
-    let set = Configured::new(
-        "default-profile = 'p'\n[profile.p]\nnode = ['redis://u:hunter2@h', 'redis://i']\n[lock.job]\nno-wait = true\n",
-    );
+    let set =
+        Configured::new("\n[defaults]\nnode = ['redis://u:hunter2@h', 'redis://i']\n[lock.job]\nno-wait = true\n");
     let shown = set.rlock(&["config", "-k", "job"]).env("RLOCK_TTL", "2m").finish().code(0).silent().stdout;
     let row = |name: &str| {
         let line = shown.iter().find(|line| line.split(' ').next() == Some(name));
@@ -305,7 +297,7 @@ fn config_shows_each_setting_with_its_source_and_no_password() {
     };
     let file = set.file().display().to_string();
     let (node, lock) = (format!("{file}:3"), format!("{file}:5"));
-    assert_eq!(row("node"), ["node", "redis://***@h,redis://i", &node, "[profile.p]"]);
+    assert_eq!(row("node"), ["node", "redis://***@h,redis://i", &node, "[defaults]"]);
     assert_eq!(row("no-wait"), ["no-wait", "true", &lock, "[lock.\"job\"]"]);
     assert_eq!(row("ttl"), ["ttl", "2m", "RLOCK_TTL"]);
     assert_eq!(row("wait"), ["wait", "-", "built", "in"]);
@@ -325,28 +317,27 @@ fn config_shows_each_setting_with_its_source_and_no_password() {
 fn config_check_finds_what_is_wrong_in_a_section_that_does_not_apply() {
     let check = ["config", "--check"];
     for (text, line, said) in [
-        ("[profile.p]\nttl = '5M'\n", 2, "--ttl"),
-        ("[profile.p]\nttl = '100ms'\n", 2, "too short"),
-        ("[profile.p]\nnode = 'redis:/h'\n", 2, "--node"),
+        ("[lock.x]\nttl = '5M'\n", 2, "--ttl"),
+        ("[lock.x]\nttl = '100ms'\n", 2, "too short"),
+        ("[lock.x]\nnode = 'redis:/h'\n", 2, "--node"),
         ("[lock.x]\nformat = 'xml'\n", 2, "--format"),
-        ("[profile.p]\nnode-timeout = '20s'\n", 2, "--ttl 30s is too short"),
-        ("[profile.p]\nnode-timeout = '3s'\n[lock.x]\nttl = '9s'\n", 4, "too short"),
+        ("[lock.x]\nnode-timeout = '20s'\n", 2, "--ttl 30s is too short"),
+        ("[defaults]\nnode-timeout = '3s'\n[lock.x]\nttl = '9s'\n", 4, "too short"),
         ("[lock.x]\nwait = '1s'\nno-wait = true\n", 3, "contradict"),
-        ("default-profile = 'q'\n", 1, "no such profile"),
     ] {
         Configured::new(text).refused(&check, line, &[said]);
     }
-    let set = Configured::new("[defaults]\nnode = 'redis://h'\n[profile.p]\nformat = 'json'\n");
+    let set = Configured::new("[defaults]\nnode = 'redis://h'\n[lock.x]\nformat = 'json'\n");
     let ok = format!("{}: ok", set.file().display());
     set.rlock(&check).env("RLOCK_TTL", "1ms").finish().code(0).silent().printed(&[&ok]);
     rlock_words(check).finish().code(0).silent().printed(&["no configuration file"]);
     // The job may run as another user, or elsewhere.
     set.write(
-        "[profile.p]\npassword-file = '/no/such/file'\n[lock.x]\nca = '/no/such/ca'\nsentinel-password-file = '/'\n",
+        "[defaults]\npassword-file = '/no/such/file'\n[lock.x]\nca = '/no/such/ca'\nsentinel-password-file = '/'\n",
     );
     let warning = |line, section, said: &str| format!("warn: {}:{line} {section}: {said}", set.file().display());
     set.rlock(&check).finish().code(0).silent().printed(&[
-        &warning(2, "[profile.p]", "--password-file /no/such/file: No such file or directory (os error 2)"),
+        &warning(2, "[defaults]", "--password-file /no/such/file: No such file or directory (os error 2)"),
         &warning(4, "[lock.\"x\"]", "--ca /no/such/ca: No such file or directory (os error 2)"),
         &warning(5, "[lock.\"x\"]", "--sentinel-password-file /: it is not a regular file"),
         &ok,
@@ -360,7 +351,7 @@ fn the_example_sets_nothing_and_each_of_its_settings_is_right() {
     let text = std::fs::read_to_string(example).expect("the example");
     assert!(text.lines().all(|line| line.is_empty() || line.starts_with('#')), "{text}");
     let settings: Vec<&str> = text.lines().map(|line| line.strip_prefix('#').unwrap_or(line)).collect();
-    assert!(settings.iter().filter(|line| !line.starts_with(' ') && !line.is_empty()).count() > 15);
+    assert!(settings.iter().filter(|line| !line.starts_with(' ') && !line.is_empty()).count() > 12);
     let comments = |line: &str| if line.starts_with(' ') { String::new() } else { format!("{line}\n") };
     let set = Configured::new(&settings.into_iter().map(comments).collect::<String>());
     for file in [example, &set.file().display().to_string()] {

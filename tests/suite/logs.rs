@@ -41,7 +41,7 @@ fn a_failure_has_its_key_and_code_and_null_without_a_lock() {
     assert!(usage[0].as_object().expect("an object").contains_key("key"));
 }
 
-/// Returns the lines of `rlock run WORDS -k job -- true` where JOURNAL_STREAM names its stderr, as under systemd.
+/// Returns the lines of `rlock run WORDS -k job -- true` where `JOURNAL_STREAM` names its stderr, as under systemd.
 fn in_a_service(server: &Server, words: &str) -> String {
     let script = format!(
         "export JOURNAL_STREAM=$(stat -Lc %d:%i /proc/self/fd/2) && exec {RLOCK} run {words} -k job --node {} -- true",
