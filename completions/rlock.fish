@@ -38,7 +38,7 @@ complete -c rlock -n "__fish_rlock_needs_command" -f -a "config" -d 'Show every 
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "completions" -d 'Print the completions for a shell'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "man" -d 'Print a man page: rlock\'s, or a subcommand\'s'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c rlock -n "__fish_rlock_using_subcommand run" -s k -l key -d 'The lock\'s name; repeated, all of these locks are held together' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -s k -l key -d 'The lock\'s name; where run names several, it holds all of them together' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l slots -d 'Let K runs hold the lock at a time, 1 to 1000; RLOCK_SLOT tells each its number' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s w -l wait -d 'Give up waiting after this; without it, wait for ever, as flock does' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s E -l busy-code -d 'Exit code when the lock is busy, 0 to 255' -r -f
@@ -122,7 +122,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -l contain -d 'End ever
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s k -l key -d 'The lock\'s name; repeated, all of these locks are held together' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s k -l key -d 'The lock\'s name; where run names several, it holds all of them together' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l slots -d 'Let K runs hold the lock at a time, 1 to 1000; RLOCK_SLOT tells each its number' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Give up waiting after this; without it, wait for ever, as flock does' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s E -l busy-code -d 'Exit code when the lock is busy, 0 to 255' -r -f
@@ -147,9 +147,9 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l tls-server-name 
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l config -d 'Read this configuration file alone; none: read no file' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l format -d 'Output: token, json or env' -r -f -a "env\t'`RLOCK_KEY=…`, `RLOCK_TOKEN=…`, `RLOCK_FENCE=…` and with slots `RLOCK_SLOT=…`, one a line; of several locks, each is a list'
-json\t'An object: key, token, fence, slot, `ttl_ms` (how long the lock is certainly held); of several locks, an array of them'
-token\t'The token alone; of several locks, a list'"
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l format -d 'Output: token, json or env' -r -f -a "env\t'`RLOCK_KEY=…`, `RLOCK_TOKEN=…`, `RLOCK_FENCE=…` and with slots `RLOCK_SLOT=…`, one a line'
+json\t'An object: key, token, fence, slot, `ttl_ms` (how long the lock is certainly held)'
+token\t'The token alone'"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), level, event, key, message'
@@ -166,7 +166,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l fsync -d 'Count 
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -s k -l key -d 'The lock\'s name, as it was taken; repeated for several locks' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -s k -l key -d 'The lock\'s name, as it was taken' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l token -d 'Proof that the lock is the caller\'s, as acquire printed it or the command found it' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l prefix -d 'Text put before every key' -r -f
@@ -178,7 +178,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand renew" -l tls-server-name -d
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l config -d 'Read this configuration file alone; none: read no file' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l fence -d 'The lock\'s fence, for a server that has forgotten it; of several locks, a list as for --token' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l fence -d 'The lock\'s fence, for a server that has forgotten it' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l ttl -d 'How long the lock is to last from now on [default: as long as it was taken for]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the server have it' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
@@ -193,7 +193,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand renew" -l fsync -d 'Count it
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c rlock -n "__fish_rlock_using_subcommand release" -s k -l key -d 'The lock\'s name, as it was taken; repeated for several locks' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand release" -s k -l key -d 'The lock\'s name, as it was taken' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l token -d 'Proof that the lock is the caller\'s, as acquire printed it or the command found it' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l prefix -d 'Text put before every key' -r -f
@@ -216,7 +216,7 @@ none\t'Nothing'"
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c rlock -n "__fish_rlock_using_subcommand check" -s k -l key -d 'The lock\'s name, as it was taken; repeated for several locks' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand check" -s k -l key -d 'The lock\'s name, as it was taken' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l token -d 'Proof that the lock is the caller\'s, as acquire printed it or the command found it' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l prefix -d 'Text put before every key' -r -f
@@ -228,7 +228,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand check" -l tls-server-name -d
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l config -d 'Read this configuration file alone; none: read no file' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand check" -l fence -d 'Also require this fence; of several locks, a list as for --token' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l fence -d 'Also require this fence' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l for -d 'Also require that the lock stays the caller\'s for this long without a renewal' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'

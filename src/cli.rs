@@ -27,7 +27,7 @@ pub use parse::{Parsed, log_format, parse};
 pub use sources::{Rank, Source, Sources};
 pub use strange::{StrangeVariable, strange_variables};
 use subcommands::{AcquireArgs, BreakArgs, CheckArgs, ConfigArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs};
-pub use values::{List, Shell, restart_guard};
+pub use values::{Shell, restart_guard};
 
 /// Runs a command under a lock that no other host can hold at the same time.
 ///

@@ -79,16 +79,6 @@ impl Outcome {
         }
     }
 
-    /// The rank of the outcome of work on one lock among those on others: mistakes, then a no, then what is not known.
-    fn rank(self) -> u8 {
-        match self {
-            Self::No => 1,
-            Self::Refused => 2,
-            Self::Unreachable => 3,
-            _ => 0,
-        }
-    }
-
     /// Returns the signal that rlock re-raises instead of exiting.
     pub fn reraised_signal(self) -> Option<i32> {
         if let Self::Interrupted(signal) = self { Some(signal) } else { None }
@@ -144,25 +134,6 @@ impl Failure {
         let keys = keys.into();
         Self { keys: Some(keys.clone()), ..Self::new(outcome, format!("{keys}: {why}")) }
     }
-
-    /// Returns the failures of work on several locks as one. A certain no outranks nodes that did not answer.
-    pub fn merged(mut failures: Vec<Self>) -> Option<Self> {
-        if failures.len() < 2 {
-            return failures.pop();
-        }
-        let outcome = failures.iter().map(|failure| failure.outcome).min_by_key(|outcome| outcome.rank())?;
-        let keys = failures.iter().flat_map(|failure| failure.keys.iter()).flat_map(|keys| keys.iter().cloned());
-        let keys = Keys::new(keys.collect()).ok();
-        let message = failures.iter().map(|failure| failure.message.as_str()).collect::<Vec<_>>().join("; ");
-        let locks = failures.iter_mut().map(|failure| {
-            let mut fields = std::mem::take(&mut failure.fields);
-            fields.insert("key".to_owned(), failure.keys.as_ref().map(Keys::typed).into());
-            fields.insert("code".to_owned(), failure.outcome.code().into());
-            Value::Object(fields)
-        });
-        let fields = Map::from_iter([("locks".to_owned(), locks.collect())]);
-        Some(Self { outcome, message, keys, fields })
-    }
 }
 
 impl fmt::Display for Failure {
@@ -208,22 +179,6 @@ pub fn tells_shortage(told: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::key::Key;
-
-    #[test]
-    fn failures_of_several_locks_are_one_that_names_each() {
-        let about = |name: &str, outcome| Failure::about(&Key::new("", name).unwrap(), outcome, "why");
-        let merged = |outcomes: &[(&str, Outcome)]| {
-            Failure::merged(outcomes.iter().map(|(name, outcome)| about(name, *outcome)).collect())
-        };
-        assert!(merged(&[]).is_none());
-        assert_eq!(merged(&[("a", Outcome::Unreachable)]).unwrap().message, "a: why");
-        let both = merged(&[("a", Outcome::Unreachable), ("b", Outcome::No)]).unwrap();
-        assert_eq!((both.outcome, both.message.as_str()), (Outcome::No, "a: why; b: why"));
-        assert_eq!(both.keys.unwrap().typed(), "a,b");
-        assert_eq!(both.fields["locks"][0]["code"], 69);
-        assert_eq!(merged(&[("a", Outcome::No), ("b", Outcome::Config)]).unwrap().outcome, Outcome::Config);
-    }
 
     #[test]
     fn an_error_of_a_system_call_is_no_bug() {

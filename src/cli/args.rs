@@ -97,7 +97,7 @@ pub struct FileArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Lock")]
 pub struct LockArgs {
-    /// The lock's name; repeated, all of these locks are held together
+    /// The lock's name; where run names several, it holds all of them together
     ///
     /// The Redis key is exactly this, so every other SET NX client is excluded too. A comma is part of the name. At most 64 locks are held together. They
     /// are taken all at once if they are free. Else they are taken in the order of their names, so that no clients wait for

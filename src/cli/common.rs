@@ -36,9 +36,9 @@ impl Command {
         let (nodes, output, locks): (&NodeArgs, _, _) = match self {
             Self::Run(args) => of(&args.lock.nodes, &args.output, &args.lock.keys),
             Self::Acquire(args) => of(&args.lock.nodes, &args.output, &args.lock.keys),
-            Self::Renew(args) => of(&args.held.nodes, &args.output, &args.held.names()),
-            Self::Release(args) => of(&args.held.nodes, &args.output, &args.held.names()),
-            Self::Check(args) => of(&args.held.nodes, &args.output, &args.held.names()),
+            Self::Renew(args) => of(&args.held.nodes, &args.output, std::slice::from_ref(&args.held.key)),
+            Self::Release(args) => of(&args.held.nodes, &args.output, std::slice::from_ref(&args.held.key)),
+            Self::Check(args) => of(&args.held.nodes, &args.output, std::slice::from_ref(&args.held.key)),
             Self::Inspect(args) => {
                 let names = args.keys.iter().chain(args.words.iter().filter(|word| !is_pattern(word)));
                 (&args.nodes, &args.output, names.cloned().collect())

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::values::{List, lock_name, restart_guard, slot, yes_or_no};
+use super::values::{fence, lock_name, restart_guard, slot, token, yes_or_no};
 use super::{CopyArgs, FileArgs, LockArgs, NodeArgs, OutputArgs};
-use crate::lock::keys::SEPARATOR;
+use crate::lock::fence::Fence;
 use crate::lock::restart::RestartGuard;
 use crate::lock::token::Token;
 use crate::text::duration;
@@ -14,12 +14,11 @@ use crate::text::duration;
 /// `--format` of `acquire`.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 pub enum Format {
-    /// `RLOCK_KEY=…`, `RLOCK_TOKEN=…`, `RLOCK_FENCE=…` and with slots `RLOCK_SLOT=…`, one a line; of several locks, each is a
-    /// list
+    /// `RLOCK_KEY=…`, `RLOCK_TOKEN=…`, `RLOCK_FENCE=…` and with slots `RLOCK_SLOT=…`, one a line
     Env,
-    /// An object: key, token, fence, slot, `ttl_ms` (how long the lock is certainly held); of several locks, an array of them
+    /// An object: key, token, fence, slot, `ttl_ms` (how long the lock is certainly held)
     Json,
-    /// The token alone; of several locks, a list
+    /// The token alone
     Token,
 }
 
@@ -44,9 +43,7 @@ pub struct AcquireArgs {
     /// Output: token, json or env
     ///
     /// token is the token alone. json is key, token, fence, slot and the ttl_ms that are certainly left. env are lines
-    /// RLOCK_KEY=…, RLOCK_TOKEN=…, RLOCK_FENCE=… and with slots RLOCK_SLOT=… for a shell's eval and for $GITHUB_ENV. Of
-    /// several locks, token and env print lists separated by commas, in the order of the locks' names, and json prints an
-    /// array.
+    /// RLOCK_KEY=…, RLOCK_TOKEN=…, RLOCK_FENCE=… and with slots RLOCK_SLOT=… for a shell's eval and for $GITHUB_ENV.
     #[arg(long, value_name = "FORMAT", env = "RLOCK_FORMAT", default_value = "token", hide_possible_values = true)]
     #[arg(help_heading = "Output")]
     pub format: Format,
@@ -59,30 +56,16 @@ pub struct AcquireArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Lock")]
 pub struct HeldArgs {
-    /// The lock's name, as it was taken; repeated for several locks
-    ///
-    /// With several tokens, a list separated by commas is taken too, as the command finds it in RLOCK_KEY.
-    #[arg(short, long = "key", value_name = "NAME", env = "RLOCK_KEY", required = true)]
-    pub keys: Vec<String>,
+    /// The lock's name, as it was taken
+    #[arg(short, long, value_name = "NAME", env = "RLOCK_KEY")]
+    pub key: String,
 
     /// Proof that the lock is the caller's, as acquire printed it or the command found it
-    ///
-    /// Of several locks: a list separated by commas, in the order of the locks' names.
-    #[arg(long, value_name = "TOKEN", env = "RLOCK_TOKEN")]
-    pub token: List<Token>,
+    #[arg(long, value_name = "TOKEN", env = "RLOCK_TOKEN", value_parser = token)]
+    pub token: Token,
 
     #[command(flatten)]
     pub nodes: NodeArgs,
-}
-
-impl HeldArgs {
-    /// Returns the names of the locks. Of several tokens one `--key` is a list; of one lock the name may contain commas.
-    pub fn names(&self) -> Vec<String> {
-        match self.keys.as_slice() {
-            [names] if self.token.0.len() > 1 => names.split(SEPARATOR).map(str::to_owned).collect(),
-            names => names.to_vec(),
-        }
-    }
 }
 
 #[derive(Args, Debug)]
@@ -90,9 +73,9 @@ pub struct RenewArgs {
     #[command(flatten)]
     pub held: HeldArgs,
 
-    /// The lock's fence, for a server that has forgotten it; of several locks, a list as for --token
-    #[arg(long, value_name = "N", env = "RLOCK_FENCE", help_heading = "Lock")]
-    pub fence: Option<List<u64>>,
+    /// The lock's fence, for a server that has forgotten it
+    #[arg(long, value_name = "N", env = "RLOCK_FENCE", value_parser = fence, help_heading = "Lock")]
+    pub fence: Option<Fence>,
 
     /// How long the lock is to last from now on [default: as long as it was taken for]
     #[arg(long, value_name = "DUR", env = "RLOCK_TTL", value_parser = duration::parse, allow_negative_numbers = true)]
@@ -120,9 +103,9 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub held: HeldArgs,
 
-    /// Also require this fence; of several locks, a list as for --token
-    #[arg(long, value_name = "N", env = "RLOCK_FENCE", help_heading = "Lock")]
-    pub fence: Option<List<u64>>,
+    /// Also require this fence
+    #[arg(long, value_name = "N", env = "RLOCK_FENCE", value_parser = fence, help_heading = "Lock")]
+    pub fence: Option<Fence>,
 
     /// Also require that the lock stays the caller's for this long without a renewal
     #[arg(long = "for", value_name = "DUR", value_parser = duration::parse, allow_negative_numbers = true)]

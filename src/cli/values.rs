@@ -1,7 +1,6 @@
 //! The values of options: text in, a checked value out.
 
 use std::ffi::OsStr;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, TypedValueParser};
@@ -9,22 +8,29 @@ use clap::{Arg, Command, ValueEnum};
 use nix::sys::signal::Signal;
 use rustls::pki_types::ServerName;
 
+use crate::lock::fence::Fence;
 use crate::lock::keys::SEPARATOR;
 use crate::lock::mode::{MOST_SLOTS, Mode};
 use crate::lock::restart::RestartGuard;
+use crate::lock::token::Token;
 use crate::node::address;
 use crate::text::duration;
 
-/// One value, or several separated by commas.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct List<T>(pub Vec<T>);
-
-impl<T: FromStr<Err: ToString>> FromStr for List<T> {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        text.split(SEPARATOR).map(str::parse).collect::<Result<_, _>>().map(Self).map_err(|error| error.to_string())
+/// Reads the token of one lock.
+pub(super) fn token(text: &str) -> Result<Token, String> {
+    if text.contains(SEPARATOR) {
+        return Err("tokens of several locks: give that of one".to_owned());
     }
+    text.parse()
+}
+
+/// Reads the fence of one lock.
+pub(super) fn fence(text: &str) -> Result<Fence, String> {
+    if text.contains(SEPARATOR) {
+        return Err("fences of several locks: give that of one".to_owned());
+    }
+    let fence = text.parse().ok().and_then(Fence::new);
+    fence.ok_or_else(|| format!("write a number from 1 to {}", Fence::LIMIT - 1))
 }
 
 /// A shell that rlock has completions for.
@@ -133,11 +139,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_refused_if_one_of_its_items_is() {
-        assert_eq!("7,8".parse(), Ok(List(vec![7, 8])));
-        assert_eq!("7".parse(), Ok(List(vec![7])));
-        for text in ["", "7,", ",7", "7,x", "7, 8"] {
-            assert!(text.parse::<List<u64>>().is_err(), "{text}");
+    fn a_list_of_tokens_or_fences_is_refused_as_one() {
+        let both = format!("{},{}", Token::fresh(), Token::fresh());
+        assert!(token(&both).unwrap_err().contains("several locks"));
+        assert!(fence("7,8").unwrap_err().contains("several locks"));
+        assert_eq!(fence("7"), Ok(Fence::new(7).unwrap()));
+        for text in ["", "0", "x", "4503599627370496"] {
+            assert!(fence(text).unwrap_err().contains("from 1 to 4503599627370495"), "{text}");
         }
     }
 

@@ -1,6 +1,6 @@
-//! `rlock acquire`: takes the locks, prints their tokens, and exits.
+//! `rlock acquire`: takes the lock, prints its token, and exits.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::acquisition::{self, Acquired};
 use super::nodes::{open_each, warn_of_settings};
@@ -14,7 +14,7 @@ use crate::clock::{self, Alarm};
 use crate::exit::Outcome;
 use crate::job::inherited::Inherited;
 use crate::job::signals::Signals;
-use crate::lock::keys::{Keys, list};
+use crate::lock::key::Key;
 use crate::lock::remains::RemainsOptions;
 use crate::redlock::holdings::Holdings;
 use crate::report::Problem;
@@ -25,16 +25,17 @@ pub fn acquire(args: &AcquireArgs, sources: &Sources, inherited: &Inherited) -> 
     let format = args.format;
     let settings = LockSettings::new(&args.lock, None, RemainsOptions::default(), &args.output, sources)?;
     settings.place.needs_server("acquire")?;
-    if format == Format::Env
-        && let Some(key) = settings.keys.iter().find(|key| !is_plain(key.typed()))
-    {
+    let [key] = &settings.keys[..] else {
+        return Err(Problem::TakesOneLock.about(&settings.keys).into());
+    };
+    if format == Format::Env && !is_plain(key.typed()) {
         return Err(Problem::UnsafeForShell.about(key).into());
     }
     warn_of_settings(&settings, &args.output);
-    block_on(take(&settings, inherited, format))
+    block_on(take(&settings, key, inherited, format))
 }
 
-async fn take(settings: &LockSettings, inherited: &Inherited, format: Format) -> anyhow::Result<Outcome> {
+async fn take(settings: &LockSettings, key: &Key, inherited: &Inherited, format: Format) -> anyhow::Result<Outcome> {
     let mut signals = Signals::catch(inherited)?;
     let nodes = open_each(settings, false)?;
     let holdings = match acquisition::take(&nodes, settings, Purpose::Steps, &mut signals, &mut Alarm::new()?).await? {
@@ -44,43 +45,34 @@ async fn take(settings: &LockSettings, inherited: &Inherited, format: Format) ->
         Acquired::Nested(..) => return Ok(Outcome::Bug),
     };
     holdings.leave_queues().await;
-    // A signal that arrived before the tokens were printed: do not keep the locks.
+    // A signal that arrived before the token was printed: do not keep the lock.
     if let Some(caught) = signals.interruption() {
         report_releases(&settings.report, &holdings.release().await);
         return Ok(acquisition::ended_by(caught));
     }
-    if let Err(error) = write_all(shown(format, &settings.keys, &holdings).as_bytes()) {
+    let shown = shown(format, key, &holdings).unwrap_or_default();
+    if let Err(error) = write_all(shown.as_bytes()) {
         report_releases(&settings.report, &holdings.release().await);
-        return Err(Problem::TokenNotPrinted { error: &error }.about(&settings.keys).into());
+        return Err(Problem::TokenNotPrinted { error: &error }.about(key).into());
     }
     Ok(Outcome::Done)
 }
 
-fn shown(format: Format, keys: &Keys, holdings: &Holdings) -> String {
-    let tokens = list(holdings.grants().map(|(token, _)| token));
-    match format {
-        Format::Token => format!("{tokens}\n"),
+fn shown(format: Format, key: &Key, holdings: &Holdings) -> Option<String> {
+    let ((token, fence), slot) = (holdings.grants().next()?, holdings.slots().next()?);
+    Some(match format {
+        Format::Token => format!("{token}\n"),
         Format::Env => {
-            let fences = list(holdings.grants().map(|(_, fence)| fence));
-            let slots = list(holdings.slots().flatten());
-            let slots = if slots.is_empty() { slots } else { format!("RLOCK_SLOT={slots}\n") };
-            format!("RLOCK_KEY={}\nRLOCK_TOKEN={tokens}\nRLOCK_FENCE={fences}\n{slots}", keys.typed())
+            let slot = slot.map_or_else(String::new, |slot| format!("RLOCK_SLOT={slot}\n"));
+            format!("RLOCK_KEY={}\nRLOCK_TOKEN={token}\nRLOCK_FENCE={fence}\n{slot}", key.typed())
         }
         Format::Json => {
-            let now = clock::now();
-            let held = keys.iter().zip(holdings.grants()).zip(holdings.slots()).zip(holdings.deadlines());
-            let mut objects: Vec<Value> = held
-                .map(|(((key, (token, fence)), slot), deadline)| {
-                    let (key, token, fence) = (key.typed(), token.to_string(), fence.get());
-                    let left = millis(deadline.since(now));
-                    json!({ "key": key, "token": token, "fence": fence, "slot": slot, "ttl_ms": left })
-                })
-                .collect();
-            // One lock is an object, several are an array.
-            let shown = if objects.len() == 1 { objects.remove(0) } else { Value::Array(objects) };
-            format!("{shown}\n")
+            let (token, fence, left) = (token.to_string(), fence.get(), holdings.deadline().since(clock::now()));
+            let object =
+                json!({ "key": key.typed(), "token": token, "fence": fence, "slot": slot, "ttl_ms": millis(left) });
+            format!("{object}\n")
         }
-    }
+    })
 }
 
 /// Whether a shell's `eval` and `$GITHUB_ENV` both read the text unchanged. They have no quotes in common, and to zsh

@@ -61,7 +61,7 @@ pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome
 
 impl BreakRequest {
     async fn carry_out(&self) -> anyhow::Result<Outcome> {
-        let nodes = open(&self.reach.place, self.reach.limit)?;
+        let nodes = open(&self.reach.place, self.reach.limit, None)?;
         let looks = observe(&nodes, &self.key, self.reach.limit, |_| false).await;
         let census = looks.census();
         if !census.is_answered() {

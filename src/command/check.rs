@@ -1,10 +1,9 @@
-//! `rlock check`: tells whether the caller still holds the lock, or several (Chubby's `CheckSequencer`, Burrows 2006, section 2.4).
+//! `rlock check`: tells whether the caller still holds the lock (Chubby's `CheckSequencer`, Burrows 2006, section 2.4).
 
 use std::time::Duration;
 
 use super::failure::{not_the_holder, same_list};
-use super::held::on_each;
-use super::nodes::{warn_of_default_node, warn_of_refusals};
+use super::nodes::{open, warn_of_default_node, warn_of_refusals};
 use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::CheckArgs;
@@ -17,7 +16,7 @@ use crate::lock::token::Token;
 use crate::redlock::Nodes;
 use crate::redlock::observe::observe_token;
 use crate::report::{Event, Problem};
-use crate::settings::token::{HeldLock, HeldSettings, NodeSettings};
+use crate::settings::token::HeldLock;
 
 /// The conditions to check.
 struct Question {
@@ -27,28 +26,24 @@ struct Question {
 }
 
 pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
-    let settings = HeldSettings::new(&args.held, args.fence.as_ref(), &args.output, sources)?;
+    let lock = HeldLock::new(&args.held, &args.output, sources)?;
+    let HeldLock { reach, .. } = &lock;
     if sources.typed("fence") {
-        settings.reach.place.needs_server("--fence")?;
+        reach.place.needs_server("--fence")?;
     }
     // On this machine alone all locks share one counter, and the fence in the environment came with the token.
-    let counts_fences = settings.reach.place.local().is_none();
-    let question = |lock: &HeldLock| Question {
-        token: lock.token,
-        fence: lock.fence.filter(|_| counts_fences),
-        at_least: args.at_least.unwrap_or_default(),
-    };
-    warn_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.keys));
-    let ask = async |lock: &HeldLock, nodes: &Nodes| ask(lock, &settings.reach, &question(lock), nodes).await;
-    let answer = block_on(async { Ok(on_each(&settings, ask).await) })?;
+    let fence = args.fence.filter(|_| reach.place.local().is_none());
+    let question = Question { token: lock.token, fence, at_least: args.at_least.unwrap_or_default() };
+    warn_of_default_node(&reach.place, reach.node_is_default, &args.output, Some(&lock.report.keys));
+    let answer = block_on(async { Ok(ask(&lock, &question, &open(&reach.place, reach.limit, reach.copies)?).await) })?;
     match answer {
         Err(failure) if failure.outcome == Outcome::No && args.output.quiet => Ok(Outcome::No),
         answer => Ok(answer?),
     }
 }
 
-async fn ask(lock: &HeldLock, reach: &NodeSettings, question: &Question, nodes: &Nodes) -> Result<(), Failure> {
-    let HeldLock { key, token, report, .. } = lock;
+async fn ask(lock: &HeldLock, question: &Question, nodes: &Nodes) -> Result<Outcome, Failure> {
+    let HeldLock { key, token, report, reach, .. } = lock;
     let is_not_held = |census: &Census| census.is_held_by(*token) == Some(false) && census.tells_whose(*token);
     let certain = |census: &Census| question.is_answered_by(census) || is_not_held(census);
     let looks = observe_token(nodes, key, *token, reach.limit, certain).await;
@@ -57,7 +52,7 @@ async fn ask(lock: &HeldLock, reach: &NodeSettings, question: &Question, nodes: 
     if question.is_answered_by(&census) {
         warn_of_refusals(report, &looks.faults);
         report.say(&Event::Checked);
-        Ok(())
+        Ok(Outcome::Done)
     } else if census.is_held_by(*token) == Some(true) {
         Err(question.unmet(&census).about(key))
     } else {

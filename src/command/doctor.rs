@@ -60,7 +60,7 @@ fn has_valid_user(way: &Way) -> bool {
 async fn probed(reach: &NodeSettings, keys: &[Key], own: Option<&Key>, how: &Use) -> anyhow::Result<Report> {
     // A slow node must show as slow, not as dead.
     let limit = reach.limit.max(NODE_TIMEOUT);
-    let stores = stores(&reach.place, limit, 1, None)?;
+    let stores = stores(&reach.place, limit, 1)?;
     let term = how.schedule.term();
     let Some(probes) = stores.iter().map(|store| store.probe(keys)).collect::<Option<Vec<_>>>() else {
         let tried = trial::of_each(&stores, own, |_| true, term, limit).await;

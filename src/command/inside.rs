@@ -6,15 +6,15 @@ use crate::lock::occupant::Occupant;
 use crate::redlock::Nodes;
 use crate::redlock::observe::observe_token;
 use crate::report::Problem;
-use crate::settings::token::{HeldLock, NodeSettings};
+use crate::settings::token::HeldLock;
 
 /// Refuses to change a lock that an outer `rlock run` renews. Its command would go on without the lock, or with a lease
 /// that its holder does not know.
 ///
 /// The nodes confirm what the variables claim, and name the holder. A lock that `acquire` took is the caller's. If too few
 /// nodes answer, nothing is changed: *unknown is not no*.
-pub(super) async fn refuse_inside(lock: &HeldLock, reach: &NodeSettings, nodes: &Nodes) -> Result<(), Failure> {
-    let HeldLock { key, token, .. } = lock;
+pub(super) async fn refuse_inside(lock: &HeldLock, nodes: &Nodes) -> Result<(), Failure> {
+    let HeldLock { key, token, reach, .. } = lock;
     if !lock.is_kept {
         return Ok(());
     }

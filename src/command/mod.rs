@@ -1,6 +1,6 @@
 //! The subcommands, one public module each. The private modules are shared:
 //!
-//! * the way to the locks ([`acquisition`]), and work on locks that the caller holds ([`held`])
+//! * the way to the locks ([`acquisition`])
 //! * the nodes ([`nodes`]) and the runtime ([`runtime`])
 //! * the words of failures ([`failure`]) and output on stdout ([`output`])
 
@@ -12,7 +12,6 @@ pub mod config;
 pub mod doctor;
 mod failure;
 pub mod generate;
-mod held;
 mod identity;
 mod inside;
 pub mod inspect;

@@ -50,9 +50,9 @@ pub(super) fn open_each(settings: &LockSettings, remembers: bool) -> Result<Vec<
     Ok(settings.keys.iter().map(|_| nodes_of(&stores)).collect())
 }
 
-/// Opens the nodes; each exchange takes `limit` at most.
-pub(super) fn open(place: &StoreConfig, limit: Duration) -> Result<Nodes, Failure> {
-    Ok(nodes_of(&stores(place, limit, 1, None)?))
+/// Opens the nodes; each exchange takes `limit` at most. Of the writes only those with `copies` count.
+pub(super) fn open(place: &StoreConfig, limit: Duration, copies: Option<Copies>) -> Result<Nodes, Failure> {
+    Ok(nodes_of(&stores_with_memory(place, limit, 1, copies, false)?))
 }
 
 /// Returns nodes for one lock, or for observations of many.
@@ -60,18 +60,16 @@ pub(super) fn nodes_of(stores: &[Box<dyn Store>]) -> Nodes {
     stores.iter().map(|store| store.lock()).collect()
 }
 
-/// Opens the stores; each exchange takes `limit` at most. `observations`: number of locks that are asked about at once. Of the
-/// writes only those with `copies` count.
+/// Opens the stores; each exchange takes `limit` at most. `observations`: number of locks that are asked about at once.
 pub(super) fn stores(
     place: &StoreConfig,
     limit: Duration,
     observations: usize,
-    copies: Option<Copies>,
 ) -> Result<Vec<Box<dyn Store>>, Failure> {
-    stores_with_memory(place, limit, observations, copies, false)
+    stores_with_memory(place, limit, observations, None, false)
 }
 
-/// The same. `remembers`: the host remembers which nodes hang.
+/// Opens the stores. Of the writes only those with `copies` count. `remembers`: the host remembers which nodes hang.
 fn stores_with_memory(
     place: &StoreConfig,
     limit: Duration,

@@ -1,11 +1,10 @@
-//! `rlock release`: compare and delete, one lock or several.
+//! `rlock release`: compare and delete.
 
 use std::time::Duration;
 
 use super::failure::{not_the_holder, same_list, unanswered};
-use super::held::on_each;
 use super::inside::refuse_inside;
-use super::nodes::{warn_of_default_node, warn_of_refusals};
+use super::nodes::{open, warn_of_default_node, warn_of_refusals};
 use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::ReleaseArgs;
@@ -14,21 +13,21 @@ use crate::redlock::Nodes;
 use crate::redlock::observe::observe_token;
 use crate::redlock::outside;
 use crate::report::Event;
-use crate::settings::token::{HeldLock, HeldSettings, NodeSettings};
+use crate::settings::token::HeldLock;
 
 /// Time for a release that waits for no reply to be written.
 const WRITING: Duration = Duration::from_millis(20);
 
 pub fn release(args: &ReleaseArgs, sources: &Sources) -> anyhow::Result<Outcome> {
-    let settings = HeldSettings::new(&args.held, None, &args.output, sources)?;
-    settings.reach.place.needs_server("release")?;
-    warn_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.keys));
-    block_on(async { Ok(on_each(&settings, async |lock, nodes| give_back(lock, &settings.reach, nodes).await).await?) })
+    let lock = HeldLock::new(&args.held, &args.output, sources)?;
+    lock.reach.place.needs_server("release")?;
+    warn_of_default_node(&lock.reach.place, lock.reach.node_is_default, &args.output, Some(&lock.report.keys));
+    block_on(async { Ok(give_back(&lock, &open(&lock.reach.place, lock.reach.limit, lock.reach.copies)?).await?) })
 }
 
-async fn give_back(lock: &HeldLock, reach: &NodeSettings, nodes: &Nodes) -> Result<(), Failure> {
-    let HeldLock { key, token, report, .. } = lock;
-    refuse_inside(lock, reach, nodes).await?;
+async fn give_back(lock: &HeldLock, nodes: &Nodes) -> Result<Outcome, Failure> {
+    let HeldLock { key, token, report, reach, .. } = lock;
+    refuse_inside(lock, nodes).await?;
     // Observed first: with another list of nodes, only some of the lock's keys would be deleted.
     let looks = observe_token(nodes, key, *token, reach.limit, |census| census.tells_whose(*token)).await;
     same_list(key, nodes, &looks, false)?;
@@ -42,7 +41,7 @@ async fn give_back(lock: &HeldLock, reach: &NodeSettings, nodes: &Nodes) -> Resu
         Some(true) => {
             warn_of_refusals(report, &count.faults);
             report.say(&Event::Released);
-            return Ok(());
+            return Ok(Outcome::Done);
         }
         None => return Err(unanswered(key, nodes, &count.faults, reach.node_is_default)),
         Some(false) => {}

@@ -1,11 +1,10 @@
-//! `rlock renew`: compare and extend, on a majority; one lock or several.
+//! `rlock renew`: compare and extend, on a majority.
 
 use std::time::Duration;
 
 use super::failure::{not_the_holder, same_list, unanswered};
-use super::held::on_each;
 use super::inside::refuse_inside;
-use super::nodes::{warn_of_default_node, warn_of_refusals};
+use super::nodes::{open, warn_of_default_node, warn_of_refusals};
 use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::RenewArgs;
@@ -13,7 +12,7 @@ use crate::clock;
 use crate::exit::{Failure, Outcome};
 use crate::lock::census::Census;
 use crate::lock::fence::Fence;
-use crate::lock::keys::Keys;
+use crate::lock::key::Key;
 use crate::lock::occupant::Occupant;
 use crate::lock::request::Renew;
 use crate::lock::schedule::{LONGEST_TTL, Schedule, ScheduleOptions};
@@ -22,39 +21,41 @@ use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, observe_token};
 use crate::redlock::outside;
 use crate::report::{Event, Problem};
-use crate::settings::token::{HeldLock, HeldSettings, NodeSettings};
+use crate::settings::token::HeldLock;
 use crate::settings::{copies, schedule};
 
 /// The options of `renew`.
 struct RenewOptions {
+    fence: Option<Fence>,
     ttl: Option<Duration>,
     node_timeout: Option<Duration>,
 }
 
 pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
-    let mut settings = HeldSettings::new(&args.held, args.fence.as_ref(), &args.output, sources)?;
-    settings.reach.place.needs_server("renew")?;
-    settings.reach.copies = copies::of(args.copies, &settings.reach.place)?;
+    let mut lock = HeldLock::new(&args.held, &args.output, sources)?;
+    lock.reach.place.needs_server("renew")?;
+    lock.reach.copies = copies::of(args.copies, &lock.reach.place)?;
     let node_timeout = copies::node_timeout(args.held.nodes.node_timeout, args.copies);
-    settings.reach.limit = node_timeout.unwrap_or(settings.reach.limit);
-    let options = RenewOptions { ttl: args.ttl, node_timeout };
+    lock.reach.limit = node_timeout.unwrap_or(lock.reach.limit);
+    let options = RenewOptions { fence: args.fence, ttl: args.ttl, node_timeout };
     // An invalid TTL is refused before any node is asked.
-    options.ttl.map(|ttl| options.schedule(&settings.keys, ttl)).transpose()?;
-    warn_of_default_node(&settings.reach.place, settings.reach.node_is_default, &args.output, Some(&settings.keys));
-    let extend = async |lock: &HeldLock, nodes: &Nodes| extend(lock, &settings.reach, &options, nodes).await;
-    block_on(async { Ok(on_each(&settings, extend).await?) })
+    options.ttl.map(|ttl| options.schedule(&lock.key, ttl)).transpose()?;
+    warn_of_default_node(&lock.reach.place, lock.reach.node_is_default, &args.output, Some(&lock.report.keys));
+    block_on(async {
+        Ok(extend(&lock, &options, &open(&lock.reach.place, lock.reach.limit, lock.reach.copies)?).await?)
+    })
 }
 
 impl RenewOptions {
-    fn schedule(&self, keys: impl Into<Keys>, ttl: Duration) -> Result<Schedule, Failure> {
+    fn schedule(&self, key: &Key, ttl: Duration) -> Result<Schedule, Failure> {
         let options = ScheduleOptions { node_timeout: self.node_timeout, ..ScheduleOptions::new(ttl) };
-        schedule(options).map_err(|failure| Failure::about(keys, Outcome::Usage, failure))
+        schedule(options).map_err(|failure| Failure::about(key, Outcome::Usage, failure))
     }
 }
 
-async fn extend(lock: &HeldLock, reach: &NodeSettings, options: &RenewOptions, nodes: &Nodes) -> Result<(), Failure> {
-    let HeldLock { key, token, report, .. } = lock;
-    refuse_inside(lock, reach, nodes).await?;
+async fn extend(lock: &HeldLock, options: &RenewOptions, nodes: &Nodes) -> Result<Outcome, Failure> {
+    let HeldLock { key, token, report, reach, .. } = lock;
+    refuse_inside(lock, nodes).await?;
     let looks = observe_token(nodes, key, *token, reach.limit, |census| census.tells_whose(*token)).await;
     same_list(key, nodes, &looks, false)?;
     if looks.census().is_held_by(*token) != Some(true) {
@@ -64,14 +65,14 @@ async fn extend(lock: &HeldLock, reach: &NodeSettings, options: &RenewOptions, n
     let lock_delay = Duration::from_millis(delay).min(LONGEST_TTL);
     let schedule =
         options.schedule(key, ttl(lock, &looks, options.ttl, lock_delay)?)?.outlasted(lock_delay, Duration::ZERO);
-    let fence = known_fence(lock, &looks)?;
+    let fence = known_fence(lock, options.fence, &looks)?;
     let index = looks.census().entry(*token).map(|entry| entry.seat.index);
     let request = Renew { key: key.clone(), token: *token, fence, term: schedule.term(), index };
     let (count, end) = outside::renew(nodes, &request, schedule.node_timeout()).await;
     if let Some(end) = end {
         warn_of_refusals(report, &count.faults);
         report.say(&Event::Renewed { left: end.since(clock::now()) });
-        return Ok(());
+        return Ok(Outcome::Done);
     }
     if count.is_majority(nodes.quorum()).is_none() {
         return Err(unanswered(key, nodes, &count.faults, reach.node_is_default));
@@ -103,10 +104,10 @@ fn ttl(
 }
 
 /// Returns the fence to carry. One above all that the nodes know is a typing error, and would stay with them.
-fn known_fence(lock: &HeldLock, looks: &Observations) -> Result<Fence, Failure> {
+fn known_fence(lock: &HeldLock, given: Option<Fence>, looks: &Observations) -> Result<Fence, Failure> {
     let seen = looks.of_nodes.iter().flatten().map(|observation| observation.fence).collect::<Option<Vec<_>>>();
     let highest = seen.and_then(|all| all.into_iter().max());
-    match (lock.fence, highest) {
+    match (given, highest) {
         (Some(given), Some(highest)) if given > highest => {
             Err(Problem::FenceTooHigh { given, highest }.about(&lock.key))
         }

@@ -53,8 +53,8 @@ pub enum Problem<'a> {
     TtlTooLong { taken: Duration },
     /// `renew`: the lock's value names no TTL.
     TtlUnknown,
-    /// `--fence` is no fence.
-    InvalidFence { number: u64 },
+    /// `acquire` of several locks.
+    TakesOneLock,
     /// `--fence` is above every fence that the nodes know.
     FenceTooHigh { given: Fence, highest: Fence },
     /// `renew` and `release` inside a live run.
@@ -157,7 +157,6 @@ impl Problem<'_> {
             | Self::NotReleased => Outcome::No,
             Self::TtlTooLong { .. }
             | Self::TtlUnknown
-            | Self::InvalidFence { .. }
             | Self::FenceTooHigh { .. }
             | Self::KeptByRun { .. }
             | Self::KeptByNoRun
@@ -171,6 +170,7 @@ impl Problem<'_> {
             | Self::NoTerminal { .. }
             | Self::NoTerminalFor { .. }
             | Self::UnsafeForShell
+            | Self::TakesOneLock
             | Self::NoManPage { .. } => Outcome::Usage,
             Self::NoGuard { .. } => Outcome::System,
             Self::GuardGone { .. } => Outcome::Lost,
@@ -231,8 +231,8 @@ impl fmt::Display for Problem<'_> {
                 let taken = duration::show(*taken);
                 write!(f, "--ttl is longer than the {taken} that the lock was taken for, which other clients rely on")
             }
+            Self::TakesOneLock => f.write_str("acquire takes one lock; rlock run takes several at once"),
             Self::TtlUnknown => f.write_str("the lock does not say how long it was taken for; give --ttl"),
-            Self::InvalidFence { number } => write!(f, "--fence {number} is not a valid fence"),
             Self::FenceTooHigh { given, highest } => write!(f, "--fence {given} is above the last fence, {highest}"),
             Self::KeptByRun { pid } => {
                 let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));

@@ -18,9 +18,8 @@ pub(super) fn of(args: &LockArgs, lock: &LockSettings) -> Option<HandBack> {
     }
     let limit = duration::show(lock.schedule.node_timeout());
     // Files must not add to what was in force, or have changed meanwhile.
-    let mut whole = HandBack::of(lock.keys.len())
+    let mut whole = HandBack::of(&lock.keys)?
         .with("RLOCK_CONFIG", Choice::NOTHING.as_ref())?
-        .with("RLOCK_KEY", lock.keys.typed().as_ref())?
         .with("RLOCK_PREFIX", args.nodes.prefix.as_ref())?
         .with("RLOCK_NODE", args.nodes.node.join(",").as_ref())?;
     let files =
@@ -61,7 +60,7 @@ mod tests {
     #[test]
     fn a_release_is_told_the_lock_and_its_nodes_with_their_passwords() {
         let told = hand_back(&["--prefix", "p:", "--node", "redis://u:pw@h,redis://g", "--ttl", "1234ms"]);
-        let wanted = "RLOCK_CONFIG=none\0RLOCK_KEY=job\0RLOCK_PREFIX=p:\0RLOCK_NODE=redis://u:pw@h,redis://g\0RLOCK_NODE_TIMEOUT=61ms700us\0";
+        let wanted = "RLOCK_KEY=job\0RLOCK_CONFIG=none\0RLOCK_PREFIX=p:\0RLOCK_NODE=redis://u:pw@h,redis://g\0RLOCK_NODE_TIMEOUT=61ms700us\0";
         assert_eq!(told.as_deref(), Some(wanted));
     }
 

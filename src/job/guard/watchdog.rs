@@ -177,13 +177,14 @@ mod tests {
     use nix::unistd::{ForkResult, fork};
 
     use super::*;
+    use crate::lock::key::Key;
 
     #[test]
     fn what_one_process_writes_its_fork_reads() {
         let state = WatchdogState::new().unwrap();
         assert_eq!((state.group(), state.kill_at(), state.hand_back()), (None, Instant::NEVER, None));
         let (group, token, later) = (Pid::from_raw(4711), Uuid::new_v4(), Instant::from_nanos(1 << 60));
-        let hand_back = HandBack::of(2).with("RLOCK_KEY", "a,b".as_ref()).unwrap();
+        let hand_back = HandBack::of(&["a", "b"].map(|name| Key::new("", name).unwrap())).unwrap();
         // SAFETY: the child stores numbers and ends.
         match unsafe { fork() }.unwrap() {
             ForkResult::Child => {
@@ -207,7 +208,9 @@ mod tests {
     #[test]
     fn a_hand_back_can_be_cancelled_and_is_left_out_if_it_is_too_long() {
         let state = WatchdogState::new().unwrap();
-        let of_length = |length: usize| HandBack::of(1).with("A", "x".repeat(length - 3).as_ref()).unwrap();
+        let job = [Key::new("", "job").unwrap()];
+        let of_length =
+            |length: usize| HandBack::of(&job).unwrap().with("A", "x".repeat(length - 17).as_ref()).unwrap();
         state.set_hand_back(&of_length(MAX_HAND_BACK + 1));
         state.may_hold(0, Uuid::new_v4());
         assert_eq!(state.hand_back(), None);

@@ -12,7 +12,7 @@ use rlock::exit::{Failure, Outcome, outcome_of};
 use rlock::lock::remains::RemainsOptions;
 use rlock::node::address::{Address, Secret, Seeds, Server, Service, joined};
 use rlock::node::place::Way;
-use rlock::settings::token::{HeldSettings, NodeSettings};
+use rlock::settings::token::{HeldLock, NodeSettings};
 use rlock::settings::{LockSettings, RunSettings, StoreConfig};
 use rlock::text::duration;
 
@@ -92,7 +92,7 @@ fn run(args: RunArgs, contents: &str, sources: &Sources) -> Result<(), Failure> 
 }
 
 fn held(args: &HeldArgs, output: &OutputArgs, sources: &Sources) -> Result<(), Failure> {
-    HeldSettings::new(args, None, output, sources).map(|settings| place(&settings.reach.place))
+    HeldLock::new(args, output, sources).map(|lock| place(&lock.reach.place))
 }
 
 fn reach(args: &NodeArgs, sources: &Sources) -> Result<(), Failure> {

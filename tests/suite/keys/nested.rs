@@ -103,13 +103,3 @@ fn a_nested_command_dies_with_the_outer_run_that_is_killed() {
     eventually("the nested command is dead", || !alive(work));
     eventually("all is free", || server.cli(&["EXISTS", "a", "b"]) == "0");
 }
-
-#[test]
-fn acquire_of_several_locks_inside_a_live_run_does_not_wait_for_itself() {
-    let server = Server::start();
-    for (keys, words) in [("-k a -k b", "so acquire would wait for itself"), ("-k b -k c", "another of these locks")] {
-        let script = format!("{RLOCK} acquire {keys}; echo $?");
-        run(&["a", "b"]).on(&server).args(["-c", &script]).finish().code(0).printed(&["64"]).said(&[words]);
-    }
-    assert_eq!(server.cli(&["EXISTS", "a", "b", "c"]), "0");
-}

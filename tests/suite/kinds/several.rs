@@ -1,7 +1,5 @@
 //! Several shared locks, and a slot of each of several locks, in one run.
 
-use serde_json::Value;
-
 use super::{all_end, job};
 use crate::support::{Nodes, RLOCK, Rlock, rlock_words};
 
@@ -39,19 +37,6 @@ fn a_run_of_several_locks_has_a_slot_of_each_in_the_order_of_their_names() {
         assert!(pairs.len() == 2 && pairs.iter().all(|(one, other)| one + other == 3), "{slots:?}");
         all_end(holders, 0);
     }
-}
-
-#[test]
-fn acquire_prints_the_slots_of_several_locks() {
-    let nodes = Nodes::start(1);
-    let taken = |format: &str| both(&nodes, "acquire", &["--slots", "2", "--format", format]).finish().code(0).stdout;
-    let lines = taken("env");
-    let slots = lines[3].strip_prefix("RLOCK_SLOT=").expect("the slots");
-    assert!(["1,1", "1,2", "2,1", "2,2"].contains(&slots), "{lines:?}");
-    let shown: Value = serde_json::from_str(&taken("json")[0]).expect("JSON");
-    let others = slots.split(',').map(|slot| 3 - slot.parse::<u64>().expect("a slot"));
-    let theirs = shown.as_array().expect("an array").iter().map(|lock| lock["slot"].as_u64().expect("a slot"));
-    assert!(others.eq(theirs), "{lines:?} {shown}");
 }
 
 #[test]
