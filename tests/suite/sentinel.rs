@@ -46,7 +46,7 @@ fn every_command_works_through_sentinels_and_names_the_primary() {
     assert!(told.contains(&format!("{named}: {server_at}, epoch 0")), "{told}");
     assert!(!told.contains("failover takes"), "{told}");
     let told = rlock_words(["doctor", "--ttl", "3s"]).node(&url).finish().code(1).stdout.join("\n");
-    assert!(told.contains("a failover takes 2s 900ms") && told.contains("give --ttl 8s or more"), "{told}");
+    assert!(told.contains("a failover takes 2s 900ms") && told.contains("it needs --ttl 8s or more"), "{told}");
 }
 
 #[test]

@@ -162,8 +162,8 @@ fn doctor_judges_a_server_that_closes_the_connection_after_an_error() {
         !has_failed.replace(request.windows(info.len()).any(|word| word == info))
     });
     rlock("job").node(&url).args(["-n"]).command(["echo", "ran"]).code(0).silent().printed(&["ran"]);
-    let told = rlock_words(["doctor", "--try"]).node(&url).finish().code(0).stdout.join("\n");
-    assert!(told.contains("it does not know info") && told.contains("verdict: fit"), "{told}");
+    let told = rlock_words(["doctor", "--try"]).node(&url).finish().code(1).stdout.join("\n");
+    assert!(told.contains("it does not know info") && told.contains("locks can be held"), "{told}");
     assert!(!told.contains("know scan") && !told.contains("cannot run"), "{told}");
 }
 

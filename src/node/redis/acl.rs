@@ -11,57 +11,61 @@ pub struct Right {
     /// A request that shows whether the right is granted and changes nothing. `KEY` stands for a key that no lock has,
     /// `CHANNEL` for a channel without subscribers.
     pub trial: &'static [&'static str],
-    /// The effect of its absence.
-    pub lacks: Impact,
+    /// The effect of its absence; `None`: no lock can be held.
+    pub lacks: Option<&'static str>,
 }
 
-/// The effect of a right that is missing.
+/// Why a right is missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Impact {
-    /// No lock can be held.
-    Required,
-    /// This is missing, which a lock can do without.
-    Degraded(&'static str),
-    /// This is missing, and no lock needs it.
-    Cosmetic(&'static str),
+pub enum Lack {
+    /// The server denies it to the user.
+    Denied,
+    /// The server does not know the command.
+    Unknown,
 }
 
 /// The channels of waiters, as the ACL line names them.
-pub const CHANNELS: &str = "&rlock:wake:*";
+const CHANNELS: &str = "&rlock:wake:*";
 
-const IN_LINE: Impact = Impact::Degraded("waiters go in no order, or learn late that the lock is free");
+/// The right to them.
+pub static TO_CHANNELS: Right =
+    Right { name: "the channels &rlock:wake:*", trial: &[], lacks: Some("waiters hear late that the lock is free") };
 
-const OF_MEMBERS: Impact = Impact::Degraded("--shared and --slots cannot be used, and such locks not be described");
+const REQUIRED: Option<&str> = None;
 
-const AS_REDISSON: Impact = Impact::Degraded("--as redisson cannot be used, and such locks not be described");
+const IN_LINE: Option<&str> = Some("waiters go in no order, or learn late that the lock is free");
+
+const OF_MEMBERS: Option<&str> = Some("--shared and --slots cannot be used, and such locks not be described");
+
+const AS_REDISSON: Option<&str> = Some("--as redisson cannot be used, and such locks not be described");
 
 /// Rights to commands that rlock sends by themselves. All others are used by scripts.
 pub const OUTSIDE_SCRIPTS: [&str; 5] = ["info", "scan", "dbsize", "hello", "subscribe"];
 
 /// All rights that rlock uses. CONFIG GET is not among them: no ACL limits it to one parameter, and others are passwords.
 pub const RIGHTS: &[Right] = &[
-    Right { name: "eval", trial: &["EVAL", "return 1", "1", "KEY"], lacks: Impact::Required },
-    Right { name: "type", trial: &["TYPE", "KEY"], lacks: Impact::Required },
-    Right { name: "strlen", trial: &["STRLEN", "KEY"], lacks: Impact::Required },
-    Right { name: "getrange", trial: &["GETRANGE", "KEY", "0", "0"], lacks: Impact::Required },
-    Right { name: "pttl", trial: &["PTTL", "KEY"], lacks: Impact::Required },
-    Right { name: "time", trial: &["TIME"], lacks: Impact::Required },
-    Right { name: "get", trial: &["GET", "KEY"], lacks: Impact::Required },
-    Right { name: "set", trial: &["SET", "KEY", "", "XX", "PX", "1"], lacks: Impact::Required },
-    Right { name: "pexpire", trial: &["PEXPIRE", "KEY", "1"], lacks: Impact::Required },
-    Right { name: "del", trial: &["DEL", "KEY"], lacks: Impact::Required },
+    Right { name: "eval", trial: &["EVAL", "return 1", "1", "KEY"], lacks: REQUIRED },
+    Right { name: "type", trial: &["TYPE", "KEY"], lacks: REQUIRED },
+    Right { name: "strlen", trial: &["STRLEN", "KEY"], lacks: REQUIRED },
+    Right { name: "getrange", trial: &["GETRANGE", "KEY", "0", "0"], lacks: REQUIRED },
+    Right { name: "pttl", trial: &["PTTL", "KEY"], lacks: REQUIRED },
+    Right { name: "time", trial: &["TIME"], lacks: REQUIRED },
+    Right { name: "get", trial: &["GET", "KEY"], lacks: REQUIRED },
+    Right { name: "set", trial: &["SET", "KEY", "", "XX", "PX", "1"], lacks: REQUIRED },
+    Right { name: "pexpire", trial: &["PEXPIRE", "KEY", "1"], lacks: REQUIRED },
+    Right { name: "del", trial: &["DEL", "KEY"], lacks: REQUIRED },
     Right {
         name: "unlink",
         trial: &["UNLINK", "KEY"],
-        lacks: Impact::Degraded("break --foreign cannot delete what is none of rlock's"),
+        lacks: Some("break --foreign cannot delete what is none of rlock's"),
     },
     Right {
         name: "info",
         trial: &["INFO", "server"],
-        lacks: Impact::Degraded("a server that restarted, or that is named twice, cannot be told"),
+        lacks: Some("a server that restarted, or that is named twice, cannot be told"),
     },
-    Right { name: "scan", trial: &["SCAN", "0"], lacks: Impact::Degraded("inspect finds no lock that is not named") },
-    Right { name: "dbsize", trial: &["DBSIZE"], lacks: Impact::Cosmetic("inspect cannot tell how far it has come") },
+    Right { name: "scan", trial: &["SCAN", "0"], lacks: Some("inspect finds no lock that is not named") },
+    Right { name: "dbsize", trial: &["DBSIZE"], lacks: Some("inspect cannot tell how far it has come") },
     // Redis 6.2 and later deny it to no user.
     Right { name: "hello", trial: &["HELLO", "2"], lacks: IN_LINE },
     Right { name: "subscribe", trial: &["SUBSCRIBE", "CHANNEL"], lacks: IN_LINE },

@@ -30,19 +30,19 @@ const GIVE_PASSWORD: &str = "give the password that the server knows with RLOCK_
 /// The remedy for a node that is a replica.
 pub(super) const NAME_THE_PRIMARY: &str = "name the primary";
 
-/// Codes of conditions that pass. A request that was refused with one of them changed nothing: each script's first write is
+/// Codes of conditions that pass, with the remedy if there is one. A request that was refused with one of them changed nothing: each script's first write is
 /// the one that is refused.
-const PASSING: [&str; 10] = [
-    "LOADING",
-    "READONLY",
-    "MASTERDOWN",
-    "CLUSTERDOWN",
-    "BUSY",
-    "OOM",
-    "MISCONF",
-    "NOREPLICAS",
-    "TRYAGAIN",
-    "UNBLOCKED",
+const PASSING: [(&str, Option<&str>); 10] = [
+    ("LOADING", None),
+    ("READONLY", Some(NAME_THE_PRIMARY)),
+    ("MASTERDOWN", None),
+    ("CLUSTERDOWN", Some("see CLUSTER INFO there")),
+    ("BUSY", None),
+    ("OOM", Some("raise its maxmemory, or delete keys")),
+    ("MISCONF", Some("see its log, free space on its disk, then BGSAVE")),
+    ("NOREPLICAS", Some("restart its replicas, or lower min-replicas-to-write")),
+    ("TRYAGAIN", None),
+    ("UNBLOCKED", None),
 ];
 
 /// Codes by which a replica refuses, or a server that has become one.
@@ -134,9 +134,8 @@ fn is_refused_right(text: &str) -> bool {
 
 /// Returns the fault that the server's own error is.
 fn of_server(text: &str) -> Fault {
-    let names = |known: &&str| is_code(text, known);
     let has = |words: &[&str]| words.iter().any(|words| text.contains(words));
-    if REFUSED.iter().any(|known| names(known) || (known.contains(' ') && text.contains(known))) {
+    if REFUSED.iter().any(|known| is_code(text, known) || (known.contains(' ') && text.contains(known))) {
         let denied = if has(&KEYS_DENIED) {
             Denied::Key
         } else if has(&["to access"]) {
@@ -153,17 +152,13 @@ fn of_server(text: &str) -> Fault {
         };
         return Fault::denied(denied, text, remedy);
     }
-    if !PASSING.iter().any(names) && !has(&["max number of clients", NOT_ON_REPLICAS, SUBSCRIBED_ONLY]) {
+    if !PASSING.iter().any(|(code, _)| is_code(text, code))
+        && !has(&["max number of clients", NOT_ON_REPLICAS, SUBSCRIBED_ONLY])
+    {
         return Fault::new(FaultKind::Unfit, text);
     }
-    let fault = Fault::new(FaultKind::Unavailable, text);
-    if is_code(text, "OOM") {
-        fault.with_remedy("raise its maxmemory, or delete keys")
-    } else if is_code(text, "READONLY") {
-        fault.with_remedy(NAME_THE_PRIMARY)
-    } else {
-        fault
-    }
+    let remedy = PASSING.iter().find(|(code, _)| is_code(text, code)).and_then(|(_, remedy)| *remedy);
+    Fault { remedy, ..Fault::new(FaultKind::Unavailable, text) }
 }
 
 /// The server's message, with its code where the crate has kept it.

@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 use uuid::Uuid;
 
 use super::OBSERVE;
-use super::acl::{OUTSIDE_SCRIPTS, RIGHTS, Right};
+use super::acl::{Lack, OUTSIDE_SCRIPTS, RIGHTS, Right, TO_CHANNELS};
 use super::call::on_lock;
 use super::client::Client;
 use super::connection::REPLY_LIMIT;
@@ -35,31 +35,16 @@ pub struct Probe {
     pub info: HashMap<String, String>,
     /// `appendfsync`, if the user may use CONFIG GET, which is not a right that rlock asks for.
     pub fsync: Option<String>,
-    /// Rights that are refused.
-    pub missing: Vec<&'static Right>,
-    /// Rights to commands that the server does not know.
-    pub unknown: Vec<&'static Right>,
+    /// Rights that are missing.
+    pub lacking: Vec<(Lack, &'static Right)>,
     /// Why the server cannot run rlock's scripts, if it cannot.
     pub scripts: Option<Fault>,
     /// Locks whose keys are refused, with the refusal.
     pub denied: Vec<(Key, Fault)>,
-    /// Whether the channels of waiters are refused.
-    pub wakeups_denied: bool,
-    /// The server's reply to a write.
-    pub write: Write,
+    /// Why the server sets no key for any user, if it says so.
+    pub unwritten: Option<Fault>,
     /// The primary that was examined, and what its sentinels say, if there are any.
     pub watched: Option<(Primary, Survey)>,
-}
-
-/// A server's reply to a write that changes nothing.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Write {
-    /// It would have set the key.
-    Taken,
-    /// It sets no key for any user; in its words.
-    Refused(String),
-    /// Not known: this user is refused before the server looks at the write.
-    Untried,
 }
 
 impl Probe {
@@ -90,8 +75,7 @@ impl Probe {
             // The right is tried again below.
             Ok(_) | Err(_) => {}
         }
-        let (mut missing, mut unknown, mut scripts) = (Vec::new(), Vec::new(), None);
-        let (mut wakeups_denied, mut write) = (false, Write::Untried);
+        let (mut lacking, mut scripts, mut unwritten) = (Vec::new(), None, None);
         for right in RIGHTS {
             let word = |word: &&'static str| match *word {
                 "KEY" => trial.clone(),
@@ -106,22 +90,22 @@ impl Probe {
             } else {
                 client.command(&words).await
             };
-            if right.name == "set" {
-                write = written(&said);
-            }
             match said {
-                Err(fault) if fault.denied == Some(Denied::Command) => missing.push(right),
+                Err(fault) if fault.denied == Some(Denied::Command) => lacking.push((Lack::Denied, right)),
+                Err(fault) if fault.denied == Some(Denied::Channel) => lacking.push((Lack::Denied, &TO_CHANNELS)),
+                Err(fault) if fault.denied == Some(Denied::Key) => {}
+                Err(fault) if fault.kind == FaultKind::Refused => return Err(fault),
                 Err(fault) if fault.kind == FaultKind::Unfit && right.name == "eval" => scripts = Some(fault),
                 Err(fault) if is_closed_at(&fault) && !OUTSIDE_SCRIPTS.contains(&right.name) => {}
-                Err(fault) if is_unknown(&fault) => unknown.push(right),
-                Err(fault) if fault.denied == Some(Denied::Channel) => wakeups_denied = true,
-                Err(fault) if fault.kind == FaultKind::Refused && !fault.is_about_names() => return Err(fault),
+                Err(fault) if is_unknown(&fault) => lacking.push((Lack::Unknown, right)),
                 Err(fault) if is_elsewhere(&fault) => return Err(stranger::redirecting(fault)),
-                // A server may not know a command, or be read-only: that shows elsewhere.
-                Err(Fault { kind: FaultKind::Unavailable | FaultKind::Unfit | FaultKind::Refused, .. }) | Ok(_) => {}
-                Err(fault) => return Err(fault),
+                Err(fault) if fault.kind == FaultKind::Unknown => return Err(fault),
+                Err(fault) if fault.kind == FaultKind::Unavailable && right.name == "set" => unwritten = Some(fault),
+                Err(_) | Ok(_) => {}
             }
         }
+        // Those of one kind stand together, and the channels were found by two commands.
+        lacking.dedup_by_key(|(_, right)| right.name);
         if scripts.is_none() {
             scripts = client.client().ask(&look(lock)).await.err().filter(|fault| fault.kind == FaultKind::Unfit);
         }
@@ -145,19 +129,7 @@ impl Probe {
             }
             _ => None,
         };
-        Ok(Self {
-            round_trip,
-            clock_offset_ms,
-            info,
-            fsync,
-            missing,
-            unknown,
-            scripts,
-            denied,
-            wakeups_denied,
-            write,
-            watched: None,
-        })
+        Ok(Self { round_trip, clock_offset_ms, info, fsync, lacking, scripts, denied, unwritten, watched: None })
     }
 
     /// Returns a field of INFO.
@@ -203,14 +175,6 @@ async fn node_timeout(connector: &Connector, limit: Duration) -> Option<Duration
 /// Whether a member of a cluster says that another one serves the key.
 fn is_elsewhere(fault: &Fault) -> bool {
     Redirect::of(fault).is_some_and(|redirect| redirect.is_of_cluster())
-}
-
-fn written(said: &Result<Value, Fault>) -> Write {
-    match said {
-        Ok(_) => Write::Taken,
-        Err(Fault { kind: FaultKind::Unavailable, why, .. }) => Write::Refused(why.clone()),
-        Err(_) => Write::Untried,
-    }
 }
 
 /// Returns the shortest round trip, and the offset of the server's clock that it showed.

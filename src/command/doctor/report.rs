@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::diagnosis::{self, Finding, Level};
-use super::{local, rights};
+use super::checks::{self, Finding, Level};
 use crate::node::local::Survey;
 use crate::node::redis::acl::PASSWORD_PLACE;
 use crate::node::redis::probe::Probe;
-use crate::node::{Fault, FaultKind};
+use crate::node::{Denied, Fault, FaultKind};
 use crate::text::duration;
 use crate::text::escape;
 use crate::text::table::{self, Column};
@@ -39,17 +38,25 @@ const COLUMNS: [Column; 9] = [
 ];
 
 impl Report {
-    /// The report of `local`.
-    pub(super) fn of_local(name: &str, survey: Survey, findings: Vec<Finding>) -> Self {
-        Self { names: vec![name.to_owned()], probes: Vec::new(), survey: Some(survey), findings, acl: None }
+    /// Returns the level of each finding.
+    fn levels(&self) -> Vec<Level> {
+        checks::levels(&self.findings, self.names.len())
     }
 
-    fn verdict(&self) -> Level {
-        diagnosis::verdict(&self.findings)
+    pub(super) fn verdict(&self) -> Level {
+        checks::verdict(&self.levels())
     }
 
     fn name(&self, finding: &Finding) -> Option<&str> {
         finding.node.map(|node| self.names[node].as_str())
+    }
+
+    /// Whether a node's user lacks a right, so that the ACL line is needed. A node may refuse even the first question.
+    fn lacks_rights(&self) -> bool {
+        self.probes.iter().any(|probe| match probe {
+            Ok(probe) => !probe.lacking.is_empty() || !probe.denied.is_empty(),
+            Err(fault) => fault.denied.is_some_and(|denied| denied != Denied::Login),
+        })
     }
 
     /// Returns the table, the findings, the verdict and, if it is asked for or needed, the ACL line.
@@ -58,29 +65,26 @@ impl Report {
         let rows: Vec<Vec<String>> =
             self.names.iter().zip(&self.probes).map(|(name, probe)| row(name, probe)).collect();
         let mut lines = if rows.is_empty() { self.names.clone() } else { table::fit(&COLUMNS, &rows, width) };
-        lines.extend(self.survey.as_ref().map(local::text));
+        lines.extend(self.survey.as_ref().map(directory));
         for (name, probe) in self.names.iter().zip(&self.probes) {
             let watched = probe.as_ref().ok().and_then(|probe| probe.watched.as_ref());
             lines.extend(watched.map(|(primary, _)| format!("{name}: {primary}")));
         }
-        for finding in &self.findings {
+        for (finding, level) in self.findings.iter().zip(self.levels()) {
             let about = self.name(finding).map(|name| format!("{name}: ")).unwrap_or_default();
-            lines.push(format!("{}: {about}{}; {}", finding.level.name(), finding.what, finding.cure));
+            lines.push(format!("{}: {about}{}; {}", level.name(), finding.what, finding.remedy));
         }
-        lines.push(format!("verdict: {}", self.words()));
-        let acl = self.acl.as_ref().filter(|_| with_acl || self.probes.iter().any(rights::are_lacking));
+        let verdict = match self.verdict() {
+            Level::Note => "fit to hold locks",
+            Level::Warn => "locks can be held, but see the warnings",
+            Level::Unfit(_) => "not fit to hold locks",
+        };
+        lines.push(format!("verdict: {verdict}"));
+        let acl = self.acl.as_ref().filter(|_| with_acl || self.lacks_rights());
         lines.extend(acl.map(|acl| {
             format!("rights that rlock needs; write > and the password in place of {PASSWORD_PLACE}: {acl}")
         }));
         lines.join("\n") + "\n"
-    }
-
-    fn words(&self) -> &'static str {
-        match self.verdict() {
-            Level::Note => "fit to hold locks",
-            Level::Warn => "locks can be held, but see the warnings",
-            Level::Unfit(_) => "not fit to hold locks",
-        }
     }
 
     /// Returns one object on one line.
@@ -90,14 +94,14 @@ impl Report {
             Level::Warn => "warn",
             Level::Unfit(_) => "unfit",
         };
-        let local = self.survey.as_ref().map(|survey| local::object(&self.names[0], survey));
+        let local = self.survey.as_ref().map(|survey| local(&self.names[0], survey));
         let nodes = self.names.iter().zip(&self.probes).map(|(name, probe)| node(name, probe)).chain(local);
-        let findings = self.findings.iter().map(|finding| {
+        let findings = self.findings.iter().zip(self.levels()).map(|(finding, level)| {
             json!({
                 "node": self.name(finding),
-                "level": finding.level.name(),
+                "level": level.name(),
                 "what": finding.what,
-                "cure": finding.cure,
+                "remedy": finding.remedy,
             })
         });
         let report = json!({
@@ -171,7 +175,26 @@ fn node(name: &str, probe: &Result<Probe, Fault>) -> Value {
             "replicas": probe.number("connected_slaves"),
             "primary": probe.watched.as_ref().map(|(primary, _)| primary.address()),
             "epoch": probe.watched.as_ref().and_then(|(primary, _)| primary.epoch),
-            "lacking": probe.missing.iter().map(|right| right.name).collect::<Vec<_>>(),
+            "lacking": probe.lacking.iter().map(|(_, right)| right.name).collect::<Vec<_>>(),
         }),
     }
+}
+
+/// Returns the directory in one line.
+fn directory(survey: &Survey) -> String {
+    let Survey { directory, file_system, owner, mode, .. } = survey;
+    let directory = escape::text(&directory.to_string_lossy());
+    format!("directory {directory}, on {file_system}, of uid {owner}, mode {mode:04o}")
+}
+
+fn local(name: &str, survey: &Survey) -> Value {
+    json!({
+        "node": name,
+        "reachable": true,
+        "directory": survey.directory.to_string_lossy(),
+        "file_system": survey.file_system,
+        "owner": survey.owner,
+        "mode": format!("{:04o}", survey.mode),
+        "inotify": survey.has_inotify,
+    })
 }

@@ -1,0 +1,526 @@
+//! The checks of `doctor`: how much each weighs, its words and its remedy.
+
+use std::time::Duration;
+
+use crate::exit::Outcome;
+use crate::lock::quorum::Quorum;
+use crate::lock::restart::{self, RestartGuard, Restarted};
+use crate::lock::schedule::{Schedule, ScheduleOptions, millis_up, shortest_surviving};
+use crate::node::local;
+use crate::node::place::{Naming, Survey};
+use crate::node::redis::acl::{Lack, Right};
+use crate::node::redis::probe::Probe;
+use crate::node::{Fault, FaultKind};
+use crate::text::duration;
+
+/// Largest clock offset that counts as right: time servers keep clocks within some milliseconds.
+const SKEW: Duration = Duration::from_secs(1);
+
+/// Oldest major version of Redis that rlock supports.
+const OLDEST: u64 = 6;
+
+/// Time from the moment at which sentinels take a server for dead to that at which they name another one, measured with a server
+/// that hangs.
+const SWITCHING: Duration = Duration::from_millis(1900);
+
+/// Time from the moment at which the members of a cluster take a primary for dead to that at which its replica takes writes.
+const ELECTING: Duration = Duration::from_millis(1200);
+
+/// The weight of a finding, before the votes are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Weight {
+    /// Good to know; the nodes are fit.
+    Note,
+    /// Locks work, but may be lost or cost more than they must.
+    Warn,
+    /// It costs the node its vote.
+    NoVote,
+    /// The same: the node refuses rlock.
+    Refused,
+    /// No lock can be held with this node in the list.
+    Unfit,
+}
+
+/// A fact that the user should know.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Finding {
+    /// Number of the node; `None` if it concerns all of them.
+    pub(super) node: Option<usize>,
+    pub(super) weight: Weight,
+    pub(super) what: String,
+    pub(super) remedy: String,
+}
+
+impl Finding {
+    /// A finding of node `node`.
+    pub(super) fn of(node: usize, weight: Weight, what: impl Into<String>, remedy: &str) -> Self {
+        Self { node: Some(node), weight, what: what.into(), remedy: remedy.to_owned() }
+    }
+
+    /// A note on the whole set.
+    pub(super) fn note(what: String, remedy: &str) -> Self {
+        Self { node: None, weight: Weight::Note, what, remedy: remedy.to_owned() }
+    }
+}
+
+/// Planned use of the nodes.
+pub(super) struct Use {
+    pub(super) schedule: Schedule,
+    /// The choices that made the schedule.
+    pub(super) options: ScheduleOptions,
+    pub(super) guard: RestartGuard,
+}
+
+/// A server as the checks see it.
+struct Facts<'a> {
+    probe: &'a Probe,
+    /// Number of nodes.
+    nodes: usize,
+    how: &'a Use,
+}
+
+struct Check {
+    weight: Weight,
+    /// Returns the words if there is something to tell.
+    find: fn(&Facts) -> Option<String>,
+    remedy: &'static str,
+}
+
+const OF_SERVER: [Check; 15] = [
+    Check {
+        weight: Weight::Unfit,
+        find: |facts| {
+            let version = facts.field("redis_version")?;
+            let major: u64 = version.split('.').next()?.parse().ok()?;
+            (major < OLDEST).then(|| format!("version {version}; rlock needs {OLDEST}.0 or later"))
+        },
+        remedy: "upgrade it",
+    },
+    Check {
+        weight: Weight::NoVote,
+        find: |facts| facts.is_replica().then(|| "it is a replica and grants nothing".to_owned()),
+        remedy: "name its primary, or another server",
+    },
+    Check {
+        weight: Weight::NoVote,
+        find: |facts| {
+            let (uptime, span) = (facts.number("uptime_in_seconds")?, facts.guard());
+            (uptime < restart::least_uptime(span)).then(|| Restarted::new(uptime, span).to_string())
+        },
+        remedy: "wait",
+    },
+    Check {
+        weight: Weight::NoVote,
+        find: |facts| {
+            let age = facts.probe.watched.as_ref()?.0.age()?;
+            let is_young = facts.how.guard.requires_uptime() && age < facts.guard();
+            is_young.then(|| {
+                let age = duration::show_rounded(age);
+                format!("it became the primary {age} ago, and grants nothing yet (restart guard)")
+            })
+        },
+        remedy: "wait",
+    },
+    Check {
+        weight: Weight::Warn,
+        find: |facts| {
+            let policy = facts.field("maxmemory_policy").filter(|policy| *policy != "noeviction")?;
+            let now = if facts.number("maxmemory") == Some(0) { ", once maxmemory is set" } else { "" };
+            Some(format!("maxmemory-policy {policy} can evict a lock that is held{now}"))
+        },
+        remedy: "CONFIG SET maxmemory-policy noeviction and CONFIG REWRITE, or use a server for locks alone",
+    },
+    // A restart guard covers what a crash forgets, as long as a minority of the nodes crashes at a time.
+    Check { weight: Weight::Warn, find: |facts| facts.forgets(false), remedy: APPEND },
+    Check { weight: Weight::Note, find: |facts| facts.forgets(true), remedy: APPEND },
+    Check {
+        weight: Weight::Note,
+        find: |facts| {
+            let is_lazy = facts.field("aof_enabled") == Some("1") && facts.probe.fsync.as_deref() == Some("no");
+            is_lazy.then(|| "appendfsync no: a power failure forgets the locks of the last half minute".to_owned())
+        },
+        remedy: "CONFIG SET appendfsync everysec, and CONFIG REWRITE",
+    },
+    Check { weight: Weight::Warn, find: |facts| facts.replicas(1..2), remedy: INDEPENDENT },
+    Check { weight: Weight::Note, find: |facts| facts.replicas(2..usize::MAX), remedy: INDEPENDENT },
+    Check {
+        weight: Weight::Warn,
+        find: |facts| {
+            let ahead = facts.probe.clock_offset_ms?;
+            let off = Duration::from_millis(ahead.unsigned_abs());
+            let side = if ahead > 0 { "ahead of" } else { "behind" };
+            // The trip takes a little off a whole minute.
+            let shown = Duration::from_millis((ahead.unsigned_abs().saturating_add(50)) / 100 * 100);
+            (off > SKEW + facts.probe.round_trip).then(|| {
+                let shown = duration::show_rounded(shown);
+                format!("its clock is {shown} {side} this machine's: correcting it ends leases early or late")
+            })
+        },
+        remedy: "run a time service on both (chrony, systemd-timesyncd), and set the clock in small steps",
+    },
+    Check {
+        weight: Weight::Warn,
+        find: |facts| {
+            let (trip, limit) = (facts.probe.round_trip, facts.how.schedule.node_timeout());
+            (trip > limit / 2).then(|| {
+                let (trip, limit) = (duration::show_rounded(trip), duration::show(limit));
+                format!("a round trip takes {trip}, more than half of the node timeout of {limit}")
+            })
+        },
+        remedy: "give a longer --ttl or --node-timeout",
+    },
+    Check {
+        weight: Weight::Warn,
+        find: |facts| {
+            let (listed, namings) = facts.sentinels()?;
+            let named = namings.len();
+            (named < listed).then(|| format!("only {named} of {listed} sentinels name a primary"))
+        },
+        remedy: "start the others, and check the network between them and this machine",
+    },
+    Check {
+        weight: Weight::Warn,
+        find: |facts| {
+            let (listed, namings) = facts.sentinels()?;
+            let known = namings.iter().filter_map(|naming| naming.others).max()? + 1;
+            (listed < known).then(|| format!("{listed} of its {known} sentinels are listed"))
+        },
+        remedy: "list all of them: a majority of those that are listed decides",
+    },
+    Check { weight: Weight::Warn, find: |facts| facts.outage(), remedy: "give a longer --ttl, or lower that time" },
+];
+
+const APPEND: &str = "CONFIG SET appendonly yes, and CONFIG REWRITE";
+
+const INDEPENDENT: &str = "use several independent servers, and check RLOCK_FENCE in the storage";
+
+impl Facts<'_> {
+    fn field(&self, name: &str) -> Option<&str> {
+        self.probe.field(name)
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.probe.number(name)
+    }
+
+    fn is_replica(&self) -> bool {
+        self.field("role") == Some("slave")
+    }
+
+    /// The time of the restart guard.
+    fn guard(&self) -> Duration {
+        self.how.guard.span(self.nodes, self.how.schedule.ttl())
+    }
+
+    /// Tells of a crash that makes it forget locks, if that `is_covered` by a restart guard or not.
+    fn forgets(&self, is_covered: bool) -> Option<String> {
+        let has_guard = self.nodes > 1 && !self.guard().is_zero();
+        (self.field("aof_enabled") == Some("0") && has_guard == is_covered)
+            .then(|| "no append-only file: a crash forgets the locks of the last minutes, or all".to_owned())
+    }
+
+    /// Tells of its replicas, if the number of nodes is one of `nodes`.
+    fn replicas(&self, nodes: std::ops::Range<usize>) -> Option<String> {
+        let count = self.number("connected_slaves").filter(|count| *count > 0 && !self.is_replica())?;
+        let of = if count == 1 { "a replica".to_owned() } else { format!("{count} replicas") };
+        let what = || format!("it has {of}, and a failover to one can lose the last writes, locks among them");
+        nodes.contains(&self.nodes).then(what)
+    }
+
+    fn sentinels(&self) -> Option<(usize, &[Naming])> {
+        match &self.probe.watched.as_ref()?.1 {
+            Survey::Sentinels { listed, namings } => Some((*listed, namings)),
+            Survey::Cluster { .. } => None,
+        }
+    }
+
+    /// Tells of a failover in which no server answers for too long.
+    fn outage(&self) -> Option<String> {
+        let (option, silence, switching) = match &self.probe.watched.as_ref()?.1 {
+            Survey::Sentinels { namings, .. } => {
+                ("down-after-milliseconds", namings.iter().filter_map(|naming| naming.down_after).max()?, SWITCHING)
+            }
+            Survey::Cluster { node_timeout } => ("cluster-node-timeout", (*node_timeout)?, ELECTING),
+        };
+        let outage = silence + switching;
+        if self.how.schedule.survives() >= outage {
+            return None;
+        }
+        let needed = shortest_surviving(self.how.options, outage).map_or_else(String::new, |ttl| {
+            let seconds = u64::try_from(millis_up(ttl).as_millis().div_ceil(1000)).unwrap_or(u64::MAX);
+            format!("; it needs --ttl {} or more", duration::show(Duration::from_secs(seconds)))
+        });
+        Some(format!(
+            "a failover takes {} ({option} {}), and a command with --ttl {} is stopped before that{needed}",
+            duration::show_rounded(outage),
+            silence.as_millis(),
+            duration::show(self.how.schedule.ttl()),
+        ))
+    }
+}
+
+/// Returns the findings of all nodes and of their set, in the order of the nodes.
+pub(super) fn of_servers(probes: &[Result<Probe, Fault>], how: &Use) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (node, probe) in probes.iter().enumerate() {
+        match probe {
+            Err(fault) => findings.push(of_fault(node, fault)),
+            Ok(probe) => {
+                findings.extend(of_rights(node, probe));
+                findings.extend(of_write(node, probe));
+                let facts = Facts { probe, nodes: probes.len(), how };
+                findings.extend(
+                    OF_SERVER
+                        .iter()
+                        .filter_map(|check| Some(Finding::of(node, check.weight, (check.find)(&facts)?, check.remedy))),
+                );
+            }
+        }
+        findings.extend(of_sharing(node, probes));
+    }
+    let quorum = Quorum::of(probes.len());
+    if probes.len() > 1 && probes.len().is_multiple_of(2) {
+        let (total, needed, tolerated) = (quorum.total(), quorum.needed(), quorum.tolerated());
+        let what = format!("{needed} of {total} nodes must agree, so only {tolerated} may fail, as with {}", total - 1);
+        findings.push(Finding::note(what, "use an odd number"));
+    }
+    findings
+}
+
+/// A node that told nothing of itself.
+fn of_fault(node: usize, fault: &Fault) -> Finding {
+    let what = fault.why.trim_end_matches('.');
+    match fault.kind {
+        FaultKind::Refused => Finding::of(node, Weight::Refused, what, fault.remedy.unwrap_or("see its log")),
+        FaultKind::Unfit => {
+            let (what, remedy) = what.rsplit_once("; ").unwrap_or((what, "correct the node's address"));
+            Finding::of(node, Weight::Unfit, what, remedy)
+        }
+        FaultKind::Unavailable | FaultKind::Unknown => {
+            let remedy = fault.remedy.unwrap_or("start it, or check the network between it and this machine");
+            Finding::of(node, Weight::NoVote, what, remedy)
+        }
+    }
+}
+
+/// Judges the rights that the user lacks, and the commands that the server lacks for any user.
+fn of_rights(node: usize, probe: &Probe) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let consequence = |lacking: &(Lack, &Right)| (lacking.0, lacking.1.lacks);
+    for group in probe.lacking.chunk_by(|a, b| consequence(a) == consequence(b)) {
+        let (lack, lacks) = consequence(&group[0]);
+        let names = group.iter().map(|(_, right)| right.name).collect::<Vec<_>>().join(", ");
+        let (subject, remedy) = match lack {
+            Lack::Denied => ("the user may not use", GRANT),
+            Lack::Unknown => {
+                ("it does not know", "see rename-command in its configuration, or whether a proxy is in front of it")
+            }
+        };
+        let weight = match (lacks, lack) {
+            (Some(_), _) => Weight::Warn,
+            (None, Lack::Denied) => Weight::Refused,
+            (None, Lack::Unknown) => Weight::Unfit,
+        };
+        let what = format!("{subject} {names}: {}", lacks.unwrap_or("no lock can be held"));
+        findings.push(Finding::of(node, weight, what, remedy));
+    }
+    for (key, why) in &probe.denied {
+        findings.push(Finding::of(
+            node,
+            Weight::Refused,
+            format!("the user may not use the keys of {key}: {why}"),
+            GRANT,
+        ));
+    }
+    if let Some(fault) = &probe.scripts {
+        let what = format!("it cannot run rlock's scripts: {}", fault.why.trim_end_matches('.'));
+        let remedy = "allow EVAL and the commands of the ACL line there (rlock doctor --acl), or name another server";
+        findings.push(Finding::of(node, Weight::Unfit, what, remedy));
+    }
+    findings
+}
+
+const GRANT: &str = "grant the rights of the ACL line below";
+
+/// A primary that sets no key for any client.
+fn of_write(node: usize, probe: &Probe) -> Option<Finding> {
+    let fault = probe.unwritten.as_ref().filter(|_| probe.field("role") != Some("slave"))?;
+    let what = format!("it sets no key: {}", fault.why.trim_end_matches('.'));
+    Some(Finding::of(node, Weight::NoVote, what, fault.remedy.unwrap_or("check its log")))
+}
+
+/// A node that shares a server, or its data, with one before it.
+fn of_sharing(node: usize, probes: &[Result<Probe, Fault>]) -> Option<Finding> {
+    let identity = probes[node].as_ref().ok()?.identity();
+    let how = probes[..node].iter().flatten().find_map(|other| identity.shared_with(&other.identity()))?;
+    let what = format!("it {how} another node of the list: both have one vote together");
+    Some(Finding::of(node, Weight::Unfit, what, "name servers that are independent of each other"))
+}
+
+/// Returns the findings of a directory of this machine.
+pub(super) fn of_local(survey: &local::Survey) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if survey.is_network {
+        let what = format!("its directory is on {}: other hosts may not see its locks", survey.file_system);
+        let remedy = "name a directory on a disk of this machine, or a server for locks of several hosts";
+        findings.push(Finding::of(0, Weight::Warn, what, remedy));
+    }
+    if !survey.has_inotify {
+        let what = "this user has no inotify instance left: waiters poll, and a deleted file is noticed late";
+        findings.push(Finding::of(0, Weight::Warn, what, "raise fs.inotify.max_user_instances (sysctl)"));
+    }
+    findings
+}
+
+/// A judgement of one finding, or of all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Level {
+    Note,
+    Warn,
+    /// No lock can be held; the outcome is that of a `run`.
+    Unfit(Outcome),
+}
+
+impl Level {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warn => "warn",
+            Self::Unfit(_) => "unfit",
+        }
+    }
+}
+
+/// Returns the level of each finding, once the votes of the `nodes` are counted.
+pub(super) fn levels(findings: &[Finding], nodes: usize) -> Vec<Level> {
+    let quorum = Quorum::of(nodes);
+    let count = |weights: &[Weight]| {
+        let is_meant = |node: usize| {
+            findings.iter().any(|finding| finding.node == Some(node) && weights.contains(&finding.weight))
+        };
+        (0..nodes).filter(|node| is_meant(*node)).count()
+    };
+    let has_majority = count(&[Weight::NoVote, Weight::Refused]) <= quorum.tolerated();
+    let is_refused = count(&[Weight::Refused]) > quorum.tolerated();
+    let level = |finding: &Finding| match finding.weight {
+        Weight::Note => Level::Note,
+        Weight::Warn => Level::Warn,
+        Weight::Unfit => Level::Unfit(Outcome::Config),
+        Weight::Refused if is_refused => Level::Unfit(Outcome::Refused),
+        Weight::NoVote | Weight::Refused if has_majority => Level::Warn,
+        Weight::NoVote | Weight::Refused => Level::Unfit(Outcome::Unreachable),
+    };
+    findings.iter().map(level).collect()
+}
+
+/// Returns the worst level. Of several exit codes the one wins that waiting does not mend.
+pub(super) fn verdict(levels: &[Level]) -> Level {
+    let rank = |level: &Level| match level {
+        Level::Note => 0,
+        Level::Warn => 1,
+        Level::Unfit(Outcome::Unreachable) => 2,
+        Level::Unfit(_) => 3,
+    };
+    levels.iter().copied().max_by_key(rank).unwrap_or(Level::Note)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::fault::Denied;
+
+    #[expect(clippy::unnecessary_wraps, reason = "a node may not have answered")]
+    fn probe(ahead: i64, info: &[(&str, &str)]) -> Result<Probe, Fault> {
+        Ok(Probe {
+            round_trip: Duration::from_millis(1),
+            clock_offset_ms: Some(ahead),
+            info: info.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            fsync: None,
+            lacking: Vec::new(),
+            scripts: None,
+            denied: Vec::new(),
+            unwritten: None,
+            watched: None,
+        })
+    }
+
+    fn found(probes: &[Result<Probe, Fault>], guard: RestartGuard) -> Vec<Finding> {
+        let options = ScheduleOptions::new(Duration::from_secs(30));
+        let schedule = Schedule::new(options).unwrap_or_else(|_| unreachable!("the default fits"));
+        of_servers(probes, &Use { schedule, options, guard })
+    }
+
+    fn level(probes: &[Result<Probe, Fault>]) -> Level {
+        verdict(&levels(&found(probes, RestartGuard::Off), probes.len()))
+    }
+
+    #[test]
+    fn several_nodes_under_a_restart_guard_may_forget() {
+        let forgetful = || probe(0, &[("aof_enabled", "0"), ("uptime_in_seconds", "999")]);
+        let weights = |nodes: usize, guard| {
+            let findings = found(&(0..nodes).map(|_| forgetful()).collect::<Vec<_>>(), guard);
+            let about = findings.iter().filter(|finding| finding.what.contains("append-only"));
+            about.map(|finding| finding.weight).collect::<Vec<_>>()
+        };
+        assert_eq!(weights(3, RestartGuard::Auto), [Weight::Note; 3]);
+        assert_eq!(weights(3, RestartGuard::Off), [Weight::Warn; 3]);
+        assert_eq!(weights(1, RestartGuard::For(Duration::from_secs(30))), [Weight::Warn]);
+    }
+
+    #[test]
+    fn a_clock_is_compared_with_ours() {
+        assert_eq!(level(&[probe(500, &[])]), Level::Note);
+        for ahead in [60_000, -60_000] {
+            assert_eq!(level(&[probe(ahead, &[])]), Level::Warn);
+        }
+    }
+
+    #[test]
+    fn the_worst_finding_decides() {
+        let gone = || Err(Fault::new(FaultKind::Unknown, "no answer"));
+        let refused = || Err(Fault::denied(Denied::Login, "WRONGPASS", "correct it"));
+        assert_eq!(level(&[probe(0, &[])]), Level::Note);
+        assert_eq!(level(&[probe(0, &[]), gone(), probe(0, &[])]), Level::Warn);
+        assert_eq!(level(&[probe(0, &[]), gone(), gone()]), Level::Unfit(Outcome::Unreachable));
+        // One refusal is a missing vote; several leave no majority.
+        assert_eq!(level(&[probe(0, &[]), refused(), probe(0, &[])]), Level::Warn);
+        assert_eq!(level(&[gone(), refused(), probe(0, &[])]), Level::Unfit(Outcome::Unreachable));
+        assert_eq!(level(&[refused(), refused(), probe(0, &[])]), Level::Unfit(Outcome::Refused));
+        assert_eq!(level(&[refused()]), Level::Unfit(Outcome::Refused));
+        let unwritten = || Some(Fault::new(FaultKind::Unavailable, "OOM"));
+        let full = || probe(0, &[]).map(|probe| Probe { unwritten: unwritten(), ..probe });
+        assert_eq!(level(&[full()]), Level::Unfit(Outcome::Unreachable));
+        assert_eq!(level(&[full(), probe(0, &[]), probe(0, &[])]), Level::Warn);
+        assert_eq!(level(&[full(), full(), probe(0, &[])]), Level::Unfit(Outcome::Unreachable));
+    }
+
+    #[test]
+    fn a_replica_is_no_vote_and_an_old_server_no_node() {
+        let level = |info: &[(&str, &str)]| level(&[probe(0, info)]);
+        assert_eq!(level(&[("role", "slave")]), Level::Unfit(Outcome::Unreachable));
+        assert_eq!(level(&[("redis_version", "5.0.14")]), Level::Unfit(Outcome::Config));
+        assert_eq!(level(&[("redis_version", "6.0.1")]), Level::Note);
+        assert_eq!(level(&[("maxmemory_policy", "volatile-ttl")]), Level::Warn);
+    }
+
+    #[test]
+    fn a_network_file_system_and_a_lack_of_inotify_are_warnings() {
+        let fit = local::Survey {
+            directory: "/run/rlock".into(),
+            file_system: "tmpfs".to_owned(),
+            is_network: false,
+            owner: 0,
+            mode: 0o700,
+            has_inotify: true,
+        };
+        assert_eq!(of_local(&fit), []);
+        for (survey, word) in [
+            (local::Survey { is_network: true, file_system: "nfs".to_owned(), ..fit.clone() }, "on nfs"),
+            (local::Survey { has_inotify: false, ..fit.clone() }, "inotify"),
+        ] {
+            let findings = of_local(&survey);
+            assert_eq!(findings.len(), 1);
+            assert!(findings[0].weight == Weight::Warn && findings[0].what.contains(word), "{findings:?}");
+        }
+    }
+}
