@@ -22,7 +22,6 @@ mod error;
 mod follow;
 pub mod listeners;
 mod metered;
-mod picky;
 mod pool;
 pub mod probe;
 mod redisson;

@@ -12,7 +12,6 @@ use super::call::on_lock;
 use super::client::Client;
 use super::connection::REPLY_LIMIT;
 use super::connector::Connector;
-use super::picky::{PickyClient, is_closed_at};
 use super::stranger;
 use crate::clock;
 use crate::lock::identity::Identity;
@@ -24,6 +23,9 @@ use crate::node::{Denied, Fault, FaultKind};
 
 /// Number of exchanges, the shortest of which counts as the round trip.
 const TRIPS: usize = 5;
+
+/// The cause of a command at which the connection was closed. A script may be able to use it.
+const CLOSED: &str = "it closes the connection at this command";
 
 /// Facts about a server that answered.
 pub struct Probe {
@@ -66,14 +68,19 @@ impl Probe {
     /// Examines a server, with trials on keys beside `lock`; `keys` are locks that it must be able to hold.
     async fn take(connector: &Connector, limit: Duration, lock: &Key, keys: &[Key]) -> Result<Self, Fault> {
         let (trial, channel) = (lock.derived(Derived::Doctor), lock.wake_channel(Uuid::new_v4()));
-        let mut client = PickyClient::open(connector, limit, &trial).await?;
-        match client.command(&["INFO", "server"]).await {
+        let mut examiner = Examiner::open(connector, limit).await?;
+        match examiner.client.command(&["INFO", "server"]).await {
             Ok(info) if stranger::is_sentinel(&info) => return Err(stranger::sentinel()),
-            Err(_) if client.client().is_dumb() && connector.leads_to_tls(limit).await => return Err(stranger::tls()),
-            Err(fault) if fault.kind == FaultKind::Unknown => return Err(fault),
+            Ok(_) => {}
+            Err(_) if examiner.client.is_dumb() && connector.leads_to_tls(limit).await => return Err(stranger::tls()),
             Err(fault) if fault.kind == FaultKind::Unfit && !is_unknown(&fault) => return Err(fault),
-            // The right is tried again below.
-            Ok(_) | Err(_) => {}
+            // The right is tried again below, unless the server answers nothing at all.
+            Err(fault) => {
+                examiner = Examiner::open(connector, limit).await?;
+                if examiner.client.command(&["TYPE", &trial]).await.is_err_and(|it| it.kind == FaultKind::Unknown) {
+                    return Err(fault);
+                }
+            }
         }
         let (mut lacking, mut scripts, mut unwritten) = (Vec::new(), None, None);
         for right in RIGHTS {
@@ -86,9 +93,9 @@ impl Probe {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             // A RESP2 connection that has subscribed takes no other command.
             let said = if right.name == "subscribe" {
-                PickyClient::open(connector, limit, &trial).await?.command(&words).await
+                Examiner::open(connector, limit).await?.command(&words).await
             } else {
-                client.command(&words).await
+                examiner.command(&words).await
             };
             match said {
                 Err(fault) if fault.denied == Some(Denied::Command) => lacking.push((Lack::Denied, right)),
@@ -96,7 +103,7 @@ impl Probe {
                 Err(fault) if fault.denied == Some(Denied::Key) => {}
                 Err(fault) if fault.kind == FaultKind::Refused => return Err(fault),
                 Err(fault) if fault.kind == FaultKind::Unfit && right.name == "eval" => scripts = Some(fault),
-                Err(fault) if is_closed_at(&fault) && !OUTSIDE_SCRIPTS.contains(&right.name) => {}
+                Err(fault) if fault.why == CLOSED && !OUTSIDE_SCRIPTS.contains(&right.name) => {}
                 Err(fault) if is_unknown(&fault) => lacking.push((Lack::Unknown, right)),
                 Err(fault) if is_elsewhere(&fault) => return Err(stranger::redirecting(fault)),
                 Err(fault) if fault.kind == FaultKind::Unknown => return Err(fault),
@@ -107,13 +114,13 @@ impl Probe {
         // Those of one kind stand together, and the channels were found by two commands.
         lacking.dedup_by_key(|(_, right)| right.name);
         if scripts.is_none() {
-            scripts = client.client().ask(&look(lock)).await.err().filter(|fault| fault.kind == FaultKind::Unfit);
+            scripts = examiner.client.ask(&look(lock)).await.err().filter(|fault| fault.kind == FaultKind::Unfit);
         }
         let mut denied = Vec::new();
         for key in keys {
             for name in Derived::OF_LOCK.map(|kind| key.derived(kind)).iter().map(String::as_str).chain([key.stored()])
             {
-                if let Err(fault) = client.command(&["TYPE", name]).await
+                if let Err(fault) = examiner.command(&["TYPE", name]).await
                     && fault.is_about_names()
                 {
                     denied.push((key.clone(), fault));
@@ -121,9 +128,9 @@ impl Probe {
                 }
             }
         }
-        let (round_trip, clock_offset_ms) = trips(&mut client).await?;
-        let info = client.command(&["INFO"]).await.ok().and_then(text).map(|text| fields(&text)).unwrap_or_default();
-        let fsync = match client.command(&["CONFIG", "GET", "appendfsync"]).await {
+        let (round_trip, clock_offset_ms) = trips(&mut examiner).await?;
+        let info = examiner.command(&["INFO"]).await.ok().and_then(text).map(|text| fields(&text)).unwrap_or_default();
+        let fsync = match examiner.command(&["CONFIG", "GET", "appendfsync"]).await {
             Ok(Value::Array(pair)) => {
                 pair.into_iter().nth(1).and_then(text).map(|word| crate::text::escape::short(&word))
             }
@@ -150,6 +157,28 @@ impl Probe {
     }
 }
 
+/// A client that opens another connection after each error, since the server or a proxy may close it then.
+struct Examiner<'a> {
+    connector: &'a Connector,
+    limit: Duration,
+    client: Client,
+}
+
+impl<'a> Examiner<'a> {
+    async fn open(connector: &'a Connector, limit: Duration) -> Result<Self, Fault> {
+        Ok(Self { connector, limit, client: Client::open(connector, limit, REPLY_LIMIT).await? })
+    }
+
+    /// Sends a command. One at which the connection is closed is one that the server does not know.
+    async fn command(&mut self, words: &[&str]) -> Result<Value, Fault> {
+        let said = self.client.command(words).await;
+        let Err(fault) = said else { return said };
+        let is_closed = fault.kind == FaultKind::Unknown && self.client.is_closed();
+        *self = Self::open(self.connector, self.limit).await?;
+        Err(if is_closed { Fault::new(FaultKind::Unfit, CLOSED) } else { fault })
+    }
+}
+
 /// Returns a script that changes nothing, for the lock `key`.
 fn look(key: &Key) -> Cmd {
     let mut command = on_lock(OBSERVE, key);
@@ -160,7 +189,7 @@ fn look(key: &Key) -> Cmd {
 /// Whether the server does not know a command.
 fn is_unknown(fault: &Fault) -> bool {
     let says = fault.why.to_ascii_lowercase();
-    fault.kind == FaultKind::Unfit && (says.contains("unknown command") || is_closed_at(fault))
+    fault.kind == FaultKind::Unfit && (says.contains("unknown command") || fault.why == CLOSED)
 }
 
 /// Returns the time after which the other members take a silent one for dead. It needs CONFIG GET, which is not a right that rlock
@@ -178,11 +207,11 @@ fn is_elsewhere(fault: &Fault) -> bool {
 }
 
 /// Returns the shortest round trip, and the offset of the server's clock that it showed.
-async fn trips(client: &mut PickyClient<'_>) -> Result<(Duration, Option<i64>), Fault> {
+async fn trips(examiner: &mut Examiner<'_>) -> Result<(Duration, Option<i64>), Fault> {
     let mut best = None;
     for _ in 0..TRIPS {
         let (begun, wall) = (clock::now(), SystemTime::now());
-        let told = client.command(&["TIME"]).await;
+        let told = examiner.command(&["TIME"]).await;
         let took = clock::now().since(begun);
         let ahead = match told {
             Ok(Value::Array(parts)) => ahead(&parts, wall + took / 2),
