@@ -19,7 +19,7 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
-pub use event::{AtNode, Event, strange_variable};
+pub use event::{AtNode, Event, Share, strange_variable};
 pub use log::{Log, LogMode};
 pub use notify::Manager;
 pub use problem::Problem;
@@ -170,10 +170,11 @@ pub fn failure(log: Log, error: &anyhow::Error) {
     };
     let failure = error.downcast_ref::<Failure>();
     let mut fields = failure.map_or_else(Map::new, |failure| failure.fields.clone());
+    fields.insert("event".to_owned(), event.into());
     fields.insert("code".to_owned(), outcome.code().into());
     let keys = failure.and_then(|failure| failure.keys.as_ref());
     let message = exit::error_of_system(error).map_or_else(|| format!("{error:#}"), |cause| told_of_system(&cause));
-    stderr::last_line(render(log, Level::Error, event, keys, &message, fields));
+    stderr::last_line(render(log, Level::Error, keys, &message, || fields));
 }
 
 /// Has a panic end this process, after one line that asks for a report in the form of `--log`. The exit code is not that of a busy
@@ -196,25 +197,23 @@ pub fn end_at_panic(log: Log) {
 /// The line of `event`, about `keys` if it concerns certain locks.
 fn line(log: Log, event: &Event, keys: Option<&Keys>) -> String {
     let message = keys.map_or_else(|| event.to_string(), |keys| format!("{keys}: {event}"));
-    let fields = if log == Log::Json { event.fields() } else { Map::new() };
-    render(log, event.level(), event.name(), keys, &message, fields)
+    render(log, event.level(), keys, &message, || event.fields())
 }
 
 fn render(
     log: Log,
     level: Level,
-    event: &str,
     keys: Option<&Keys>,
     message: &str,
-    mut fields: Map<String, Value>,
+    fields: impl FnOnce() -> Map<String, Value>,
 ) -> String {
     match log {
         Log::Text => format!("rlock: {message}\n"),
         Log::Journal => format!("<{}>rlock: {message}\n", level.priority()),
         Log::Json => {
+            let mut fields = fields();
             fields.insert("ts".to_owned(), clock::unix_millis(SystemTime::now()).into());
             fields.insert("level".to_owned(), level.name().into());
-            fields.insert("event".to_owned(), event.into());
             fields.insert("message".to_owned(), message.into());
             fields.insert("key".to_owned(), keys.map(Keys::typed).into());
             format!("{}\n", escape::json(&Value::Object(fields).to_string()))

@@ -22,7 +22,7 @@ use crate::lock::token::Token;
 use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, observe};
 use crate::redlock::outside::{self, Count};
-use crate::report::{Event, Problem, Progress, Reporter, Status, ask, occupied};
+use crate::report::{Event, Problem, Progress, Reporter, Share, Status, ask, occupied};
 use crate::settings;
 use crate::settings::token::NodeSettings;
 use crate::text::is_pattern;
@@ -107,11 +107,8 @@ impl BreakRequest {
             match self.force(&nodes, |_| Some(ForceUnlock::Tombstone(token, &tombstone))).await {
                 Ok(count) => {
                     tokens.push(token);
-                    self.report.say(&Event::Tombstoned);
-                    if let Some(theirs) = theirs {
-                        // One tombstone is enough for the holder to stop its command.
-                        self.report.say(&Event::TombstonedAt { broken: count.done, of: theirs });
-                    }
+                    // One tombstone is enough for the holder to stop its command.
+                    self.report.say(&Event::Tombstoned { at: theirs.map(|of| Share { done: count.done, of }) });
                 }
                 Err(failure) => changed = Some(failure),
             }
@@ -218,14 +215,11 @@ impl BreakRequest {
         if done.faults.len() >= Quorum::of(nodes.len()).needed() {
             return Err(unanswered(&self.key, nodes, &done.faults, self.reach.node_is_default).into());
         }
-        let Some(theirs) = theirs else {
-            self.report.say(&Event::KeyDeleted { at: None });
-            return Ok(Outcome::Done);
-        };
-        if done.done < Quorum::of(theirs).needed() {
-            return Err(Problem::BrokenAtMinority { broken: done.done, of: theirs }.about(&self.key).into());
+        let at = theirs.map(|of| Share { done: done.done, of });
+        if let Some(share) = at.filter(|share| share.done < Quorum::of(share.of).needed()) {
+            return Err(Problem::BrokenAtMinority(share).about(&self.key).into());
         }
-        self.report.say(&Event::KeyDeleted { at: Some((done.done, theirs)) });
+        self.report.say(&Event::KeyDeleted { at });
         Ok(Outcome::Done)
     }
 

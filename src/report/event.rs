@@ -1,4 +1,4 @@
-//! The events of a lock that are told on stderr: the name, level and fields of each. The sentences are in `words`.
+//! The events of a lock that are told on stderr: the name, fields and level of each. The sentences are in `words`.
 //!
 //! The last line of a run that fails is a [`super::Problem`]. Words inside the sentences come from the values that they are
 //! about: an occupant, a blocker or a fault of `lock`.
@@ -14,7 +14,6 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::{Map, Value, json};
 
-pub(super) use words::holders_nodes;
 use words::lost_how;
 pub use words::strange_variable;
 
@@ -26,7 +25,7 @@ use crate::job::policy::Reaction;
 use crate::lock::backoff;
 use crate::lock::fault::Fault;
 use crate::lock::fence::Fence;
-use crate::lock::lease::{Loss, Revoked};
+use crate::lock::lease::Revoked;
 use crate::lock::occupant::Occupant;
 use crate::lock::waiting::{Blocked, Notice};
 use crate::text::duration::millis;
@@ -36,6 +35,13 @@ use crate::text::duration::millis;
 pub struct AtNode<'a> {
     pub node: &'a str,
     pub why: &'a str,
+}
+
+/// Number of the holder's nodes, where it uses another number of them, and at how many of these something was done.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    pub done: usize,
+    pub of: usize,
 }
 
 /// A change of a lock, or of its command.
@@ -91,8 +97,8 @@ pub enum Event<'a> {
     LostWhileWaiting,
     /// The keys of the lock were lost and are set again: the command goes on.
     Reclaimed { why: &'a str },
-    /// The lock was lost, or can no longer be renewed in time (`how` is `None`).
-    Lost { why: &'a str, how: Option<Loss>, reaction: Reaction },
+    /// The lock was lost, or can no longer be renewed in time.
+    Lost { why: &'a str, reaction: Reaction },
     /// The release found that the lock had been lost.
     LostUnnoticed { how: Revoked },
     /// `--max-run` is over.
@@ -123,12 +129,10 @@ pub enum Event<'a> {
     Checked,
     /// `break --yes`: the holder whose lock is broken.
     Holder { occupant: &'a Occupant },
-    /// `break`: a tombstone is in the lock's place.
-    Tombstoned,
-    /// `break --foreign`: the holder uses another number of nodes, of which so many have the tombstone.
-    TombstonedAt { broken: usize, of: usize },
-    /// `break`: the key was deleted; at so many of the holder's nodes, if it uses another number of them.
-    KeyDeleted { at: Option<(usize, usize)> },
+    /// `break`: a tombstone is in the lock's place. `at`: with `--foreign`.
+    Tombstoned { at: Option<Share> },
+    /// `break`: the key was deleted. `at`: with `--foreign`.
+    KeyDeleted { at: Option<Share> },
     /// `break --yes`: the run whose mark is deleted.
     Marked { run: &'a Occupant },
     /// `break`: the mark of a success was deleted.
@@ -162,178 +166,101 @@ impl<'a> From<&'a Notice> for Event<'a> {
 }
 
 impl Event<'_> {
-    /// Name in `--log json`.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::DefaultNode { .. } => "default-node",
-            Self::StrangeVariable { .. } => "variable",
-            Self::NoteCut { .. } => "note",
-            Self::Waiting { .. } | Self::WaitingForever { .. } | Self::Progress { .. } => "waiting",
-            Self::EndingLeftovers { .. } => "leftovers",
-            Self::Unreachable { .. } => "unreachable",
-            Self::OuterSilent { .. } => "silent",
-            Self::Replaced { .. } | Self::NotReplaced { .. } => "replacing",
-            Self::NoUptime(_) => "unguarded",
-            Self::NoQueue(_) => "unqueued",
-            Self::NoWakeups { .. } => "unheard",
-            Self::Refused { .. } => "refused",
-            Self::Acquired { .. } | Self::WaitOver { .. } => "acquired",
-            Self::Nested { .. } => "nested",
-            Self::Running { .. } => "running",
-            Self::Forwarded { .. } => "signal",
-            Self::GuardReplaced => "guard",
-            Self::Renewed { .. } => "renewed",
-            Self::RenewalFailed(_) => "trouble",
-            Self::LostWhileWaiting => "anew",
-            Self::Reclaimed { .. } => "reclaimed",
-            Self::Lost { .. } | Self::LostUnnoticed { .. } => "lost",
-            Self::TimeIsUp => "max-run",
-            Self::Lingering => "lingering",
-            Self::NestedUnkillable | Self::Unkillable { .. } => "unkillable",
-            Self::Ended { .. } => "ended",
-            Self::Exit { .. } => "exit",
-            Self::RunBefore { .. } | Self::Marked { .. } => "once",
-            Self::SuccessUnmarked => "unmarked",
-            Self::Parked { .. } => "parked",
-            Self::Released | Self::NothingToRelease => "released",
-            Self::NotReleased(_) => "unreleased",
-            Self::Checked => "checked",
-            Self::Holder { .. } => "holder",
-            Self::Tombstoned | Self::TombstonedAt { .. } => "entombed",
-            Self::KeyDeleted { .. } | Self::MarkDeleted | Self::HolderReleased { .. } => "broken",
-            Self::MetricsUnwritten { .. } => "metrics",
-            Self::Dropped { .. } => "dropped",
-            Self::Bug { .. } => "bug",
-        }
-    }
-
-    /// Level, which decides whether it is printed.
     pub fn level(&self) -> Level {
-        match self {
-            Self::StrangeVariable { .. }
-            | Self::Waiting { .. }
-            | Self::Progress { .. }
-            | Self::WaitOver { .. }
-            | Self::EndingLeftovers { .. }
-            | Self::Unreachable { had_majority: false, .. }
-            | Self::Replaced { .. }
-            | Self::Acquired { .. }
-            | Self::Nested { .. }
-            | Self::Running { .. }
-            | Self::Forwarded { .. }
-            | Self::GuardReplaced
-            | Self::Renewed { .. }
-            | Self::RenewalFailed(_)
-            | Self::Lingering
-            | Self::Ended { .. }
-            | Self::Exit { .. }
-            | Self::RunBefore { .. }
-            | Self::Parked { .. }
-            | Self::Released
-            | Self::NothingToRelease
-            | Self::Checked
-            | Self::Tombstoned => Level::Info,
-            Self::DefaultNode { .. }
-            | Self::NoteCut { .. }
-            | Self::WaitingForever { .. }
-            | Self::Unreachable { had_majority: true, .. }
-            | Self::OuterSilent { .. }
-            | Self::NotReplaced { .. }
-            | Self::LostWhileWaiting
-            | Self::Reclaimed { .. }
-            | Self::NoUptime(_)
-            | Self::NoQueue(_)
-            | Self::NoWakeups { .. }
-            | Self::Refused { .. }
-            | Self::NotReleased(_)
-            | Self::Holder { .. }
-            | Self::TombstonedAt { .. }
-            | Self::SuccessUnmarked
-            | Self::KeyDeleted { .. }
-            | Self::Marked { .. }
-            | Self::MarkDeleted
-            | Self::HolderReleased { .. }
-            | Self::MetricsUnwritten { .. }
-            | Self::Dropped { .. } => Level::Warning,
-            Self::Lost { .. }
-            | Self::LostUnnoticed { .. }
-            | Self::TimeIsUp
-            | Self::NestedUnkillable
-            | Self::Unkillable { .. }
-            | Self::Bug { .. } => Level::Error,
-        }
+        self.parts().0
     }
 
-    /// Its data in `--log json`, beside ts, level, event, key and message.
-    pub fn fields(&self) -> Map<String, Value> {
-        let fields = match self {
-            Self::DefaultNode { node } => json!({ "node": node }),
-            Self::StrangeVariable { name, meant } => json!({ "variable": name, "meant": meant }),
-            Self::NoteCut { limit } => json!({ "limit": limit }),
+    /// Its data in `--log json`, beside ts, level, key and message.
+    pub(super) fn fields(&self) -> Map<String, Value> {
+        let (_, name, mut fields) = self.parts();
+        fields["event"] = name.into();
+        if let Value::Object(fields) = fields { fields } else { Map::new() }
+    }
+
+    /// Returns its level, its name, and the rest of its data.
+    fn parts(&self) -> (Level, &'static str, Value) {
+        use Level::{Error, Info, Warning};
+        match *self {
+            Self::DefaultNode { node } => (Warning, "default-node", json!({ "node": node })),
+            Self::StrangeVariable { name, meant } => (Info, "variable", json!({ "variable": name, "meant": meant })),
+            Self::NoteCut { limit } => (Warning, "note", json!({ "limit": limit })),
             Self::Waiting { blocked, ahead } => {
                 let mut fields = fields_of(blocked);
                 fields.extend(ahead.map(|ahead| ("ahead".to_owned(), ahead.into())));
-                return fields;
+                (Info, "waiting", fields.into())
             }
-            Self::Progress { status, .. } => return status.fields(),
-            Self::WaitOver { after } => json!({ "wait_ms": millis(*after) }),
-            Self::WaitingForever { blocked } | Self::Unreachable { blocked, .. } => return fields_of(blocked),
-            Self::NoUptime(at) | Self::NoQueue(at) | Self::RenewalFailed(at) | Self::NotReleased(at) => {
-                return at_node(at.node, at.why);
+            Self::Progress { status, .. } => (Info, "waiting", status.fields().into()),
+            Self::WaitOver { after } => (Info, "acquired", json!({ "wait_ms": millis(after) })),
+            Self::EndingLeftovers { count } => (Info, "leftovers", json!({ "count": count })),
+            Self::WaitingForever { blocked } => (Warning, "waiting", fields_of(blocked).into()),
+            Self::Unreachable { blocked, had_majority } => {
+                (if had_majority { Warning } else { Info }, "unreachable", fields_of(blocked).into())
             }
-            Self::Refused { node, fault } => return at_node(node, &fault.why),
-            Self::NoWakeups { node, poll_every } => json!({ "node": node, "poll_ms": millis(*poll_every) }),
-            Self::Acquired { fence, after } => json!({ "fence": fence.get(), "wait_ms": millis(*after) }),
-            Self::OuterSilent { occupant }
-            | Self::Replaced { occupant }
-            | Self::NotReplaced { occupant }
-            | Self::Nested { occupant }
-            | Self::Holder { occupant } => return holder(occupant),
-            Self::Running { pid } => json!({ "pid": pid }),
-            Self::Forwarded { signal } => json!({ "signal": signal.as_str() }),
-            Self::Renewed { left } | Self::Parked { left } => json!({ "left_ms": millis(*left) }),
-            Self::Lost { why, .. } | Self::Reclaimed { why } => json!({ "reason": why }),
-            Self::LostUnnoticed { how } => json!({ "reason": lost_how(*how) }),
-            Self::Unkillable { group } => json!({ "pid": group }),
-            Self::TombstonedAt { broken, of } | Self::KeyDeleted { at: Some((broken, of)) } => {
-                json!({ "nodes": broken, "of": of })
+            Self::OuterSilent { occupant } => (Warning, "silent", holder(occupant).into()),
+            Self::Replaced { occupant } => (Info, "replacing", holder(occupant).into()),
+            Self::NotReplaced { occupant } => (Warning, "replacing", holder(occupant).into()),
+            Self::NoUptime(at) => (Warning, "unguarded", at_node(at.node, at.why).into()),
+            Self::NoQueue(at) => (Warning, "unqueued", at_node(at.node, at.why).into()),
+            Self::NoWakeups { node, poll_every } => {
+                (Warning, "unheard", json!({ "node": node, "poll_ms": millis(poll_every) }))
             }
-            Self::HolderReleased { after, parked } => {
-                json!({ "wait_ms": millis(*after), "left_ms": parked.map(millis) })
+            Self::Refused { node, fault } => (Warning, "refused", at_node(node, &fault.why).into()),
+            Self::Acquired { fence, after } => {
+                (Info, "acquired", json!({ "fence": fence.get(), "wait_ms": millis(after) }))
             }
-            Self::RunBefore { run } | Self::Marked { run } => {
-                let mut fields = holder(run);
-                fields.extend(run.ttl.map(|left| ("left_ms".to_owned(), millis(left).into())));
-                return fields;
-            }
-            Self::EndingLeftovers { count } => json!({ "count": count }),
-            Self::MetricsUnwritten { directory, why } => json!({ "path": directory, "reason": why.to_string() }),
-            Self::Dropped { count } => json!({ "count": count }),
+            Self::Nested { occupant } => (Info, "nested", holder(occupant).into()),
+            Self::Running { pid } => (Info, "running", json!({ "pid": pid })),
+            Self::Forwarded { signal } => (Info, "signal", json!({ "signal": signal.as_str() })),
+            Self::GuardReplaced => (Info, "guard", json!({})),
+            Self::Renewed { left } => (Info, "renewed", json!({ "left_ms": millis(left) })),
+            Self::RenewalFailed(at) => (Info, "trouble", at_node(at.node, at.why).into()),
+            Self::LostWhileWaiting => (Warning, "anew", json!({})),
+            Self::Reclaimed { why } => (Warning, "reclaimed", json!({ "reason": why })),
+            Self::Lost { why, .. } => (Error, "lost", json!({ "reason": why })),
+            Self::LostUnnoticed { how } => (Error, "lost", json!({ "reason": lost_how(how) })),
+            Self::TimeIsUp => (Error, "max-run", json!({})),
+            Self::Lingering => (Info, "lingering", json!({})),
+            Self::NestedUnkillable => (Error, "unkillable", json!({})),
+            Self::Unkillable { group } => (Error, "unkillable", json!({ "pid": group })),
             Self::Ended { status, run, .. } => {
                 let (code, signal) = match status {
-                    Some(ExitStatus::Exited(code)) => (Some(*code), None),
-                    Some(ExitStatus::Killed(number)) => (None, Some(signal_name(*number))),
+                    Some(ExitStatus::Exited(code)) => (Some(code), None),
+                    Some(ExitStatus::Killed(number)) => (None, Some(signal_name(number))),
                     None => (None, None),
                 };
-                json!({ "exit_code": code, "signal": signal, "run_ms": millis(*run) })
+                (Info, "ended", json!({ "exit_code": code, "signal": signal, "run_ms": millis(run) }))
             }
-            Self::Exit { outcome } => json!({ "code": outcome.code() }),
-            Self::Bug { place } => json!({ "place": place, "code": Outcome::Bug.code() }),
-            Self::GuardReplaced
-            | Self::LostWhileWaiting
-            | Self::TimeIsUp
-            | Self::Lingering
-            | Self::NestedUnkillable
-            | Self::SuccessUnmarked
-            | Self::Released
-            | Self::NothingToRelease
-            | Self::Checked
-            | Self::Tombstoned
-            | Self::MarkDeleted
-            | Self::KeyDeleted { at: None } => Value::Null,
-        };
-        if let Value::Object(fields) = fields { fields } else { Map::new() }
+            Self::Exit { outcome } => (Info, "exit", json!({ "code": outcome.code() })),
+            Self::RunBefore { run } => (Info, "once", success(run)),
+            Self::SuccessUnmarked => (Warning, "unmarked", json!({})),
+            Self::Parked { left } => (Info, "parked", json!({ "left_ms": millis(left) })),
+            Self::Released | Self::NothingToRelease => (Info, "released", json!({})),
+            Self::NotReleased(at) => (Warning, "unreleased", at_node(at.node, at.why).into()),
+            Self::Checked => (Info, "checked", json!({})),
+            Self::Holder { occupant } => (Warning, "holder", holder(occupant).into()),
+            Self::Tombstoned { at: None } => (Info, "broken", json!({})),
+            Self::Tombstoned { at: Some(share) } | Self::KeyDeleted { at: Some(share) } => {
+                (Warning, "broken", json!({ "nodes": share.done, "of": share.of }))
+            }
+            Self::KeyDeleted { at: None } | Self::MarkDeleted => (Warning, "broken", json!({})),
+            Self::Marked { run } => (Warning, "once", success(run)),
+            Self::HolderReleased { after, parked } => {
+                (Warning, "broken", json!({ "wait_ms": millis(after), "left_ms": parked.map(millis) }))
+            }
+            Self::MetricsUnwritten { directory, why } => {
+                (Warning, "metrics", json!({ "path": directory, "reason": why.to_string() }))
+            }
+            Self::Dropped { count } => (Warning, "dropped", json!({ "count": count })),
+            Self::Bug { place } => (Error, "bug", json!({ "place": place, "code": Outcome::Bug.code() })),
+        }
     }
+}
+
+/// The run, and how long its success counts.
+fn success(run: &Occupant) -> Value {
+    let mut fields = holder(run);
+    fields.extend(run.ttl.map(|left| ("left_ms".to_owned(), millis(left).into())));
+    fields.into()
 }
 
 /// Returns `SIGTERM`, or the number of a signal without a name.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::event::holders_nodes;
+use super::event::Share;
 use super::kinds;
 use super::status_text::{at_node, fields_of, fields_of_faults, holder, newer_waiter, occupied, told};
 use crate::exit::{Failure, Outcome, is_shortage, tells_shortage};
@@ -88,7 +88,7 @@ pub enum Problem<'a> {
     /// `break`: the holder has changed meanwhile.
     HolderChanged,
     /// `break --foreign`: the key was deleted at a minority of the holder's nodes.
-    BrokenAtMinority { broken: usize, of: usize },
+    BrokenAtMinority(Share),
     /// `break`: the holder did not release the tombstone.
     NotReleased,
     /// `acquire --format env`: the key is not fit for a shell.
@@ -153,7 +153,7 @@ impl Problem<'_> {
             | Self::NotTheOneMeant { .. }
             | Self::Declined
             | Self::HolderChanged
-            | Self::BrokenAtMinority { .. }
+            | Self::BrokenAtMinority(_)
             | Self::NotReleased => Outcome::No,
             Self::TtlTooLong { .. }
             | Self::TtlUnknown
@@ -272,10 +272,9 @@ impl fmt::Display for Problem<'_> {
             Self::HolderChanged => {
                 f.write_str("the holder has changed or released it meanwhile; nothing was broken")
             }
-            Self::BrokenAtMinority { broken, of } => write!(
+            Self::BrokenAtMinority(share) => write!(
                 f,
-                "not broken: the key was deleted at {}, which is no majority; give --node the holder's list",
-                holders_nodes(*broken, *of)
+                "not broken: the key was deleted at {share}, which is no majority; give --node the holder's list"
             ),
             Self::NotReleased => f.write_str(
                 "broken, but its holder has not released it: it cannot end its command, or runs with --on-lost warn; the key still keeps other clients out; --now deletes it",

@@ -314,7 +314,7 @@ impl Job {
             }
             Action::SayLost(reaction) => {
                 let (lock, why) = cover.loss_cause(self.loss);
-                report.of(&report.keys[lock]).say(&Report::Lost { why: &why, how: self.loss, reaction });
+                report.of(&report.keys[lock]).say(&Report::Lost { why: &why, reaction });
             }
             Action::SayTimeIsUp => report.say(&Report::TimeIsUp),
             Action::SayLingering => {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{AtNode, Event};
+use super::{AtNode, Event, Share};
 use crate::job::policy::Reaction;
 use crate::lock::lease::Revoked;
 use crate::report::status_text::{ahead, occupied, told};
@@ -88,12 +88,12 @@ impl fmt::Display for Event<'_> {
             }
             Self::Checked => f.write_str("the lock is the caller's"),
             Self::Holder { occupant } => f.write_str(&occupied(occupant)),
-            Self::Tombstoned => f.write_str("broken; the holder learns it at its next renewal at the latest"),
-            Self::TombstonedAt { broken, of } => write!(f, "broken at {}", holders_nodes(*broken, *of)),
-            Self::KeyDeleted { at: None } => f.write_str("broken: the key was deleted"),
-            Self::KeyDeleted { at: Some((broken, of)) } => {
-                write!(f, "broken: the key was deleted at {}", holders_nodes(*broken, *of))
+            Self::Tombstoned { at: None } => {
+                f.write_str("broken; the holder learns it at its next renewal at the latest")
             }
+            Self::Tombstoned { at: Some(share) } => write!(f, "broken at {share}"),
+            Self::KeyDeleted { at: None } => f.write_str("broken: the key was deleted"),
+            Self::KeyDeleted { at: Some(share) } => write!(f, "broken: the key was deleted at {share}"),
             Self::Marked { run } => f.write_str(&run.success()),
             Self::MarkDeleted => f.write_str("broken: the next run with --once runs its command again"),
             Self::HolderReleased { after, parked } => {
@@ -123,8 +123,10 @@ impl fmt::Display for AtNode<'_> {
 }
 
 /// `2 of the holder's 3 nodes`.
-pub(in crate::report) fn holders_nodes(broken: usize, of: usize) -> String {
-    format!("{broken} of the holder's {of} node{}", if of == 1 { "" } else { "s" })
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of the holder's {} node{}", self.done, self.of, if self.of == 1 { "" } else { "s" })
+    }
 }
 
 pub(super) fn lost_how(how: Revoked) -> &'static str {
