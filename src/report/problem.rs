@@ -2,7 +2,6 @@
 //!
 //! Input that is refused before any lock is touched is worded in `settings` and `cli`, beside the rule that refuses it.
 
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -116,66 +115,14 @@ pub enum Problem<'a> {
 impl Problem<'_> {
     /// Returns the failure of work on one lock or several.
     pub fn about(&self, keys: impl Into<Keys>) -> Failure {
-        Failure { fields: self.fields(), ..Failure::about(keys, self.outcome(), self) }
+        let (outcome, words) = self.told();
+        Failure { fields: self.fields(), ..Failure::about(keys, outcome, words) }
     }
 
     /// Returns the failure of work on no lock in particular.
     pub fn failure(&self) -> Failure {
-        Failure { fields: self.fields(), ..Failure::new(self.outcome(), self.to_string()) }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Busy { code, .. } => Outcome::Busy(*code),
-            Self::Superseded { .. } => Outcome::Superseded,
-            Self::Unreachable { .. } => Outcome::Unreachable,
-            Self::NoMajority { faults, quorum, .. } | Self::NoMajorityFor { faults, quorum, .. } => {
-                match faults.kind(*quorum) {
-                    FaultKind::Refused => Outcome::Refused,
-                    FaultKind::Unfit if faults.iter().any(|there| tells_shortage(&there.fault.why)) => Outcome::System,
-                    FaultKind::Unfit => Outcome::Config,
-                    FaultKind::Unavailable | FaultKind::Unknown => Outcome::Unreachable,
-                }
-            }
-            Self::Unfit { fault: Fault { why, .. }, .. } | Self::Store { why } if tells_shortage(why) => {
-                Outcome::System
-            }
-            Self::Unfit { .. } | Self::OtherList { .. } | Self::InvalidUser { .. } | Self::Store { .. } => {
-                Outcome::Config
-            }
-            Self::TokenNotPrinted { .. } | Self::NotPrinted { .. } => Outcome::Output,
-            Self::UnusableProc { error } if is_shortage(error) => Outcome::System,
-            Self::UnusableProc { .. } => Outcome::Config,
-            Self::NotTheHolder { .. }
-            | Self::OtherFence { .. }
-            | Self::TooLittleLeft { .. }
-            | Self::NothingToBreak { .. }
-            | Self::NotTheOneMeant { .. }
-            | Self::Declined
-            | Self::HolderChanged
-            | Self::BrokenAtMinority(_)
-            | Self::NotReleased => Outcome::No,
-            Self::TtlTooLong { .. }
-            | Self::TtlUnknown
-            | Self::FenceTooHigh { .. }
-            | Self::KeptByRun { .. }
-            | Self::KeptByNoRun
-            | Self::WouldWaitForItself { .. }
-            | Self::OtherKindInside { .. }
-            | Self::OnceInside { .. }
-            | Self::OuterUnreachable { .. }
-            | Self::PartlyCovered { .. }
-            | Self::NoKey
-            | Self::Foreign { .. }
-            | Self::NoTerminal { .. }
-            | Self::NoTerminalFor { .. }
-            | Self::UnsafeForShell
-            | Self::TakesOneLock
-            | Self::NoManPage { .. } => Outcome::Usage,
-            Self::NoGuard { .. } => Outcome::System,
-            Self::GuardGone { .. } => Outcome::Lost,
-            Self::NotStarted { outcome, .. } => *outcome,
-        }
+        let (outcome, words) = self.told();
+        Failure { fields: self.fields(), ..Failure::new(outcome, words) }
     }
 
     /// Returns its data in `--log json`, beside the key and the exit code.
@@ -197,105 +144,142 @@ impl Problem<'_> {
             _ => Map::new(),
         }
     }
-}
 
-impl fmt::Display for Problem<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Returns its exit code and its sentence.
+    #[expect(clippy::too_many_lines, reason = "one row for each problem")]
+    fn told(&self) -> (Outcome, String) {
+        use Outcome::{Config, Lost, No, Output, System, Usage};
         match self {
-            Self::Busy { blocked, wanted, .. } => write!(f, "busy: {}{}", told(blocked), kinds::told(blocked, *wanted)),
-            Self::Superseded { newer } => write!(f, "{}, which came later; nothing was run", newer.named()),
-            Self::Unreachable { blocked, node_is_default } => f.write_str(&given_up(blocked, *node_is_default)),
+            Self::Busy { blocked, wanted, code } => {
+                (Outcome::Busy(*code), format!("busy: {}{}", told(blocked), kinds::told(blocked, *wanted)))
+            }
+            Self::Superseded { newer } => {
+                (Outcome::Superseded, format!("{}, which came later; nothing was run", newer.named()))
+            }
+            Self::Unreachable { blocked, node_is_default } => {
+                (Outcome::Unreachable, given_up(blocked, *node_is_default))
+            }
             Self::NoMajority { faults, quorum, node_is_default } => {
-                f.write_str(&with_remedy(faults, *quorum, *node_is_default))
+                (outcome_of(faults, *quorum), with_remedy(faults, *quorum, *node_is_default))
             }
             Self::NoMajorityFor { what, faults, quorum, node_is_default } => {
-                write!(f, "{what}: {}", with_remedy(faults, *quorum, *node_is_default))
+                let told = with_remedy(faults, *quorum, *node_is_default);
+                (outcome_of(faults, *quorum), format!("{what}: {told}"))
             }
-            Self::Unfit { node, fault } => write!(f, "{node}: {fault}"),
-            Self::OtherList { node, why, may_force: false } => write!(f, "{node}: {why}"),
-            Self::OtherList { node, why, may_force: true } => {
-                write!(f, "{node}: {why}; --foreign breaks it here all the same")
+            Self::Unfit { node, fault } => {
+                (if tells_shortage(&fault.why) { System } else { Config }, format!("{node}: {fault}"))
             }
-            Self::NotTheHolder { census } => write!(f, "not the holder's token: {}", whose(census)),
+            Self::OtherList { node, why, may_force } => {
+                let force = if *may_force { "; --foreign breaks it here all the same" } else { "" };
+                (Config, format!("{node}: {why}{force}"))
+            }
+            Self::NotTheHolder { census } => (No, format!("not the holder's token: {}", whose(census))),
             Self::OtherFence { known: Some(fence), asked } => {
-                write!(f, "the lock is this token's, but its fence is {fence}, not {asked}")
+                (No, format!("the lock is this token's, but its fence is {fence}, not {asked}"))
             }
             Self::OtherFence { known: None, asked } => {
-                write!(f, "the lock is this token's, but too few nodes know its fence to say that it is {asked}")
+                (No, format!("the lock is this token's, but too few nodes know its fence to say that it is {asked}"))
             }
             Self::TooLittleLeft { left, asked } => {
                 let (left, asked) = (duration::show_rounded(*left), duration::show(*asked));
-                write!(f, "the lock is this token's, but only {left} are certainly left of it, not {asked}")
+                (No, format!("the lock is this token's, but only {left} are certainly left of it, not {asked}"))
             }
             Self::TtlTooLong { taken } => {
                 let taken = duration::show(*taken);
-                write!(f, "--ttl is longer than the {taken} that the lock was taken for, which other clients rely on")
+                let why = "that the lock was taken for, which other clients rely on";
+                (Usage, format!("--ttl is longer than the {taken} {why}"))
             }
-            Self::TakesOneLock => f.write_str("acquire takes one lock; rlock run takes several at once"),
-            Self::TtlUnknown => f.write_str("the lock does not say how long it was taken for; give --ttl"),
-            Self::FenceTooHigh { given, highest } => write!(f, "--fence {given} is above the last fence, {highest}"),
+            Self::TakesOneLock => (Usage, "acquire takes one lock; rlock run takes several at once".to_owned()),
+            Self::TtlUnknown => (Usage, "the lock does not say how long it was taken for; give --ttl".to_owned()),
+            Self::FenceTooHigh { given, highest } => {
+                (Usage, format!("--fence {given} is above the last fence, {highest}"))
+            }
             Self::KeptByRun { pid } => {
                 let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
-                write!(f, "rlock run{pid} holds this lock, and renews and releases it itself; nothing was changed")
+                let told = "holds this lock, and renews and releases it itself; nothing was changed";
+                (Usage, format!("rlock run{pid} {told}"))
             }
-            Self::KeptByNoRun => f.write_str(
-                "held by rlock acquire already, with the RLOCK_TOKEN of this environment: release it first, or ask rlock check and run the command without rlock run",
+            Self::KeptByNoRun => (
+                Usage,
+                "held by rlock acquire already, with the RLOCK_TOKEN of this environment: release it first, or ask rlock check and run the command without rlock run".to_owned(),
             ),
-            Self::WouldWaitForItself { holder } => write!(
-                f,
-                "{}, and this is part of its command, so acquire would wait for itself; ask rlock check",
-                holder.named()
-            ),
+            Self::WouldWaitForItself { holder } => {
+                let why = "and this is part of its command, so acquire would wait for itself; ask rlock check";
+                (Usage, format!("{}, {why}", holder.named()))
+            }
             Self::OtherKindInside { holder, inner } => {
                 let (outer, inner) = (holder.named(), inner.name());
-                write!(f, "{outer}, which runs us; {inner} inside would wait for itself: take it outside")
+                (Usage, format!("{outer}, which runs us; {inner} inside would wait for itself: take it outside"))
             }
-            Self::OnceInside { holder } => f.write_str(&once_inside(holder)),
-            Self::OuterUnreachable { holder } => f.write_str(&outer_unreachable(holder)),
-            Self::PartlyCovered { holder } => write!(
-                f,
-                "another of these locks is {}, and this is part of its command, which does not run under this lock too: let the outer rlock take all of them, or run this outside",
-                holder.named()
-            ),
-            Self::NoKey => f.write_str("no KEY is given; see rlock break --help"),
+            Self::OnceInside { holder } => {
+                let why = "and this is part of its command, whose success alone can be marked: give --once outside";
+                (Usage, format!("{}, {why}", holder.named()))
+            }
+            Self::OuterUnreachable { holder } => {
+                let why = "this is part of its command, but that rlock cannot be reached from here (another host, container or user); run the command without rlock run, and ask rlock check first";
+                (Usage, format!("{}: {why}", holder.named()))
+            }
+            Self::PartlyCovered { holder } => {
+                let why = "and this is part of its command, which does not run under this lock too: let the outer rlock take all of them, or run this outside";
+                (Usage, format!("another of these locks is {}, {why}", holder.named()))
+            }
+            Self::NoKey => (Usage, "no KEY is given; see rlock break --help".to_owned()),
             Self::NothingToBreak { is_pattern } => {
                 let advice = if *is_pattern { "; break takes no pattern, but inspect does" } else { "" };
-                write!(f, "nothing to break: the lock is free{advice}")
+                (No, format!("nothing to break: the lock is free{advice}"))
             }
             Self::NotTheOneMeant { slot } => {
-                write!(f, "nothing to break: the lock is held, and not {}; see rlock inspect", meant(*slot))
+                let meant = slot.map_or_else(|| "by this token".to_owned(), |slot| format!("in slot {slot}"));
+                (No, format!("nothing to break: the lock is held, and not {meant}; see rlock inspect"))
             }
-            Self::Foreign { holder } => write!(f, "{}; give --foreign to delete it", occupied(holder)),
-            Self::NoTerminal { holder } => f.write_str(&no_terminal(&occupied(holder))),
-            Self::NoTerminalFor { run } => f.write_str(&no_terminal(&run.success())),
-            Self::Declined => f.write_str("not broken"),
+            Self::Foreign { holder } => (Usage, format!("{}; give --foreign to delete it", occupied(holder))),
+            Self::NoTerminal { holder } => (Usage, no_terminal(&occupied(holder))),
+            Self::NoTerminalFor { run } => (Usage, no_terminal(&run.success())),
+            Self::Declined => (No, "not broken".to_owned()),
             Self::HolderChanged => {
-                f.write_str("the holder has changed or released it meanwhile; nothing was broken")
+                (No, "the holder has changed or released it meanwhile; nothing was broken".to_owned())
             }
-            Self::BrokenAtMinority(share) => write!(
-                f,
-                "not broken: the key was deleted at {share}, which is no majority; give --node the holder's list"
-            ),
-            Self::NotReleased => f.write_str(
-                "broken, but its holder has not released it: it cannot end its command, or runs with --on-lost warn; the key still keeps other clients out; --now deletes it",
+            Self::BrokenAtMinority(share) => {
+                let why = "which is no majority; give --node the holder's list";
+                (No, format!("not broken: the key was deleted at {share}, {why}"))
+            }
+            Self::NotReleased => (
+                No,
+                "broken, but its holder has not released it: it cannot end its command, or runs with --on-lost warn; the key still keeps other clients out; --now deletes it".to_owned(),
             ),
             Self::UnsafeForShell => {
-                f.write_str("a shell could read this key as something else; use --format json")
+                (Usage, "a shell could read this key as something else; use --format json".to_owned())
             }
-            Self::TokenNotPrinted { error } => write!(f, "cannot print the token: {error}; the lock is released"),
-            Self::NotPrinted { error } => write!(f, "cannot print: {error}"),
-            Self::NoManPage { name } => write!(f, "no man page for {name}"),
+            Self::TokenNotPrinted { error } => {
+                (Output, format!("cannot print the token: {error}; the lock is released"))
+            }
+            Self::NotPrinted { error } => (Output, format!("cannot print: {error}")),
+            Self::NoManPage { name } => (Usage, format!("no man page for {name}")),
             Self::InvalidUser { node } => {
-                write!(f, "--node {node}: no server has a user with a blank or a control character")
+                (Config, format!("--node {node}: no server has a user with a blank or a control character"))
             }
-            Self::Store { why } => f.write_str(why),
-            Self::UnusableProc { error } => f.write_str(&unusable_proc(error)),
-            Self::NoGuard { error } => write!(f, "cannot start the guard: {}; nothing was run", told_of_system(error)),
+            Self::Store { why } => (if tells_shortage(why) { System } else { Config }, why.clone()),
+            Self::UnusableProc { error } => {
+                (if is_shortage(error) { System } else { Config }, unusable_proc(error))
+            }
+            Self::NoGuard { error } => {
+                (System, format!("cannot start the guard: {}; nothing was run", told_of_system(error)))
+            }
             Self::GuardGone { error } => {
-                write!(f, "the guard has ended and another cannot be started ({error}); the command was killed")
+                let told = "the guard has ended and another cannot be started";
+                (Lost, format!("{told} ({error}); the command was killed"))
             }
-            Self::NotStarted { command, why, lock, .. } => write!(f, "{command}: {why}{lock}"),
+            Self::NotStarted { command, outcome, why, lock } => (*outcome, format!("{command}: {why}{lock}")),
         }
+    }
+}
+
+fn outcome_of(faults: &Faults, quorum: Quorum) -> Outcome {
+    match faults.kind(quorum) {
+        FaultKind::Refused => Outcome::Refused,
+        FaultKind::Unfit if faults.iter().any(|there| tells_shortage(&there.fault.why)) => Outcome::System,
+        FaultKind::Unfit => Outcome::Config,
+        FaultKind::Unavailable | FaultKind::Unknown => Outcome::Unreachable,
     }
 }
 
@@ -330,18 +314,6 @@ fn no_terminal(who: &str) -> String {
     format!("{who}; no terminal to ask at, so give --yes")
 }
 
-fn once_inside(holder: &Occupant) -> String {
-    let holder = holder.named();
-    format!("{holder}, and this is part of its command, whose success alone can be marked: give --once outside")
-}
-
-fn outer_unreachable(holder: &Occupant) -> String {
-    format!(
-        "{}: this is part of its command, but that rlock cannot be reached from here (another host, container or user); run the command without rlock run, and ask rlock check first",
-        holder.named()
-    )
-}
-
 /// Tells faults that leave no majority, and the remedy.
 fn with_remedy(faults: &Faults, quorum: Quorum, node_is_default: bool) -> String {
     match faults.kind(quorum) {
@@ -366,9 +338,4 @@ fn whose(census: &Census) -> String {
         }
         (State::Unknown, Some((occupant, number))) => format!("at {} it is {}", votes(number), occupied(occupant)),
     }
-}
-
-/// The holder that `break` was to break: the one in this slot, or the one with the token.
-fn meant(slot: Option<u16>) -> String {
-    slot.map_or_else(|| "by this token".to_owned(), |slot| format!("in slot {slot}"))
 }
