@@ -2,12 +2,9 @@
 
 use serde_json::json;
 
-use super::acquisition::{self, Acquired};
+use super::acquisition::{self, Acquired, Purpose};
+use super::common::{block_on, report_releases, write_all};
 use super::nodes::{open_each, warn_of_settings};
-use super::output::write_all;
-use super::purpose::Purpose;
-use super::released::report_releases;
-use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::{AcquireArgs, Format};
 use crate::clock::{self, Alarm};

@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 use nix::sys::signal::Signal;
 
 use super::identity::{Identity, waiter};
-use super::purpose::Purpose;
 use super::run::{joining, report_change};
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
 use crate::job::facts::CaughtSignal;
+use crate::job::guard::Guard;
 use crate::job::nested::outer::OuterRun;
 use crate::job::nested::outers::OuterRuns;
 use crate::job::signals::Signals;
@@ -30,6 +30,15 @@ use crate::redlock::wait::{Waited, wait};
 use crate::report::{Event, Manager, Problem, Progress, Status};
 use crate::settings::LockSettings;
 use crate::text::duration;
+
+/// The use of a lock.
+#[derive(Clone, Copy)]
+pub(super) enum Purpose<'a> {
+    /// A command with this name, which ends before the lock can pass on. If rlock dies, the guard releases what rlock had asked for.
+    Command(&'a str, &'a Guard),
+    /// Work that no process of rlock knows of (`acquire`).
+    Steps,
+}
 
 /// Time that the nodes get to answer before the status line says that they have not.
 const ANSWER: Duration = Duration::from_secs(1);

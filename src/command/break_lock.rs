@@ -4,10 +4,9 @@
 
 use std::time::Duration;
 
-use super::failure::{same_list, unanswered};
+use super::common::{block_on, same_list, unanswered};
 use super::identity::Identity;
 use super::nodes::{open, warn_of_default_node, warn_of_refusals};
-use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::BreakArgs;
 use crate::clock::{self, Alarm};

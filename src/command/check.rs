@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::failure::{not_the_holder, same_list};
+use super::common::{block_on, not_the_holder, same_list};
 use super::nodes::{open, warn_of_default_node, warn_of_refusals};
-use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::CheckArgs;
 use crate::clock;

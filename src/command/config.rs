@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::output::print;
+use super::common::print;
 use crate::cli::subcommands::ConfigArgs;
 use crate::cli::{self, Row, Settings, Source};
 use crate::exit::Outcome;

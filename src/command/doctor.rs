@@ -6,9 +6,8 @@ mod trial;
 
 use futures_util::future::join_all;
 
+use super::common::{block_on, print};
 use super::nodes::{stores, warn_of_default_node};
-use super::output::print;
-use super::runtime::block_on;
 use crate::cli::subcommands::DoctorArgs;
 use crate::cli::{Sources, strange_variables};
 use crate::exit::Outcome;

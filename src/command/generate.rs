@@ -4,7 +4,7 @@ use clap::ValueHint;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::output::print;
+use super::common::print;
 use crate::cli::{self, Shell};
 use crate::exit::{self, Outcome};
 use crate::report::Problem;

@@ -11,10 +11,8 @@ use std::time::{Duration, SystemTime};
 use futures_util::{StreamExt, stream};
 use glob::{Pattern, PatternError};
 
-use super::failure::unanswered;
+use super::common::{block_on, print, unanswered};
 use super::nodes::{nodes_of, stores, warn_of_default_node};
-use super::output::print;
-use super::runtime::block_on;
 use crate::cli::Sources;
 use crate::cli::subcommands::{InspectArgs, InspectFormat};
 use crate::clock::{self, Alarm};

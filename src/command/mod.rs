@@ -1,28 +1,22 @@
 //! The subcommands, one public module each. The private modules are shared:
 //!
-//! * the way to the locks ([`acquisition`])
-//! * the nodes ([`nodes`]) and the runtime ([`runtime`])
-//! * the words of failures ([`failure`]) and output on stdout ([`output`])
+//! * the way to the locks ([`acquisition`]), under which name ([`identity`])
+//! * the nodes ([`nodes`]), the runtime, output on stdout and failures ([`common`])
 
 pub mod acquire;
 mod acquisition;
 pub mod break_lock;
 pub mod check;
+mod common;
 pub mod config;
 pub mod doctor;
-mod failure;
 pub mod generate;
 mod identity;
-mod inside;
 pub mod inspect;
 mod nodes;
-mod output;
-mod purpose;
 pub mod release;
-mod released;
 pub mod renew;
 pub mod run;
-mod runtime;
 
 use std::io;
 

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::RawFd;
 
 use crate::clock;
-use crate::command::released::report_releases;
+use crate::command::common::report_releases;
 use crate::job::nested::outer::Update;
 use crate::job::nested::outers::OuterRuns;
 use crate::job::nested::runs::NestedRuns;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::clock;
-use crate::command::purpose::Purpose;
+use crate::command::acquisition::Purpose;
 use crate::exit::Failure;
 use crate::job::nested::outer::{JoinError, OuterRun};
 use crate::lock::key::Key;

@@ -11,10 +11,10 @@ mod not_started;
 mod once;
 mod supervise;
 
+use super::acquisition::Purpose;
 use super::acquisition::{self, Acquired};
+use super::common::block_on;
 use super::nodes::{open_each, warn_of_settings};
-use super::purpose::Purpose;
-use super::runtime::block_on;
 use crate::cli::{RunArgs, Sources};
 use crate::clock::Alarm;
 use crate::exit::{self, Outcome};

@@ -9,7 +9,7 @@ use nix::unistd::getpgrp;
 
 use super::cover::Cover;
 use crate::clock::{self, Alarm};
-use crate::command::released::report_release;
+use crate::command::common::report_release;
 use crate::exit::Outcome;
 use crate::job::facts::CaughtSignal;
 use crate::job::guard::Guard;
