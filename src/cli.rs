@@ -1,15 +1,12 @@
 //! The command line: rlock and its subcommands, as clap's types.
 
 mod args;
-mod catalogue;
-mod common;
 mod examples;
 mod files;
 mod help;
 mod hints;
 mod parse;
 mod sources;
-mod strange;
 pub mod subcommands;
 mod values;
 
@@ -20,12 +17,11 @@ use std::ops::Deref;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use args::{CopyArgs, FileArgs, LockArgs, NodeArgs, OutputArgs, RunArgs};
-pub use catalogue::{Row, Settings, runs};
 pub use examples::{Example, examples};
+pub use files::{Row, Settings, runs};
 pub use help::VARIABLES;
 pub use parse::{Parsed, log_format, parse};
-pub use sources::{Rank, Source, Sources};
-pub use strange::{StrangeVariable, strange_variables};
+pub use sources::{Rank, Source, Sources, StrangeVariable, strange_variables};
 use subcommands::{AcquireArgs, BreakArgs, CheckArgs, ConfigArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs};
 pub use values::{Shell, restart_guard};
 

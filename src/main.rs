@@ -43,7 +43,7 @@ fn run(args: Vec<OsString>, log: &mut Log) -> anyhow::Result<Outcome> {
     // copied.
     let guard = args.get(1).is_some_and(|word| word == "run").then(Guard::start);
     let Some(parsed) = cli::parse(args)? else { return Ok(Outcome::Done) };
-    let parsed = parsed.with_files()?;
+    let mut parsed = parsed.with_files()?;
     let asked = parsed.cli.command.log();
     if asked != std::mem::replace(log, asked) {
         report::end_at_panic(asked);

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue};
-use clap::{Arg, ArgAction, ArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, FromArgMatches, Id};
 
-use super::catalogue::Catalogue;
-use super::parse::{Parsed, one_line};
-use super::sources::{Source, Sources, id};
-use super::{Cli, Command, FileArgs};
+use super::parse::{Common, Parsed, described, one_line};
+use super::sources::{Source, Sources, id, variable};
+use super::{Cli, Command, FileArgs, RunArgs, definition};
 use crate::config::{self, Choice, Config, Origin, Scope, Setting, Value};
 use crate::exit::{Failure, Outcome};
 use crate::text::escape;
@@ -23,7 +23,7 @@ use crate::text::escape;
 const NOT_IN_FILES: [&str; 4] = ["key", "token", "fence", "config"];
 
 /// Whether a file may set the option: it has a variable, and is none of [`NOT_IN_FILES`].
-pub(super) fn belongs_in_files(arg: &Arg) -> bool {
+fn belongs_in_files(arg: &Arg) -> bool {
     let has_variable = arg.get_env().is_some() || arg.is_hide_env_set();
     has_variable && arg.get_long().is_some_and(|long| !NOT_IN_FILES.contains(&long))
 }
@@ -39,18 +39,18 @@ impl Parsed {
     /// Completes what was typed by the configuration files. `rlock config` reads them by itself.
     pub fn with_files(self) -> Result<Self, Failure> {
         let mut whole = self.completed()?;
-        if let Some(output) = whole.cli.command.output_mut() {
+        if let Some(Common { output, .. }) = whole.cli.command.common() {
             let volume = output.volume(&whole.sources).map_err(|failure| whole.sources.explain(failure))?;
             (output.quiet, output.verbose) = volume;
         }
         Ok(whole)
     }
 
-    fn completed(self) -> Result<Self, Failure> {
-        let Some(common) = self.cli.command.common() else { return Ok(self) };
+    fn completed(mut self) -> Result<Self, Failure> {
         if matches!(self.cli.command, Command::Config(_)) {
             return Ok(self);
         }
+        let Some(common) = self.cli.command.common() else { return Ok(self) };
         let config = common.files.read()?;
         let locks = common.locks;
         self.with(&config, &scopes(&locks))
@@ -77,7 +77,7 @@ impl Parsed {
 }
 
 /// Returns where settings are looked up for a run of these locks.
-pub(super) fn scopes(locks: &[String]) -> Vec<Scope<'_>> {
+fn scopes(locks: &[String]) -> Vec<Scope<'_>> {
     match locks {
         [] => vec![Scope::Run(None)],
         locks => locks.iter().map(|lock| Scope::Run(Some(lock))).collect(),
@@ -85,18 +85,16 @@ pub(super) fn scopes(locks: &[String]) -> Vec<Scope<'_>> {
 }
 
 /// Values that files give to options, by clap's id of the option.
-pub(super) struct Defaults(BTreeMap<String, (Vec<OsString>, Setting)>);
+struct Defaults(BTreeMap<String, (Vec<OsString>, Setting)>);
 
 impl Defaults {
     /// Checks the names and forms of all settings, and returns those that apply to options of `command` which neither a flag
     /// nor a variable sets.
-    pub(super) fn new(
-        command: &clap::Command,
-        sources: &Sources,
-        config: &Config,
-        scopes: &[Scope],
-    ) -> Result<Self, Failure> {
-        check_forms(command, config)?;
+    fn new(command: &clap::Command, sources: &Sources, config: &Config, scopes: &[Scope]) -> Result<Self, Failure> {
+        if !config.settings.is_empty() {
+            let catalogue = Catalogue::new();
+            config.settings.iter().try_for_each(|setting| words(catalogue.find(setting)?, setting).map(drop))?;
+        }
         let find =
             |name: &str| command.get_arguments().find(|arg| belongs_in_files(arg) && arg.get_long() == Some(name));
         let is_open = |name: &str| find(name).is_some_and(|arg| sources.of(&id(arg)) == Source::BuiltIn);
@@ -110,7 +108,7 @@ impl Defaults {
     }
 
     /// Returns `command` with these defaults.
-    pub(super) fn set(&self, command: clap::Command) -> clap::Command {
+    fn set(&self, command: clap::Command) -> clap::Command {
         command.mut_args(|arg| match self.0.get(arg.get_id().as_str()) {
             None => arg,
             Some((words, _)) => {
@@ -122,7 +120,7 @@ impl Defaults {
     }
 
     /// Returns the failure of a value that clap refuses. As the first parse went well, it is that of a file.
-    pub(super) fn refusal(&self, error: &clap::Error) -> Failure {
+    fn refusal(&self, error: &clap::Error) -> Failure {
         let long = match error.get(ContextKind::InvalidArg) {
             Some(ContextValue::String(flag)) => flag.trim_start_matches('-').split([' ', '=']).next(),
             _ => None,
@@ -132,25 +130,9 @@ impl Defaults {
         Failure::new(Outcome::Config, format!("{place}{}", one_line(error)))
     }
 
-    pub(super) fn origins(self) -> BTreeMap<String, Origin> {
+    fn origins(self) -> BTreeMap<String, Origin> {
         self.0.into_iter().map(|(id, (_, setting))| (id, setting.origin)).collect()
     }
-}
-
-/// Checks that each name of a file is an option's that belongs there, and that its value has the option's form.
-pub(super) fn check_forms(command: &clap::Command, config: &Config) -> Result<(), Failure> {
-    // Describing all subcommands takes longer than the rest of this, and most settings are options of this one.
-    let mut catalogue = None;
-    for setting in &config.settings {
-        let is_it = |arg: &&Arg| belongs_in_files(arg) && arg.get_long() == Some(&setting.name);
-        if let Some(arg) = command.get_arguments().find(is_it) {
-            words(arg, setting)?;
-        } else {
-            let catalogue: &Catalogue = catalogue.get_or_insert_with(Catalogue::new);
-            words(catalogue.find(setting)?, setting)?;
-        }
-    }
-    Ok(())
 }
 
 /// Returns the words that would be typed after the flag.
@@ -178,13 +160,9 @@ fn words(arg: &Arg, setting: &Setting) -> Result<Vec<OsString>, Failure> {
 }
 
 /// Completes the options of `command` by the files, where no words are typed.
-pub(super) fn without_words(
-    command: &clap::Command,
-    config: &Config,
-    scopes: &[Scope],
-) -> anyhow::Result<(ArgMatches, Sources)> {
+fn without_words(command: &clap::Command, config: &Config, scopes: &[Scope]) -> anyhow::Result<(ArgMatches, Sources)> {
     let read = |command: clap::Command| command.try_get_matches_from(["rlock"]);
-    let usage = |error: clap::Error| Failure::new(Outcome::Usage, super::parse::described(&error));
+    let usage = |error: clap::Error| Failure::new(Outcome::Usage, described(&error));
     let matches = read(command.clone()).map_err(usage)?;
     let sources = Sources::new(Some(&matches));
     let defaults = Defaults::new(command, &sources, config, scopes)?;
@@ -193,10 +171,135 @@ pub(super) fn without_words(
     Ok((matches, sources))
 }
 
+/// Takes away the options that an option depends on.
+const NO_OPTION: Resettable<Id> = Resettable::Reset;
+
+/// The options, each as its first subcommand describes it, and the names of those that no file may set.
+struct Catalogue {
+    options: clap::Command,
+    others: Vec<String>,
+}
+
+/// A setting that is in force. Its values may hold passwords.
+pub struct Row<'a> {
+    pub name: String,
+    /// None if it is unset; several of a list.
+    pub values: Vec<String>,
+    /// Whether it is on or off.
+    pub is_switch: bool,
+    /// Whether it may have several values.
+    pub is_list: bool,
+    /// The option's variable.
+    pub variable: String,
+    pub source: Source<'a>,
+}
+
+/// The settings that are in force for runs of some locks.
+pub struct Settings {
+    options: clap::Command,
+    matches: clap::ArgMatches,
+    sources: Sources,
+}
+
+impl Catalogue {
+    fn new() -> Self {
+        let mut whole = definition();
+        whole.build();
+        let (mut options, mut others) = (clap::Command::new("rlock"), Vec::new());
+        for arg in whole.get_subcommands().flat_map(clap::Command::get_arguments) {
+            if !belongs_in_files(arg) {
+                others.extend(arg.get_long().map(str::to_owned));
+            } else if !options.get_arguments().any(|known| known.get_long() == arg.get_long()) {
+                options = options.arg(alone(arg));
+            }
+        }
+        Self { options, others }
+    }
+
+    /// Returns the option that `setting` names.
+    fn find(&self, setting: &Setting) -> Result<&Arg, Failure> {
+        let name = setting.name.as_str();
+        if let Some(found) = self.options.get_arguments().find(|arg| arg.get_long() == Some(name)) {
+            return Ok(found);
+        }
+        let position = &setting.origin.position;
+        if name == "password" {
+            let remedy = "give password-file, or set RLOCK_PASSWORD";
+            return Err(config::fault(position, format!("password: a configuration file holds no password; {remedy}")));
+        }
+        if self.others.iter().any(|other| other == name) {
+            return Err(config::fault(position, format!("{name}: --{name} is for the command line only")));
+        }
+        Err(config::unknown(position, name, self.options.get_arguments().filter_map(Arg::get_long)))
+    }
+}
+
+/// Returns the option as it is without those that it requires, excludes or shares a letter with.
+fn alone(arg: &Arg) -> Arg {
+    let arg = arg.clone().short(None).required(false).conflicts_with(NO_OPTION).requires(NO_OPTION);
+    arg.overrides_with(NO_OPTION)
+}
+
+impl Settings {
+    /// Adds to the refusal of a setting's value where the value came from.
+    pub fn explain(&self, failure: Failure) -> Failure {
+        self.sources.explain(failure)
+    }
+
+    /// Returns the settings of runs of these locks.
+    pub fn new(config: &Config, locks: &[String]) -> anyhow::Result<Self> {
+        let options = Catalogue::new().options;
+        let (matches, sources) = without_words(&options, config, &scopes(locks))?;
+        Ok(Self { options, matches, sources })
+    }
+
+    /// Returns each setting, in the order of the options.
+    pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        self.options.get_arguments().filter(|arg| belongs_in_files(arg)).map(|arg| {
+            let id = id(arg);
+            let raw = self.matches.get_raw(&id).into_iter().flatten();
+            let name = arg.get_long().unwrap_or_default();
+            Row {
+                name: name.to_owned(),
+                values: raw.map(|value| value.to_string_lossy().into_owned()).collect(),
+                is_switch: matches!(arg.get_action(), ArgAction::SetTrue),
+                is_list: matches!(arg.get_action(), ArgAction::Append),
+                variable: variable(name),
+                source: self.sources.of(&id),
+            }
+        })
+    }
+}
+
+/// Checks the names and values of every section, used or not. Returns the options of a run with the defaults, and with each `[lock]`
+/// section, for the rules that concern several options.
+pub fn runs(config: &Config) -> anyhow::Result<Vec<(RunArgs, Sources)>> {
+    let without_variables =
+        |command: clap::Command| command.mut_args(|arg| arg.env(None::<&'static str>).hide_env(true));
+    let options = without_variables(Catalogue::new().options);
+    let mut whole = definition();
+    whole.build();
+    let run = whole.find_subcommand("run").map(|run| without_variables(run.clone()));
+    let patterns = std::iter::once(None).chain(config.patterns().map(Some));
+    let mut runs = Vec::new();
+    for scope in patterns.map(Scope::Sections) {
+        without_words(&options, config, &[scope])?;
+        if let Some(run) = &run {
+            // The locks and the command are no settings.
+            let run = run.clone().mut_args(|arg| arg.required(false).required_unless_present(NO_OPTION));
+            let run =
+                run.mut_arg("keys", |arg| arg.default_value("job")).mut_arg("argv", |arg| arg.default_value("true"));
+            let (matches, sources) = without_words(&run, config, &[scope])?;
+            runs.push((RunArgs::from_arg_matches(&matches)?, sources));
+        }
+    }
+    Ok(runs)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Command, RunArgs, parse};
+    use crate::cli::parse;
 
     /// Parses `rlock run -k KEY WORDS true` with a file of this text.
     fn run(text: &str, key: &str, words: &[&str]) -> Result<(RunArgs, Sources), Failure> {

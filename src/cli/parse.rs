@@ -8,12 +8,12 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::help::with_texts;
 use super::hints;
-use super::sources::{Sources, variable};
-use super::{Cli, definition, definition_of_run};
+use super::sources::{Rank, Sources, variable};
+use super::{Cli, Command, Deferred, FileArgs, OutputArgs, definition, definition_of_run};
 use crate::exit::{Failure, Outcome};
 use crate::report::{Log, LogMode, Problem};
 use crate::secret;
-use crate::text::escape;
+use crate::text::{escape, is_pattern};
 
 /// A parsed command line.
 pub struct Parsed {
@@ -30,6 +30,59 @@ impl Parsed {
     /// Frees what was needed for parsing.
     pub fn into_parts(self) -> (Cli, Sources) {
         (self.cli, self.sources)
+    }
+}
+
+/// Options and locks of a subcommand.
+pub(super) struct Common<'a> {
+    pub(super) files: &'a FileArgs,
+    pub(super) output: &'a mut OutputArgs,
+    /// Names of the locks, as far as they are known.
+    pub(super) locks: Vec<String>,
+}
+
+impl OutputArgs {
+    /// Returns `--quiet` and `--verbose`. They contradict each other only if their sources are of one rank; else the higher one
+    /// decides. Of two variables it is `RLOCK_VERBOSE`.
+    pub fn volume(&self, sources: &Sources) -> Result<(bool, bool), Failure> {
+        if !(self.quiet && self.verbose) {
+            return Ok((self.quiet, self.verbose));
+        }
+        let (of_quiet, of_verbose) = (sources.of("quiet").rank(), sources.of("verbose").rank());
+        if of_quiet == of_verbose && of_quiet != Rank::Variable {
+            let message = "--quiet and --verbose contradict each other: give one of them";
+            return Err(Failure::new(Outcome::Usage, message));
+        }
+        Ok((of_quiet > of_verbose, of_verbose >= of_quiet))
+    }
+}
+
+impl Command {
+    /// Returns `None` for the subcommands that print generated files.
+    pub(super) fn common(&mut self) -> Option<Common<'_>> {
+        let (files, output, locks) = match self {
+            Self::Run(Deferred(args)) => (&args.lock.nodes.files, &mut args.output, args.lock.keys.clone()),
+            Self::Acquire(Deferred(args)) => (&args.lock.nodes.files, &mut args.output, args.lock.keys.clone()),
+            Self::Renew(Deferred(args)) => (&args.held.nodes.files, &mut args.output, vec![args.held.key.clone()]),
+            Self::Release(Deferred(args)) => (&args.held.nodes.files, &mut args.output, vec![args.held.key.clone()]),
+            Self::Check(Deferred(args)) => (&args.held.nodes.files, &mut args.output, vec![args.held.key.clone()]),
+            Self::Inspect(Deferred(args)) => {
+                let names = args.keys.iter().chain(args.words.iter().filter(|word| !is_pattern(word)));
+                (&args.nodes.files, &mut args.output, names.cloned().collect())
+            }
+            Self::Break(Deferred(args)) => {
+                (&args.nodes.files, &mut args.output, args.key.iter().chain(&args.name).cloned().collect())
+            }
+            Self::Doctor(Deferred(args)) => (&args.nodes.files, &mut args.output, args.keys.clone()),
+            Self::Config(Deferred(args)) => (&args.files, &mut args.output, args.keys.clone()),
+            Self::Completions { .. } | Self::Man { .. } => return None,
+        };
+        Some(Common { files, output, locks })
+    }
+
+    /// Returns `--log`.
+    pub fn log(&mut self) -> Log {
+        self.common().map_or(Log::Text, |common| common.output.log.form())
     }
 }
 
@@ -129,7 +182,7 @@ pub fn log_format(args: &[OsString]) -> Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Command, RunArgs};
+    use crate::cli::RunArgs;
 
     fn run(words: &[&str]) -> Result<RunArgs, String> {
         let all = ["rlock", "run"].iter().chain(words).map(OsString::from).collect();
