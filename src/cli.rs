@@ -162,13 +162,7 @@ pub fn definition() -> clap::Command {
     Cli::command()
 }
 
-/// The same with `rlock run` as the only subcommand, and without its texts: what parsing needs. To describe the others takes 7 % of what
-/// an uncontended run executes.
-fn definition_of_run() -> clap::Command {
-    clap::Command::new("rlock").subcommand(Deferred::<RunArgs>::augment_args(clap::Command::new("run")))
-}
-
-/// Options that clap describes once their subcommand is used: to describe those of all others takes 0.1 ms.
+/// Options that clap describes once their subcommand is used.
 #[derive(Debug)]
 pub struct Deferred<T>(pub Box<T>);
 

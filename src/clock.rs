@@ -139,13 +139,10 @@ impl SimulatedTime {
 /// `future`, or `None` once `at` has come.
 pub async fn until<F: Future>(at: Instant, future: F) -> Option<F::Output> {
     let mut future = std::pin::pin!(future);
-    // An answer that is there already costs no alarm, nor one that the kernel has by now.
+    // An answer that is there already costs no alarm.
     if let Poll::Ready(output) = futures_util::poll!(&mut future) {
         return Some(output);
     }
-    // Twice, because a `FuturesUnordered` wakes its task once by itself. The first of the two then ends before the kernel was asked.
-    tokio::task::yield_now().await;
-    tokio::task::yield_now().await;
     let over = async {
         if let Ok(mut alarm) = Alarm::new() {
             alarm.reached(at).await;

@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::help::with_texts;
 use super::hints;
 use super::sources::{Rank, Sources, variable};
-use super::{Cli, Command, Deferred, FileArgs, OutputArgs, definition, definition_of_run};
+use super::{Cli, Command, Deferred, FileArgs, OutputArgs, definition};
 use crate::exit::{Failure, Outcome};
 use crate::report::{Log, LogMode, Problem};
 use crate::secret;
@@ -92,8 +92,7 @@ pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
     let help = || help_for(subcommand.as_deref());
     let typed = words.clone();
     let read = || {
-        let is_run = words.get(1).is_some_and(|word| word == "run");
-        let mut definition = if is_run { definition_of_run() } else { definition() };
+        let mut definition = definition();
         let mut matches = definition.try_get_matches_from_mut(&words)?;
         let (subcommand, of_subcommand) = matches.subcommand().map(|(name, sub)| (name.to_owned(), sub)).unzip();
         let sources = Sources::new(of_subcommand);
@@ -196,18 +195,6 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         definition().debug_assert();
-    }
-
-    #[test]
-    fn run_has_the_same_options_where_it_is_described_alone() {
-        let options = |mut definition: clap::Command| {
-            definition.build();
-            let run = definition.find_subcommand("run").unwrap();
-            run.get_arguments().map(|option| format!("{option:?}")).collect::<Vec<_>>()
-        };
-        let alone = options(definition_of_run());
-        assert!(alone.len() > 40);
-        assert_eq!(alone, options(definition()));
     }
 
     #[test]

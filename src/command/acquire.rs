@@ -34,7 +34,7 @@ pub fn acquire(args: &AcquireArgs, sources: &Sources, inherited: &Inherited) -> 
 
 async fn take(settings: &LockSettings, key: &Key, inherited: &Inherited, format: Format) -> anyhow::Result<Outcome> {
     let mut signals = Signals::catch(inherited)?;
-    let nodes = open_each(settings, false)?;
+    let nodes = open_each(settings)?;
     let holdings = match acquisition::take(&nodes, settings, Purpose::Steps, &mut signals, &mut Alarm::new()?).await? {
         Acquired::Won(holdings) => holdings,
         Acquired::Over(outcome) => return Ok(outcome),

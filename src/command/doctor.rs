@@ -58,7 +58,7 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
 async fn examined(reach: &NodeSettings, keys: &[Key], own: Option<&Key>, how: &Use) -> anyhow::Result<Report> {
     // A slow node must show as slow, not as dead.
     let limit = reach.limit.max(NODE_TIMEOUT);
-    let stores = stores(&reach.place, limit, 1)?;
+    let stores = stores(&reach.place, limit, 1, None)?;
     let probes = join_all(stores.iter().filter_map(|store| store.probe(keys))).await;
     let survey = match reach.place.local() {
         Some(chosen) => Some(Survey::of(chosen).map_err(|why| Problem::Store { why }.failure())?),

@@ -123,7 +123,7 @@ impl Selection {
 
 impl View {
     async fn take(reach: &NodeSettings, selection: &Selection, with_line: bool) -> anyhow::Result<Self> {
-        let stores = stores(&reach.place, reach.limit, AT_ONCE)?;
+        let stores = stores(&reach.place, reach.limit, AT_ONCE, None)?;
         let nodes = nodes_of(&stores);
         let mut keys = selection.keys.clone();
         let (found, unread) = find_locks(selection, &stores, with_line).await;

@@ -42,17 +42,16 @@ pub(super) fn warn_of_settings(settings: &LockSettings, output: &OutputArgs) {
     warn_of_default_node(&settings.place, settings.node_is_default, output, Some(&settings.report.keys));
 }
 
-/// Opens the nodes of each lock. The locks on one server share its connections. `remembers`: the host remembers which nodes hang. That
-/// is for a holder that renews: a node that it did not wait for gets the lock with a renewal.
-pub(super) fn open_each(settings: &LockSettings, remembers: bool) -> Result<Vec<Nodes>, Failure> {
+/// Opens the nodes of each lock. The locks on one server share its connections.
+pub(super) fn open_each(settings: &LockSettings) -> Result<Vec<Nodes>, Failure> {
     let limit = settings.schedule.node_timeout();
-    let stores = stores_with_memory(&settings.place, limit, settings.keys.len(), settings.copies, remembers)?;
+    let stores = stores(&settings.place, limit, settings.keys.len(), settings.copies)?;
     Ok(settings.keys.iter().map(|_| nodes_of(&stores)).collect())
 }
 
 /// Opens the nodes; each exchange takes `limit` at most. Of the writes only those with `copies` count.
 pub(super) fn open(place: &StoreConfig, limit: Duration, copies: Option<Copies>) -> Result<Nodes, Failure> {
-    Ok(nodes_of(&stores_with_memory(place, limit, 1, copies, false)?))
+    Ok(nodes_of(&stores(place, limit, 1, copies)?))
 }
 
 /// Returns nodes for one lock, or for observations of many.
@@ -60,28 +59,17 @@ pub(super) fn nodes_of(stores: &[Box<dyn Store>]) -> Nodes {
     stores.iter().map(|store| store.lock()).collect()
 }
 
-/// Opens the stores; each exchange takes `limit` at most. `observations`: number of locks that are asked about at once.
+/// Opens the stores; each exchange takes `limit` at most. `observations`: number of locks that are asked about at once. Of the
+/// writes only those with `copies` count.
 pub(super) fn stores(
     place: &StoreConfig,
     limit: Duration,
     observations: usize,
-) -> Result<Vec<Box<dyn Store>>, Failure> {
-    stores_with_memory(place, limit, observations, None, false)
-}
-
-/// Opens the stores. Of the writes only those with `copies` count. `remembers`: the host remembers which nodes hang.
-fn stores_with_memory(
-    place: &StoreConfig,
-    limit: Duration,
-    observations: usize,
     copies: Option<Copies>,
-    remembers: bool,
 ) -> Result<Vec<Box<dyn Store>>, Failure> {
     let Some(dir) = place.local() else {
-        let server = |way: &Way| -> Box<dyn Store> {
-            let server = RedisServer::new(way, limit, observations).with_copies(copies);
-            Box::new(if remembers { server.with_memory() } else { server })
-        };
+        let server =
+            |way: &Way| -> Box<dyn Store> { Box::new(RedisServer::new(way, limit, observations).with_copies(copies)) };
         return Ok(place.servers().iter().map(server).collect());
     };
     let store = LocalStore::open(dir).map_err(|why| Problem::Store { why }.failure())?;

@@ -2,13 +2,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::mem::ManuallyDrop;
 use std::os::unix::net::UnixStream;
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, killpg, raise, sigaction, signal};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, getpgrp};
-use signal_hook::iterator::backend::{Handle, SignalDelivery};
+use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin, Process};
 use tokio::io::Interest;
@@ -35,58 +34,25 @@ fn is_from_terminal(origin: &Origin) -> bool {
 
 /// The queue of caught signals, and the handlers that fill it.
 pub struct Signals {
-    /// Never dropped: rlock exits when it is done with signals, and taking each handler back takes a tenth of what rlock itself
-    /// executes in a short run.
-    delivery: ManuallyDrop<SignalDelivery<AsyncFd<UnixStream>, WithOrigin>>,
+    delivery: SignalDelivery<AsyncFd<UnixStream>, WithOrigin>,
     pending: VecDeque<CaughtSignal>,
     inherited: Inherited,
     /// Children that another part of rlock reaps.
     spared: Vec<Pid>,
 }
 
-/// Signals that are blocked, and so kept, until they are caught.
-#[must_use]
-pub struct Blocked {
-    handle: Handle,
-    which: Vec<Signal>,
-}
-
-impl Blocked {
-    /// Catches them.
-    pub fn catch(self) -> io::Result<()> {
-        self.which.iter().try_for_each(|signal| self.handle.add_signal(*signal as i32))?;
-        Ok(self.which.into_iter().collect::<SigSet>().thread_unblock()?)
-    }
-}
-
 impl Signals {
     /// Catches SIGCHLD and the signals that end a wait, except those that rlock inherited as ignored.
     pub fn catch(inherited: &Inherited) -> io::Result<Self> {
-        let (signals, blocked) = Self::block(inherited)?;
-        blocked.catch()?;
-        Ok(signals)
-    }
-
-    /// The same, but the signals are only blocked at first. To catch them takes 3 % of an uncontended run, and nodes can be asked
-    /// meanwhile.
-    pub fn block(inherited: &Inherited) -> io::Result<(Self, Blocked)> {
         let (read, write) = UnixStream::pair()?;
         read.set_nonblocking(true)?;
         write.set_nonblocking(true)?;
         // SAFETY: the stream owns its descriptor, always names the same one, and closes it only when dropped.
         let read = unsafe { AsyncFd::register_with_interest(read, Interest::READABLE) }?;
         let caught = signal_sets::forwarded().filter(|signal| !inherited.ignored(*signal)).chain([Signal::SIGCHLD]);
-        let which: Vec<Signal> = caught.collect();
-        which.iter().copied().collect::<SigSet>().thread_block()?;
-        let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), [0; 0])?;
-        let blocked = Blocked { handle: delivery.handle(), which };
-        let signals = Self {
-            delivery: ManuallyDrop::new(delivery),
-            pending: VecDeque::new(),
-            inherited: inherited.clone(),
-            spared: vec![],
-        };
-        Ok((signals, blocked))
+        let caught = caught.map(|signal| signal as i32);
+        let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), caught)?;
+        Ok(Self { delivery, pending: VecDeque::new(), inherited: inherited.clone(), spared: vec![] })
     }
 
     /// Leaves the zombies of `children` to their owners from now on, and reaps all other children when they end. These are

@@ -25,9 +25,10 @@ pub struct Leader {
 
 impl Leader {
     /// Starts `image` and arms `guard` to kill it at `kill_at`. Returns after the exec, or with the error that prevented it.
-    pub fn start(image: Image, inherited: &Inherited, guard: &Guard, kill_at: Instant) -> io::Result<Self> {
+    pub fn start(image: &Image, inherited: &Inherited, guard: &Guard, kill_at: Instant) -> io::Result<Self> {
         let rlock = nix::unistd::getpid();
-        let prepare = || {
+        let (arm, inherited) = (guard.arming(kill_at), inherited.clone());
+        let prepare = move || {
             setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
             // In case rlock and its guard are killed at once. It fires when the forking thread ends: rlock's first, which
             // lasts as long as rlock. rlock may have died before the call.
@@ -35,16 +36,14 @@ impl Leader {
             if getppid() != rlock {
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }
-            guard.arm(kill_at)?;
+            arm()?;
             inherited.restore()?;
             // The machine may have been suspended since the lock was won.
             if clock::now() >= kill_at { Err(io::Error::from_raw_os_error(TOO_LATE)) } else { Ok(()) }
         };
-        // Once the child is reaped its pid may be reused, so the child itself disarms the guard.
-        let fail = || guard.disarm();
-        // SAFETY: both closures make system calls and store numbers, and allocate nothing: a system error is a number too.
-        let pid = unsafe { image.start(prepare, fail) }?;
-        Ok(Self { pid })
+        // SAFETY: it makes system calls and stores numbers, and allocates nothing: a system error is a number too.
+        let started = unsafe { image.start(prepare) };
+        Ok(Self { pid: started.inspect_err(|_| guard.disarm())? })
     }
 
     /// The process group's id, which is the leader's pid.

@@ -17,6 +17,12 @@ pub const LONGEST_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
 /// for some days.
 const RENEW_AT_LEAST_EVERY: Duration = Duration::from_secs(24 * 3600);
 
+/// Time after which a guard that is due still kills in time. On a busy host one without priority was seen to wake 156 ms late.
+const LATE_GUARD: Duration = Duration::from_millis(200);
+
+/// Longest time that is kept for the kill.
+const LONGEST_MARGIN: Duration = Duration::from_millis(500);
+
 /// The chosen parts of a schedule. A part that is `None` follows from the TTL.
 #[derive(Clone, Copy, Debug)]
 pub struct ScheduleOptions {
@@ -107,7 +113,7 @@ impl Schedule {
     fn derive(wishes: ScheduleOptions) -> Self {
         let ttl = wishes.ttl;
         let share = |part: u32| ttl / part;
-        Self {
+        let schedule = Self {
             ttl,
             drift: drift(ttl, wishes.drift),
             node_timeout: wishes
@@ -115,10 +121,13 @@ impl Schedule {
                 .unwrap_or_else(|| share(20).clamp(Duration::from_millis(50), Duration::from_secs(1))),
             retry: share(50).clamp(Duration::from_millis(10), Duration::from_millis(250)),
             kill_after: wishes.kill_after.unwrap_or_else(|| share(6).min(Duration::from_secs(5))),
-            margin: share(20).min(Duration::from_millis(500)),
+            margin: Duration::ZERO,
             lock_delay: Duration::ZERO,
             remains: Duration::ZERO,
-        }
+        };
+        let left = ttl.saturating_sub(schedule.needed());
+        let margin = share(20).max(LATE_GUARD.min(left / 2)).min(LONGEST_MARGIN);
+        Self { margin, ..schedule }
     }
 
     /// Returns this schedule for nodes that keep the lock for `lock_delay` longer than its lease, and what a run leaves of it
@@ -291,6 +300,16 @@ mod tests {
         assert_eq!(s.renew_at(d), Instant::from_nanos(10_000_000_000));
         assert_eq!(d.since(s.kill_at(d)), Duration::from_millis(500));
         assert_eq!(d.since(s.signal_at(d)), Duration::from_millis(5_500));
+    }
+
+    #[test]
+    fn a_guard_may_be_late_where_the_ttl_leaves_time_for_it() {
+        let margin = |ttl, node_timeout| {
+            Schedule::new(ScheduleOptions { node_timeout, ..wishes(ttl) }).map(|s| s.margin().as_millis()).unwrap()
+        };
+        assert_eq!([500, 1000, 4000, 5000, 60_000].map(|ttl| margin(ttl, None)), [103, 200, 200, 250, 500]);
+        // Long exchanges leave it a twentieth of the TTL.
+        assert_eq!(margin(1000, Some(Duration::from_millis(280))), 50);
     }
 
     #[test]

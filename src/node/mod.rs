@@ -8,7 +8,6 @@
 //! run, and its release must not depend on a caller that still listens.
 
 pub mod address;
-mod hanging;
 pub mod local;
 pub mod place;
 pub mod redis;
@@ -68,10 +67,6 @@ pub trait Node {
     /// Returns the node's name in messages: its address without user and password.
     fn name(&self) -> &str;
 
-    /// Begins to connect to the node that has `key`, so that the first request finds a connection. A store without connections has
-    /// nothing to do.
-    fn connect(&self, _key: &Key) {}
-
     /// Sets the key if there is none.
     fn acquire(&self, claim: &Claim) -> Pending<Answer>;
 
@@ -109,17 +104,6 @@ pub trait Node {
     fn listens(&self) -> bool {
         false
     }
-
-    /// Whether a run of this user on this host has waited for it in vain within the last minute.
-    fn is_known_to_hang(&self) -> bool {
-        false
-    }
-
-    /// Remembers that a run has waited for it in vain.
-    fn remember_hanging(&self) {}
-
-    /// Forgets it: the node has answered.
-    fn forget_hanging(&self) {}
 
     /// Whether the node denied the subscription.
     fn is_deaf(&self) -> bool {

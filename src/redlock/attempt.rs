@@ -26,10 +26,6 @@ use crate::node::{Answer, Claim, Pending, QueueAction, Renewal, Vote};
 /// current holder.
 const SETTLING: Duration = Duration::from_millis(15);
 
-/// The least time of nodes of which this host remembers that they hang. They have as long as the outcome took, if that is more. So a node
-/// that serves again is heard, unless it is slower than the others.
-const SETTLING_OF_HANGING: Duration = Duration::from_millis(2);
-
 /// An attempt that is under way. It must be brought to an end: [`Attempt::hold`], [`Attempt::undo`], or the release of its claim.
 pub struct Attempt {
     nodes: Nodes,
@@ -40,8 +36,6 @@ pub struct Attempt {
     begun: Instant,
     ends: Instant,
     phase: Phase,
-    /// The nodes of which this host remembered that they hang, when the outcome was certain.
-    hanging: Vec<usize>,
     /// Made first, and passed on to the holding: once the lock is won, nothing may fail.
     alarm: Alarm,
 }
@@ -55,9 +49,8 @@ enum Reply {
 enum Phase {
     /// The votes decide.
     Voting,
-    /// The outcome is certain but for the confirm round. The remaining nodes are waited for until `all`, and until `hanging` if none are
-    /// left but those that hang.
-    Settling { all: Instant, hanging: Instant },
+    /// The outcome is certain but for the confirm round. The remaining nodes are waited for until then.
+    Settling(Instant),
     /// The nodes that granted are told the fence.
     Confirming,
 }
@@ -80,7 +73,6 @@ impl Attempt {
             begun,
             ends: begun + schedule.node_timeout(),
             phase: Phase::Voting,
-            hanging: Vec::new(),
             claim,
             schedule,
             alarm,
@@ -120,47 +112,27 @@ impl Attempt {
         let ballot = &self.ballot;
         match (ballot.verdict(), self.phase) {
             (Verdict::Open, _) if ballot.was_offered_again() => None,
-            (Verdict::Failed, Phase::Settling { .. }) if ballot.is_undecided() && !self.only_hanging_are_left() => {
+            (Verdict::Failed, Phase::Settling(_)) if ballot.is_undecided() => {
                 (!ballot.was_offered_again()).then_some(self.ends)
             }
             (Verdict::Open, _) | (Verdict::Unconfirmed(_), Phase::Confirming) => Some(self.ends),
-            (Verdict::Failed, Phase::Voting | Phase::Settling { .. })
-                if self.replies.is_empty() || ballot.is_decided() =>
-            {
+            (Verdict::Failed, Phase::Voting | Phase::Settling(_)) if self.replies.is_empty() || ballot.is_decided() => {
                 None
             }
             (Verdict::Won(_) | Verdict::Misaligned | Verdict::Unconfirmed(_) | Verdict::Failed, Phase::Voting) => {
-                let now = clock::now();
-                let hanging = now + SETTLING_OF_HANGING.max(now.since(self.begun));
-                let all = self.ends.min(now + SETTLING);
-                self.phase = Phase::Settling { all, hanging: hanging.min(all) };
-                self.hanging = self.unanswered().filter(|node| self.nodes[*node].is_known_to_hang()).collect();
+                self.phase = Phase::Settling(self.ends.min(clock::now() + SETTLING));
                 self.waits_until()
             }
             // Every node has answered: a healthy set is not waited for.
-            (Verdict::Won(_), Phase::Settling { .. }) if self.replies.is_empty() => None,
-            (_, Phase::Settling { hanging, .. }) if self.only_hanging_are_left() => Some(hanging),
-            (_, Phase::Settling { all, .. }) => Some(all),
+            (Verdict::Won(_), Phase::Settling(_)) if self.replies.is_empty() => None,
+            (_, Phase::Settling(until)) => Some(until),
             (Verdict::Won(_) | Verdict::Misaligned | Verdict::Failed, Phase::Confirming) => None,
         }
     }
 
-    /// Returns the nodes that have not answered.
-    fn unanswered(&self) -> impl Iterator<Item = usize> {
-        (0..self.nodes.len()).filter(|node| !self.ballot.has_answered(*node))
-    }
-
-    /// Whether each node that has not answered is remembered to hang.
-    fn only_hanging_are_left(&self) -> bool {
-        self.unanswered().all(|node| self.hanging.contains(&node))
-    }
-
     /// Begins the next phase, if there is one. The time of this one is over, or every node has answered.
     fn go_on(&mut self) -> bool {
-        let Phase::Settling { .. } = self.phase else { return false };
-        for node in self.unanswered().filter(|node| !self.hanging.contains(node)) {
-            self.nodes[node].remember_hanging();
-        }
+        let Phase::Settling(_) = self.phase else { return false };
         let (fence, now) = match self.ballot.verdict() {
             Verdict::Misaligned => return self.align(),
             Verdict::Unconfirmed(fence) => (fence, clock::now()),
@@ -196,9 +168,6 @@ impl Attempt {
         let now = clock::now();
         match reply {
             Reply::Answer(asked, answer) => {
-                if self.hanging.contains(&node) {
-                    forget_if_answered(&self.nodes, node, &answer.vote);
-                }
                 self.ballot.answered(node, asked, *answer, now);
             }
             Reply::Confirmed(asked, Renewal::Renewed(until, _)) => self.ballot.confirmed(node, asked, until),
@@ -222,15 +191,10 @@ impl Attempt {
         self.claim.index = index;
         let asked = |node| if self.ballot.has_answered(node) { Asked::Answered } else { Asked::Open(self.begun) };
         let asked: Vec<Asked> = (0..self.nodes.len()).map(asked).collect();
-        let all = self.nodes.clone();
         let replies = self.replies.into_iter().map(|reply| -> Pending<_> {
-            let nodes = all.clone();
             Box::pin(async move {
                 match reply.await {
-                    (node, Reply::Answer(asked, answer)) => {
-                        forget_if_answered(&nodes, node, &answer.vote);
-                        (node, asked, late(answer.vote, index))
-                    }
+                    (node, Reply::Answer(asked, answer)) => (node, asked, late(answer.vote, index)),
                     (node, Reply::Confirmed(asked, renewal)) => (node, asked, renewal),
                 }
             })
@@ -299,13 +263,6 @@ pub(super) async fn tallied(attempt: &mut Option<Attempt>, behind: &mut [Attempt
         _ = others => {}
     }
     attempt.tally().await
-}
-
-/// Forgets that `node` hangs, unless its vote is a fault, which may be a missing answer.
-fn forget_if_answered(nodes: &Nodes, node: usize, vote: &Vote) {
-    if !matches!(vote, Vote::Failed(_)) {
-        nodes[node].forget_hanging();
-    }
 }
 
 /// Returns what a vote means that comes when the lock is held already, in slot `index`. A late grant is as good as a renewal

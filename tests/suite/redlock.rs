@@ -2,14 +2,12 @@
 //! a case wrong, its test names the library.
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{LOADS_SLOWLY, Nodes, RLOCK, Running, Server, eventually, far, rlock, rlock_words, slow};
+use crate::support::{LOADS_SLOWLY, Nodes, RLOCK, Running, Server, eventually, far, rlock, slow};
 
 /// Returns the addresses for two groups of clients: the half of the nodes that is near to one group is far from the other.
 fn both_views(nodes: &Nodes) -> [String; 2] {
@@ -133,44 +131,6 @@ fn a_lease_that_ended_while_rlock_stood_still_is_not_taken() {
     run.signal(Signal::SIGCONT);
     run.finish().code(69).printed(&[]);
     nodes.are_clean();
-}
-
-/// Returns the file by which this user's runs know that the node `url` hangs.
-fn mark_of(url: &str) -> Option<PathBuf> {
-    let user = nix::unistd::geteuid();
-    let places = ["/run/rlock".to_owned(), format!("/run/lock/rlock-{user}"), format!("/tmp/rlock-{user}")];
-    let name = url.replace(':', "%3A").replace('/', "%2F") + ".hangs";
-    places.iter().map(|place| Path::new(place).join(&name)).find(|path| path.exists())
-}
-
-#[test]
-fn a_node_that_hangs_is_waited_for_by_one_run_a_minute() {
-    let nodes = Nodes::tcp(3);
-    nodes[2].freeze();
-    let urls: Vec<String> = nodes.iter().map(Server::tcp_url).collect();
-    let url = &urls[2];
-    // Another test may have had this port.
-    let _ = mark_of(url).map(std::fs::remove_file);
-    let on_all = |word: &str| rlock_words([word, "-k", word]).node(&urls.join(",")).args(["--restart-guard", "off"]);
-    on_all("acquire").args(["--ttl", "1s"]).finish().code(0);
-    assert_eq!(mark_of(url), None, "acquire waits for each node that answers");
-    let run = || on_all("run").args(["--", "true"]).finish().code(0);
-    run();
-    let mark = File::open(mark_of(url).expect("a mark")).expect("the mark");
-    let waited_at = || mark.metadata().expect("its metadata").modified().expect("its time");
-    let first = waited_at();
-    run();
-    assert_eq!(waited_at(), first, "the second run has waited too");
-    let long_ago = SystemTime::now() - Duration::from_secs(61);
-    mark.set_modified(long_ago).expect("an older mark");
-    run();
-    assert!(waited_at() > long_ago, "the run after a minute has not waited");
-    nodes[2].thaw();
-    nodes.become_clean();
-    eventually("an answer ends it", || {
-        run();
-        mark_of(url).is_none()
-    });
 }
 
 #[test]

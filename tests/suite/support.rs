@@ -9,7 +9,10 @@ pub(crate) use testkit::{
 use std::ffi::OsStr;
 
 /// Path of the binary under test.
-pub(crate) const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
+pub(crate) const RLOCK: &str = match option_env!("TEST_RLOCK") {
+    Some(path) => path,
+    None => env!("CARGO_BIN_EXE_rlock"),
+};
 
 /// Returns `rlock run --key KEY`, to be completed.
 pub(crate) fn rlock(key: &str) -> Rlock {

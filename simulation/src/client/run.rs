@@ -27,7 +27,6 @@ pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>
     let nodes = client.open();
     let mut claimant = Waiter { client: &client, for_command: true };
     let Ok(mut alarm) = Alarm::new() else { return Outcome::Bug };
-    nodes[0].iter().for_each(|node| node.connect(&client.settings.keys[client.locks[0]]));
     let waited = wait(&nodes, client.waiting(true), &mut claimant, &mut alarm, &mut async || terminating().await).await;
     let holdings = match waited {
         Ok(Waited::Won(mut holdings, _)) => {

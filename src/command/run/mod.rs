@@ -24,7 +24,7 @@ use crate::job::guard::{Guard, Task};
 use crate::job::inherited::Inherited;
 use crate::job::names;
 use crate::job::process_tree::{self, Contain, ProcessTree};
-use crate::job::signals::{Blocked, Signals};
+use crate::job::signals::Signals;
 use crate::job::spawn::Leader;
 use crate::job::terminal::block_sigttou;
 use crate::lock::keys::list;
@@ -76,20 +76,14 @@ async fn run_async(
     mut guard: Guard,
     metrics: &mut Option<Metrics>,
 ) -> anyhow::Result<Outcome> {
-    // Blocked before a look-up of a name has a thread, which inherits that.
-    let (mut signals, blocked) = Signals::block(inherited)?;
+    let mut signals = Signals::catch(inherited)?;
     signals.reap_all_but(&[guard.pid()]);
-    let nodes = open_each(&settings.lock, true)?;
+    let nodes = open_each(&settings.lock)?;
     // Made here for the supervision too: at the command's start there may be no descriptor left.
     let mut alarm = Alarm::new()?;
-    // The servers accept the connections while rlock gets ready. The locks of a run share them.
-    nodes[0].iter().for_each(|node| node.connect(&settings.lock.keys[0]));
-    tokio::task::yield_now().await;
     let purpose = Purpose::Command(&settings.name, &guard);
-    let waited = acquisition::take(&nodes, &settings.lock, purpose, &mut signals, &mut alarm);
-    // The command is prepared while the nodes are asked.
-    let (waited, image) = tokio::join!(biased; waited, image(settings, blocked));
-    let cover = match waited? {
+    let waited = acquisition::take(&nodes, &settings.lock, purpose, &mut signals, &mut alarm).await?;
+    let cover = match waited {
         Acquired::Won(mut holdings) => {
             if settings.policy.on_lost == OnLost::Reclaim {
                 holdings.reclaim();
@@ -116,7 +110,7 @@ async fn run_async(
         cover.give_up(&settings.lock.report).await;
         return Ok(acquisition::ended_by(caught));
     }
-    match image.and_then(|image| start(image, settings, inherited, &cover, signals, alarm, &mut guard)) {
+    match start(settings, inherited, &cover, signals, alarm, &mut guard) {
         Ok(started) => {
             if let Some(metrics) = metrics {
                 metrics.started();
@@ -135,17 +129,7 @@ async fn run_async(
     }
 }
 
-/// Prepares the command, except for the variables that depend on the lock, and catches the signals that are `blocked`.
-async fn image(settings: &RunSettings, blocked: Blocked) -> io::Result<Image> {
-    tokio::task::yield_now().await;
-    blocked.catch()?;
-    let mut image = Image::new(&settings.argv)?;
-    settings.environment.iter().try_for_each(|(name, value)| image.set(name, value))?;
-    Ok(image)
-}
-
 fn start(
-    mut image: Image,
     settings: &RunSettings,
     inherited: &Inherited,
     cover: &Cover,
@@ -154,6 +138,8 @@ fn start(
     guard: &mut Guard,
 ) -> io::Result<Started> {
     signals.catch_for_command()?;
+    let mut image = Image::new(&settings.argv);
+    settings.environment.iter().try_for_each(|(name, value)| image.set(name, value))?;
     let contain = settings.policy.contain;
     if contain {
         // rlock adopts orphans, so it finds them even if they changed group or session.
@@ -169,7 +155,7 @@ fn start(
     guard.prepare(Task { mark, contains: contain, outlasts, keeps })?;
     // rlock's lines stand above the command's output, and are not erased below it.
     report::settle();
-    let leader = Leader::start(image, inherited, guard, policy.guard_kills_at())?;
+    let leader = Leader::start(&image, inherited, guard, policy.guard_kills_at())?;
     signals.reap_all_but(&[guard.pid(), leader.group()]);
     let rlock = nix::unistd::getpid();
     let contain = if contain { Contain::Below { rlock, guard: guard.pid(), before } } else { Contain::No };

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use nix::sched::sched_yield;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
 
@@ -105,8 +104,6 @@ impl Job {
         // With a release that is written, a guard has nothing left to do. Its end takes 3 % of an uncontended run, unless the nodes
         // answer meanwhile.
         let freed = cover.release(remains, || self.guard.dismiss()).await;
-        // The next holder may wait on this processor. rlock's own end is not urgent.
-        let _ = sched_yield();
         self.guard.dismiss();
         self.leader.reap();
         watched.with_context(|| lock.keys.to_string())?;

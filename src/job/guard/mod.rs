@@ -16,12 +16,12 @@
 //! A guard that was killed or stopped is replaced by another one with the same state.
 
 mod descriptors;
-mod priority;
 mod watch;
 mod watchdog;
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
@@ -41,7 +41,7 @@ use crate::lock::instant::Instant;
 #[derive(Debug)]
 pub struct Guard {
     process: Process,
-    state: WatchdogState,
+    state: Arc<WatchdogState>,
     /// [`Task::keeps`].
     keeps: Vec<RawFd>,
 }
@@ -63,7 +63,7 @@ pub struct Task {
 struct Process {
     pid: Pid,
     /// Wakes the guard. Both processes set it.
-    timer: TimerFd,
+    timer: Arc<TimerFd>,
     /// rlock's end of the pair. Its end is rlock's death.
     socket: OwnedFd,
 }
@@ -71,7 +71,7 @@ struct Process {
 impl Guard {
     /// Starts an unarmed guard.
     pub fn start() -> io::Result<Self> {
-        let state = WatchdogState::new()?;
+        let state = Arc::new(WatchdogState::new()?);
         Ok(Self { process: Process::start(&state, &[])?, state, keeps: vec![] })
     }
 
@@ -102,10 +102,13 @@ impl Guard {
         self.state.does_not_hold(lock);
     }
 
-    /// Arms the guard for the calling process, which is to become the command. Allocates nothing.
-    pub fn arm(&self, kill_at: Instant) -> io::Result<()> {
-        self.state.arm(nix::unistd::getpid(), clock::now(), kill_at);
-        set_timer(&self.process.timer, kill_at)
+    /// Returns what arms the guard for the process that calls it, which is to become the command. It allocates nothing.
+    pub fn arming(&self, kill_at: Instant) -> impl Fn() -> io::Result<()> + Clone + Send + Sync + use<> {
+        let (state, timer) = (Arc::clone(&self.state), Arc::clone(&self.process.timer));
+        move || {
+            state.arm(nix::unistd::getpid(), clock::now(), kill_at);
+            set_timer(&timer, kill_at)
+        }
     }
 
     /// Moves the deadline of an armed guard: later after a renewal, earlier after a loss.
@@ -178,7 +181,7 @@ impl Process {
         }
         match forked? {
             ForkResult::Child => watch::watch(&theirs, &timer, state, keeps),
-            ForkResult::Parent { child } => Ok(Self { pid: child, timer, socket: ours }),
+            ForkResult::Parent { child } => Ok(Self { pid: child, timer: Arc::new(timer), socket: ours }),
         }
     }
 

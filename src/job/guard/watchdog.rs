@@ -26,6 +26,11 @@ const UNARMED: i32 = 0;
 #[derive(Debug)]
 pub(super) struct WatchdogState(NonNull<Page>);
 
+// SAFETY: it stays mapped until it is dropped, and consists of atomics.
+unsafe impl Send for WatchdogState {}
+// SAFETY: as above.
+unsafe impl Sync for WatchdogState {}
+
 #[derive(Debug)]
 struct Page {
     /// The command's group, or [`UNARMED`].

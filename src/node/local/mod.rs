@@ -22,8 +22,6 @@ use std::path::Path;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use nix::sched::sched_yield;
-
 use self::directory::Directory;
 use self::file::LockFile;
 use self::files::Files;
@@ -292,8 +290,6 @@ impl LocalNode {
             Some(Place::Alone(files, file)) => {
                 file.delete();
                 drop(file);
-                // The next holder may wait on this processor.
-                let _ = sched_yield();
                 files.clear_leftovers();
             }
             Some(Place::Member(member)) => member.leave(),

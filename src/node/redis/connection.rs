@@ -318,11 +318,6 @@ impl Connection {
         !self.state.borrow().broken
     }
 
-    /// Whether the server has answered any request on it.
-    pub(super) fn has_answered(&self) -> bool {
-        self.state.borrow().has_answered()
-    }
-
     /// Waits until the server will read all that was sent though we exit, or takes too long for a reply.
     pub(super) async fn caught_up(&self) {
         let patience = self.state.borrow().patience();

@@ -43,9 +43,6 @@ impl Connector {
         hearing: Option<Hearing>,
     ) -> Result<Connection, Fault> {
         let stream = (self.dial)(self.access.clone(), time).await?;
-        if self.is_real {
-            ask_processor();
-        }
         let state = Arc::default();
         let opened = Connection::set_up(&self.access, stream, limit, hearing, &state).await;
         if opened.is_err() && state.borrow().is_dumb() && self.leads_to_tls(time).await {
@@ -59,14 +56,4 @@ impl Connector {
         let is_plain = matches!(self.access.server.endpoint, Endpoint::Tcp { tls: false, .. });
         is_plain && self.is_real && stranger::speaks_tls((self.dial)(self.access.clone(), time), time).await
     }
-}
-
-/// Asks the processor what it can do, while the server works on the first request: memchr asks at the first reply. A virtual machine
-/// is left for each CPUID instruction, in all for 0.1 ms.
-fn ask_processor() {
-    #[cfg(target_arch = "x86_64")]
-    tokio::spawn(async {
-        tokio::task::yield_now().await;
-        std::arch::is_x86_feature_detected!("avx2")
-    });
 }

@@ -40,7 +40,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::join_all;
 
-use super::hanging::Hanging;
 use super::place::{Primary, Slot};
 use super::{
     Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Look, Node, Pending, QueueAction, Release, ReleaseReply, Renew,
@@ -87,13 +86,12 @@ pub struct RedisNode {
     /// The slot of the lock that was asked for last, in a cluster.
     slot: Mutex<Option<Slot>>,
     wakes: Arc<Wakes>,
-    hanging: Hanging,
 }
 
 impl RedisNode {
-    fn new(name: String, pool: Arc<Pool>, copies: Option<Copies>, hanging: Hanging) -> Self {
+    fn new(name: String, pool: Arc<Pool>, copies: Option<Copies>) -> Self {
         let requests = Requests::new(Arc::clone(&pool), copies);
-        Self { name, pool, requests, channel: Mutex::default(), slot: Mutex::default(), wakes: Arc::default(), hanging }
+        Self { name, pool, requests, channel: Mutex::default(), slot: Mutex::default(), wakes: Arc::default() }
     }
 
     /// A request about `key`, which `command` is.
@@ -154,24 +152,6 @@ impl RedisNode {
 impl Node for RedisNode {
     fn name(&self) -> &str {
         &self.name
-    }
-
-    fn is_known_to_hang(&self) -> bool {
-        self.hanging.is_known()
-    }
-
-    fn remember_hanging(&self) {
-        self.hanging.remember();
-    }
-
-    fn forget_hanging(&self) {
-        self.hanging.forget();
-    }
-
-    fn connect(&self, key: &Key) {
-        let (pool, slot) = (Arc::clone(&self.pool), self.pool.place().slot(key));
-        // A request that waits for it shares its failure, and a later one tries again.
-        tokio::spawn(async move { drop(pool.connection(Route::Newest, None, slot).await) });
     }
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
@@ -381,12 +361,9 @@ impl Node for RedisNode {
     }
 
     fn caught_up(&self) -> Pending<()> {
-        let (pool, hanging) = (Arc::clone(&self.pool), self.hanging.clone());
+        let pool = Arc::clone(&self.pool);
         Box::pin(async move {
-            let all = pool.all();
-            // One that hangs until we are gone reads the SET and the release at once.
-            let awaited = all.iter().filter(|connection| connection.has_answered() || !hanging.is_known());
-            join_all(awaited.map(|connection| connection.caught_up())).await;
+            join_all(pool.all().iter().map(|connection| connection.caught_up())).await;
         })
     }
 }

@@ -9,7 +9,6 @@ use super::pool::Pool;
 use super::{RedisNode, scan};
 use crate::lock::key::Key;
 use crate::lock::request::Copies;
-use crate::node::hanging::Hanging;
 use crate::node::place::{Place, Way};
 use crate::node::{Fault, Node, Pages, Pending, Probe, Store};
 
@@ -21,7 +20,6 @@ pub struct RedisServer {
     name: String,
     pool: Arc<Pool>,
     copies: Option<Copies>,
-    hanging: Hanging,
 }
 
 impl RedisServer {
@@ -38,7 +36,7 @@ impl RedisServer {
 
     /// The same for a node whose server is at `place`.
     pub fn at(name: String, place: Place, limit: Duration, room: usize) -> Self {
-        Self { name, pool: Arc::new(Pool::new(place, limit, room)), copies: None, hanging: Hanging::default() }
+        Self { name, pool: Arc::new(Pool::new(place, limit, room)), copies: None }
     }
 
     /// This server, of whose writes only those count that have these copies.
@@ -47,14 +45,8 @@ impl RedisServer {
         Self { copies, ..self }
     }
 
-    /// This server, of which the host remembers that it hangs.
-    #[must_use]
-    pub fn with_memory(self) -> Self {
-        Self { hanging: Hanging::of(&self.name), ..self }
-    }
-
     pub(super) fn node(&self) -> RedisNode {
-        RedisNode::new(self.name.clone(), Arc::clone(&self.pool), self.copies, self.hanging.clone())
+        RedisNode::new(self.name.clone(), Arc::clone(&self.pool), self.copies)
     }
 }
 

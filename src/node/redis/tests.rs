@@ -10,7 +10,7 @@ mod remains;
 mod scripts;
 mod size;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -200,32 +200,6 @@ fn a_release_that_no_connection_takes_is_not_written() {
             assert_eq!(node.written().await, !is_gone);
         });
     }
-}
-
-#[test]
-fn a_request_shares_the_failure_of_the_connection_that_was_begun_in_advance() {
-    virtual_time::run(async {
-        let dials = Arc::new(AtomicUsize::new(0));
-        let dialed = Arc::clone(&dials);
-        let dial: Dial = Arc::new(move |_, _| {
-            dialed.fetch_add(1, Ordering::Relaxed);
-            Box::pin(async {
-                tokio::time::sleep(LIMIT / 2).await;
-                Err(Fault::new(FaultKind::Unfit, "it does not speak TLS"))
-            })
-        });
-        let node = server_over(dial).node();
-        node.connect(&key());
-        tokio::task::yield_now().await;
-        for attempts in 1..=2 {
-            let began = clock::now();
-            let vote = node.acquire(&claim("job", false)).await.vote;
-            assert!(matches!(&vote, Vote::Failed(fault) if fault.why == "it does not speak TLS"), "{vote:?}");
-            assert!(clock::now().since(began) < LIMIT);
-            // A request that begins later tries for itself.
-            assert_eq!(dials.load(Ordering::Relaxed), attempts);
-        }
-    });
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use testkit::program::install_script;
 
 use super::{script, words};
-use crate::support::{Finished, Server, rlock, rlock_words, skipped};
+use crate::support::{Finished, RLOCK, Server, rlock, rlock_words, skipped};
 
 /// A program of a page, in `folder`.
 fn install(folder: &Path, name: &str, text: &str) {
@@ -16,7 +16,7 @@ fn install(folder: &Path, name: &str, text: &str) {
 /// A folder with rlock, and programs that print how they were called.
 pub(super) fn programs(names: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_rlock"), folder.path().join("rlock")).expect("a link");
+    std::os::unix::fs::symlink(RLOCK, folder.path().join("rlock")).expect("a link");
     for name in names {
         install(folder.path(), name, &format!("#!/bin/sh\necho {name} \"$@\"\n"));
     }

@@ -5,7 +5,6 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 
 use nix::sys::signal::Signal;
-use nix::unistd::Uid;
 #[cfg(target_arch = "x86_64")]
 use testkit::processes::calls_before;
 use testkit::processes::{give_up_priority, stat};
@@ -63,13 +62,6 @@ fn a_guard_runs_before_others_where_it_may_and_the_command_does_not() {
     let guard = witness.guard();
     eventually("it runs before others", || scheduled(guard) == at_best(0));
     assert_eq!(scheduled(witness.leader), ordinary(0));
-    // Where the kernel shares out processors among sessions, the guard's is one of its own. Of users other than root the kernel takes ten
-    // changes a second at most, all together.
-    let session = std::fs::read_to_string(format!("/proc/{guard}/autogroup")).ok();
-    if let Some(session) = session.filter(|_| Uid::effective().is_root()) {
-        let [nice, ..] = at_best(0);
-        assert!(session.ends_with(&format!(" nice {nice}\n")), "{session}");
-    }
 }
 
 #[test]
@@ -104,22 +96,10 @@ fn a_guard_of_a_real_time_rlock_stays_one() {
 }
 
 #[test]
-fn a_guard_without_the_right_asks_for_short_slices() {
+fn a_guard_without_the_right_goes_on_without() {
     let server = Server::start();
     let job = hold(&server, give_up_priority);
-    let guard = guard_of(job.pid());
-    assert_eq!(scheduled(guard), ordinary(0));
-    // Linux shows the slice since it lets anyone ask for one.
-    let shown = |pid| {
-        let all = std::fs::read_to_string(format!("/proc/{pid}/sched")).unwrap_or_default();
-        all.lines()
-            .find(|line| line.starts_with("se.slice "))
-            .and_then(|line| line.split(' ').next_back()?.parse().ok())
-    };
-    if let Some(usual) = shown(job.pid()).filter(|_| !is_filtered()) {
-        assert!(usual > 100_000_u64, "{usual}");
-        eventually("it has the shortest slice", || shown(guard) == Some(100_000));
-    }
+    assert_eq!(scheduled(guard_of(job.pid())), ordinary(0));
     job.finish().code(0);
 }
 
@@ -137,8 +117,6 @@ fn a_guard_under_a_filter_that_kills_for_asking_lives() {
         let dies = step(ret, 0, 0, libc::SECCOMP_RET_KILL_PROCESS);
         let mut steps = [
             step(load, 0, 0, 0),
-            asks(libc::SYS_sched_getattr),
-            dies,
             asks(libc::SYS_sched_setattr),
             dies,
             asks(libc::SYS_sched_setscheduler),

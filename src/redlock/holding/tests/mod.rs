@@ -40,8 +40,6 @@ struct Fake {
     calls: Rc<tokio::sync::Notify>,
     healed: u32,
     renewed: u32,
-    /// If this host remembers that it hangs, how often it was told to.
-    hanging: Option<u32>,
     /// When it was asked anything.
     asked: Vec<Instant>,
 }
@@ -100,19 +98,6 @@ impl FakeNode {
 impl Node for FakeNode {
     fn name(&self) -> &str {
         &self.name
-    }
-
-    fn is_known_to_hang(&self) -> bool {
-        self.fake.borrow().hanging.is_some()
-    }
-
-    fn remember_hanging(&self) {
-        let mut fake = self.fake.borrow_mut();
-        fake.hanging = Some(fake.hanging.unwrap_or(0) + 1);
-    }
-
-    fn forget_hanging(&self) {
-        self.fake.borrow_mut().hanging = None;
     }
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
