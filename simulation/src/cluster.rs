@@ -1,16 +1,17 @@
 //! A cluster: which member serves which slot, the slot that moves, and replicas that take over.
 //!
-//! 1. A primary that is silent for long is replaced by its replica, which lacks what had not reached it. The other members say that
-//!    the cluster is down from the time at which they notice until they hear of the replica.
-//! 2. A replica that takes over on an order has all writes of its primary, and there are never two primaries then.
+//! 1. A primary that is silent for long is replaced by its replica. The other members say that the cluster is down from the time
+//!    at which they notice until they hear of the replica.
+//! 2. A replica has all writes of its primary: against a failover that loses some, no client has a remedy but `--wait-replicas`.
+//!    If it takes over on an order, there are never two primaries.
 //! 3. A primary that was replaced serves until it hears of that, some ms after it is there again.
 //! 4. The locks' slot is moved from one primary to another, its keys one by one, or all at once.
 //!
 //! Members hear of a change within 50 ms, and only one is away at a time. rlock promises nothing where a member that confirms a
 //! server has an old map for seconds. Two things are left out:
 //! 1. A move and a failover do not meet. A replica does not know of keys that are being moved.
-//! 2. A slot does not leave a member that may have forgotten locks before the restart guard is over. Its new member knows of that
-//!    only by the marker of a promotion.
+//! 2. A slot does not leave a member that may have forgotten locks before the restart guard is over. Its new member does not know
+//!    of that.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -71,10 +72,8 @@ pub struct Cluster {
     down: Option<(usize, Instant)>,
     is_succeeding: bool,
     moving: Option<Move>,
-    /// Time by which replicas get writes later than usual.
-    lag: Duration,
-    /// When a member last restarted without all its data, and when a replica last took over.
-    forgot: [Option<Instant>; 2],
+    /// When a member last restarted without all its data.
+    forgot: Option<Instant>,
     changed: Instant,
     switches: u64,
     moves: u64,
@@ -108,8 +107,7 @@ impl Cluster {
             down: None,
             is_succeeding: false,
             moving: None,
-            lag: Duration::ZERO,
-            forgot: [None; 2],
+            forgot: None,
             changed: BEGIN,
             switches: 0,
             moves: 0,
@@ -152,14 +150,9 @@ impl Cluster {
         self.moving.is_none() && !self.is_succeeding && now.since(self.changed) > GOSSIP * 2
     }
 
-    /// Makes replicas get writes later.
-    pub fn set_lag(&mut self, lag: Duration) {
-        self.lag = lag;
-    }
-
     /// A member restarts without all its data.
     pub fn forgets(&mut self, now: Instant) {
-        self.forgot[0] = Some(now);
+        self.forgot = Some(now);
     }
 
     /// A member has fallen silent.
@@ -181,7 +174,6 @@ impl Cluster {
         let primary = self.primary();
         let heir = self.heir(primary, nodes).filter(|_| self.may_harm(kernel.now));
         if let Some(heir) = heir {
-            self.links.insert(heir, Link::new(primary, nodes[primary].server().snapshot(), kernel.now));
             self.succeed(heir, nodes, kernel);
             self.hear(primary, nodes, kernel);
         }
@@ -202,9 +194,7 @@ impl Cluster {
         let behind =
             primaries.iter().position(|primary| *primary == from).map_or(0, |place| (place + 1) % primaries.len());
         let to = primaries[behind];
-        let is_recent = |at: Option<Instant>| at.is_some_and(|at| kernel.now.since(at) <= guard);
-        let [restarted, succeeded] = self.forgot.map(is_recent);
-        let is_guarded = restarted || succeeded && !nodes[from].is_marked(kernel.now);
+        let is_guarded = self.forgot.is_some_and(|at| kernel.now.since(at) <= guard);
         let may = self.may_harm(kernel.now) && to != from && !is_guarded;
         if may {
             self.moving = Some(Move { from, to, at_once, pause });
@@ -228,7 +218,7 @@ impl Cluster {
 
     fn feed(&mut self, from: usize, nodes: &[Node], kernel: &mut Kernel) {
         if nodes[from].is_up() {
-            self.links.values_mut().for_each(|link| link.feed(from, &nodes[from], self.lag, kernel));
+            self.links.values_mut().for_each(|link| link.copy(from, &nodes[from], kernel.now));
         }
     }
 
@@ -266,7 +256,7 @@ impl Cluster {
         }
     }
 
-    /// Lets a replica take over with the data that it has.
+    /// Lets a replica take over.
     fn succeed(&mut self, heir: usize, nodes: &mut [Node], kernel: &mut Kernel) {
         let Some(link) = self.links.remove(&heir) else { return };
         let old = link.primary;
@@ -274,8 +264,7 @@ impl Cluster {
         let state = nodes[heir].server().snapshot();
         self.links.insert(old, Link::new(heir, state, kernel.now));
         self.slots.succeed(heir - self.members.start);
-        (self.switches, self.changed, self.forgot[1]) = (self.switches + 1, kernel.now, Some(kernel.now));
-        kernel.witness.forgets(kernel.now);
+        (self.switches, self.changed) = (self.switches + 1, kernel.now);
         self.hear(heir, nodes, kernel);
         self.all_hear(kernel);
     }

@@ -117,8 +117,6 @@ pub enum Shift {
         /// Longest time between two steps.
         pause: Duration,
     },
-    /// Replicas get writes later.
-    Lag(Duration),
 }
 
 /// Facts on which the faults of a scenario depend.
@@ -238,12 +236,11 @@ impl Faults {
     fn of_cluster(&self, node_timeout: Duration, random: &mut Random) -> Fault {
         let node = random.below(self.machines / self.deployment.machines());
         let longest = random.weighted(&[(1, self.node_timeout / 20), (1, self.node_timeout), (1, self.ttl)]);
-        let shift = match random.below(10) {
+        let shift = match random.below(9) {
             0 | 1 => Shift::Stop,
             2 | 3 => Shift::Kill(Self::survives(random)),
             4 => Shift::HandOver,
-            5..9 => Shift::Move { at_once: random.chance(0.3), pause: longest },
-            _ => Shift::Lag(random.time(Duration::ZERO, self.ttl)),
+            _ => Shift::Move { at_once: random.chance(0.3), pause: longest },
         };
         let is_short = matches!(shift, Shift::HandOver | Shift::Move { .. });
         Fault::Cluster { node, shift, lasts: if is_short { Duration::ZERO } else { self.longer(node_timeout, random) } }

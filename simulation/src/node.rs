@@ -105,15 +105,6 @@ impl Node {
         self.clock.at(now)
     }
 
-    /// Whether a client has marked that the server was promoted.
-    pub fn is_marked(&self, now: Instant) -> bool {
-        let is_mark = |name: &[u8], value: &Value| {
-            let id = self.server.replication_id().as_bytes();
-            name.starts_with(b"rlock:primary:") && matches!(value, Value::String(text) if text.starts_with(id))
-        };
-        self.server.keys(self.wall(now)).any(|(name, entry)| is_mark(name, &entry.value))
-    }
-
     /// Whether the server runs.
     pub fn is_up(&self) -> bool {
         self.state == State::Up

@@ -41,6 +41,13 @@ impl Link {
         }
     }
 
+    /// Gives the replica the data of machine `from` at once, if that is the primary.
+    pub fn copy(&mut self, from: usize, node: &Node, now: Instant) {
+        if self.primary == from {
+            self.states = VecDeque::from([(now, node.server().snapshot())]);
+        }
+    }
+
     /// Returns the state that has arrived.
     pub fn arrived(mut self, now: Instant) -> Option<Snapshot> {
         self.states.retain(|(at, _)| *at <= now);

@@ -3,7 +3,7 @@
 /// A server's identity, from INFO.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
-    /// Seconds since it started, cut to whole ones. Of a server that became the primary later: since then, as far as is known.
+    /// Seconds since it started, cut to whole ones. Of a server that became the primary later: since then, as its sentinels say.
     pub uptime: u64,
     /// Whether a failover has made it the primary since it started.
     pub is_promoted: bool,

@@ -26,8 +26,6 @@ pub enum Derived {
     Standby,
     /// The last waiter with `--supersede` that came.
     Newest,
-    /// When a server that was promoted was first asked for it since.
-    Primary,
     /// `doctor` tries rights on this one; no lock has it.
     Doctor,
 }
@@ -48,7 +46,6 @@ impl Derived {
             Self::Turns => "turns",
             Self::Standby => "standby",
             Self::Newest => "newest",
-            Self::Primary => "primary",
             Self::Doctor => "doctor",
         }
     }

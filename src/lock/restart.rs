@@ -69,12 +69,8 @@ impl Restarted {
 impl fmt::Display for Restarted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [uptime, left] = [self.uptime, self.left].map(duration::show);
-        let [event, earlier] =
-            if self.is_promoted { ["became the primary", ", or earlier,"] } else { ["restarted", ""] };
-        write!(
-            f,
-            "it {event} {uptime} ago{earlier} and may have forgotten locks; it counts again in {left} (restart guard)"
-        )
+        let event = if self.is_promoted { "became the primary" } else { "restarted" };
+        write!(f, "it {event} {uptime} ago and may have forgotten locks; it counts again in {left} (restart guard)")
     }
 }
 

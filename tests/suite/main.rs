@@ -45,7 +45,6 @@ mod once;
 mod packaged;
 mod places;
 mod progress;
-mod promoted;
 mod prose;
 mod queue;
 mod reclaimed;

@@ -14,8 +14,6 @@ pub(super) struct Identity {
     pub(super) run_id: String,
     pub(super) replication_id: String,
     pub(super) started: WallMicros,
-    /// Whether it was a replica since it started.
-    pub(super) was_replica: bool,
 }
 
 impl Identity {
@@ -29,13 +27,12 @@ impl Identity {
     pub(super) fn restart(&mut self, now: WallMicros) {
         self.run_id = self.next_id();
         self.replication_id = self.next_id();
-        (self.started, self.was_replica) = (now, false);
+        self.started = now;
     }
 
     /// A replica becomes a primary: its data have a history of their own from here on.
     pub(super) fn fork(&mut self) {
         self.replication_id = self.next_id();
-        self.was_replica = true;
     }
 
     fn next_id(&mut self) -> String {

@@ -214,11 +214,6 @@ impl Server {
         self.state.condition.replica = is_replica;
     }
 
-    /// Returns the id of the history of its data.
-    pub fn replication_id(&self) -> &str {
-        &self.state.identity.replication_id
-    }
-
     /// Whether the server is a replica.
     pub fn is_replica(&self) -> bool {
         self.state.condition.replica

@@ -61,15 +61,11 @@ impl World<'_> {
             }
             Shift::HandOver => cluster.hands_over(nodes, kernel),
             Shift::Move { at_once, pause } => cluster.moves_slot(at_once, pause, guard, nodes, kernel),
-            Shift::Lag(lag) => {
-                cluster.set_lag(lag);
-                true
-            }
         }
     }
 
     /// Ends a trouble of a cluster.
-    pub(super) fn mend_shift(&mut self, number: usize, node: usize, shift: Shift, kernel: &mut Kernel) {
+    pub(super) fn mend_shift(&mut self, number: usize, shift: Shift, kernel: &mut Kernel) {
         match (shift, self.struck.remove(&number)) {
             (Shift::Stop, Some((machine, _))) => {
                 self.nodes[machine].resume(kernel);
@@ -78,7 +74,6 @@ impl World<'_> {
             (Shift::Kill(survives), Some((machine, _))) => {
                 self.restart(machine, survives, kernel);
             }
-            (Shift::Lag(_), _) => self.clusters[node].set_lag(Duration::ZERO),
             _ => {}
         }
     }

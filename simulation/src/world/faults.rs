@@ -166,7 +166,7 @@ impl World<'_> {
                     self.restart(node, survives, kernel);
                 }
                 Fault::Service { node, trouble, .. } => self.mend_trouble(number, node, trouble, kernel),
-                Fault::Cluster { node, shift, .. } => self.mend_shift(number, node, shift, kernel),
+                Fault::Cluster { shift, .. } => self.mend_shift(number, shift, kernel),
                 Fault::LoseMeanwhile { away, killed, .. } => {
                     for node in away_with(away, self.nodes.len()) {
                         match killed {

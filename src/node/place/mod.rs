@@ -142,11 +142,6 @@ impl Place {
         }
     }
 
-    /// Whether it tells since when a server has been the primary.
-    pub fn tells_age(&self) -> bool {
-        matches!(self, Self::Sentinel(_))
-    }
-
     /// Returns the primary that was found last for this lock; `None` where there is no failover.
     pub fn primary(&self, key: &Key) -> Option<Primary> {
         match self {

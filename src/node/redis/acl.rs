@@ -109,8 +109,7 @@ pub const OF_CLUSTER: &[&str] = &["cluster|slots", "cluster|nodes", "asking"];
 pub fn acl_line(user: &str, keys: &[Key], more: &[&str]) -> String {
     let patterns = keys.iter().flat_map(|key| {
         // Each kind is named: `*` in its place would match keys of other locks as well.
-        let derived =
-            Derived::OF_LOCK.into_iter().chain([Derived::Primary, Derived::Doctor]).map(|kind| key.derived(kind));
+        let derived = Derived::OF_LOCK.into_iter().chain([Derived::Doctor]).map(|kind| key.derived(kind));
         [key.stored().to_owned()].into_iter().chain(derived).map(|name| word(&format!("~{}", literal(&name))))
     });
     let all = keys.is_empty().then(|| "~*".to_owned());
@@ -149,7 +148,7 @@ mod tests {
         assert!(
             line.starts_with(
                 "ACL SETUSER ci reset on {>PASSWORD} ~job ~rlock:fence:{job}:job ~rlock:leases:{job}:job \
-                 ~rlock:holders:{job}:job ~rlock:queue:{job}:job ~rlock:turns:{job}:job ~rlock:standby:{job}:job ~rlock:newest:{job}:job ~rlock:once:{job}:job ~rlock:primary:{job}:job ~rlock:doctor:{job}:job resetchannels &rlock:wake:* +eval +type "
+                 ~rlock:holders:{job}:job ~rlock:queue:{job}:job ~rlock:turns:{job}:job ~rlock:standby:{job}:job ~rlock:newest:{job}:job ~rlock:once:{job}:job ~rlock:doctor:{job}:job resetchannels &rlock:wake:* +eval +type "
             ),
             "{line}"
         );

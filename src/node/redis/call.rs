@@ -34,12 +34,6 @@ pub(super) fn on_lock(script: &'static str, key: &Key) -> Cmd {
     on_keys(script, key, &Derived::OF_LOCK)
 }
 
-/// The same with a further key.
-pub(super) fn on_lock_and(script: &'static str, key: &Key, further: Option<Derived>) -> Cmd {
-    let derived: Vec<Derived> = Derived::OF_LOCK.into_iter().chain(further).collect();
-    on_keys(script, key, &derived)
-}
-
 /// Returns a script's call with the lock's key and these that are derived from it.
 pub(super) fn on_keys(script: &'static str, key: &Key, derived: &[Derived]) -> Cmd {
     // Enough for all but the longest names, so that it is not moved while it grows.

@@ -2,9 +2,8 @@
 
 use redis::Cmd;
 
-use super::call::{QUEUE_LIFE, fence_life, flag, in_queue, millis, on_lock_and};
+use super::call::{QUEUE_LIFE, fence_life, flag, in_queue, millis, on_lock};
 use super::{ACQUIRE, ACQUIRE_AS_REDISSON, ACQUIRE_NEWEST, JOIN, JOIN_NEWEST};
-use crate::lock::key::Derived;
 use crate::lock::queue::Ticket;
 use crate::lock::request::Claim;
 use crate::lock::restart;
@@ -29,20 +28,18 @@ impl ForYoung {
     }
 }
 
-/// Returns the request. `tells_age`: since when a server has been the primary is known without its own word.
-pub(super) fn usual(claim: &Claim, tells_age: bool) -> Cmd {
-    let least = claim.min_uptime.map(restart::least_uptime);
-    let marker = least.filter(|least| *least > 0 && !tells_age).map(|_| Derived::Primary);
-    command(claim, least, marker)
+/// Returns the request.
+pub(super) fn usual(claim: &Claim) -> Cmd {
+    command(claim, claim.min_uptime.map(restart::least_uptime))
 }
 
 /// Returns the request for a server that became the primary too short a time ago; `None` if none can be too young.
 pub(super) fn for_young(claim: &Claim) -> Option<ForYoung> {
     let least_age = claim.min_uptime.map(restart::least_uptime).filter(|least| *least > 0)?;
-    Some(ForYoung { least_age, command: command(claim, Some(NEVER), None) })
+    Some(ForYoung { least_age, command: command(claim, Some(NEVER)) })
 }
 
-fn command(claim: &Claim, least_uptime: Option<u64>, marker: Option<Derived>) -> Cmd {
+fn command(claim: &Claim, least_uptime: Option<u64>) -> Cmd {
     let mode = claim.details.mode;
     let newest = claim.ticket.as_ref().map(Ticket::newest).filter(|newest| !newest.is_empty());
     let script = match (mode.has_members(), newest.is_some()) {
@@ -52,7 +49,7 @@ fn command(claim: &Claim, least_uptime: Option<u64>, marker: Option<Derived>) ->
         (true, false) => JOIN,
         (true, true) => JOIN_NEWEST,
     };
-    let mut command = on_lock_and(script, &claim.key, marker);
+    let mut command = on_lock(script, &claim.key);
     command.arg(claim.details.value(claim.token)).arg(millis(claim.term.ttl()));
     command.arg(claim.fence_hint).arg(fence_life(claim.term));
     command.arg(least_uptime.map_or_else(String::new, |uptime| uptime.to_string()));

@@ -156,7 +156,7 @@ impl Node for RedisNode {
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
         let for_young = if self.pool.place().has_failovers() { claim::for_young(claim) } else { None };
-        let call = self.call(&claim.key, claim::usual(claim, self.pool.place().tells_age()));
+        let call = self.call(&claim.key, claim::usual(claim));
         let slot = call.slot;
         let reply = self.requests.set(call, for_young, self.waiters_channel(claim));
         let (pool, requests, term) = (Arc::clone(&self.pool), self.requests.clone(), claim.term);

@@ -95,9 +95,9 @@ fn server_info(about: &Value) -> Option<ServerInfo> {
     match items.len() {
         0 => Some(ServerInfo::None),
         2 if word(0)? == "forbidden" => Some(ServerInfo::Forbidden(escape::short(word(1)?))),
-        count @ 3..=4 => Some(ServerInfo::Told(Identity {
+        3 => Some(ServerInfo::Told(Identity {
             uptime: word(0)?.parse().ok()?,
-            is_promoted: count == 4 && word(3).is_some(),
+            is_promoted: false,
             run_id: told(1)?,
             replication_id: told(2)?,
         })),

@@ -3,7 +3,6 @@
 mod members;
 mod memory;
 mod newest;
-mod promoted;
 pub(in crate::node) mod received;
 mod redisson;
 mod remains;

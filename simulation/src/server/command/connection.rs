@@ -125,8 +125,7 @@ pub(super) fn info(state: &mut State, args: &[&[u8]]) -> Outcome {
     if wants("REPLICATION") {
         let role = if state.condition.replica { "slave" } else { "master" };
         let id = &state.identity.replication_id;
-        let second = if state.identity.was_replica { 1 } else { -1 };
-        sections.push(format!("# Replication\r\nrole:{role}\r\nmaster_replid:{id}\r\nsecond_repl_offset:{second}\r\n"));
+        sections.push(format!("# Replication\r\nrole:{role}\r\nmaster_replid:{id}\r\n"));
     }
     Ok(Reply::Verbatim(sections.join("\r\n").into_bytes()))
 }

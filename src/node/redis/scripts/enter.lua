@@ -1,7 +1,6 @@
 -- Placed behind identity.lua, fence.lua and turn.lua: the first part of both requests for a lock (acquire.lua, join.lua).
 -- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its members' leases, KEYS[4] its members, KEYS[5] its queue,
---   KEYS[6] its turns, KEYS[7] its standbys, KEYS[10] 'REPLID MS' if this server was promoted: when it was first asked for the
---   lock since. Missing if that is not asked for
+--   KEYS[6] its turns, KEYS[7] its standbys
 -- ARGV[1] value, ARGV[2] TTL in ms, ARGV[3] fence hint in unix µs, ARGV[4] life of the fence counter in ms
 -- ARGV[5] minimum uptime in s with which this server grants; empty: the server's identity is not asked for
 -- ARGV[6] waiter, or empty: not queued, ARGV[7] its ticket, ARGV[8] life of the queue in ms
@@ -12,8 +11,7 @@
 -- answer is {'granted', fence, index} | {'held', type, length, first KiB, PTTL} |
 --   {'held', type, length, marker, PTTL, members, 1 if the member is the one meant, a member's entry} |
 --   {'turn', waiter, ms left} | {'restarted'} | {'replica'} | {'exhausted'} | {'superseded', waiter}
--- server is {uptime in s, run id, replication id} | {the same since KEYS[10], run id, replication id, text} |
---   {'forbidden', why} | {} if it was not asked
+-- server is {uptime in s, run id, replication id} | {'forbidden', why} | {} if it was not asked
 -- place is {rank or -1, unix time in µs, why the waiter cannot be queued, or empty}
 
 -- Removes dead waiters from the first 16 places ahead of this one, and again, at most eight times. They would count in the

@@ -40,10 +40,8 @@ fn a_waiters_requests_with_its_user_and_note_fit_too() {
         let claim = Claim { details: details.fitted(), ticket: ticket.clone(), fence_hint, index, min_uptime, ..waits };
         let releases = ticket.map(QueueAction::Keep).into_iter().chain([QueueAction::Leave(waiter)]);
         let releases = releases.map(|queue| release::command(&claim.release(queue)));
-        let size: usize = std::iter::once(claim::usual(&claim, false))
-            .chain(releases)
-            .map(|cmd| cmd.get_packed_command().len())
-            .sum();
+        let size: usize =
+            std::iter::once(claim::usual(&claim)).chain(releases).map(|cmd| cmd.get_packed_command().len()).sum();
         assert!(size <= 16 * 1024, "{size} bytes");
     }
 }
