@@ -22,8 +22,6 @@ pub enum Derived {
     Once,
     /// The waiters that were told that they may take it.
     Turns,
-    /// The waiters that check whether the first of them takes its turn.
-    Standby,
     /// The last waiter with `--supersede` that came.
     Newest,
     /// `doctor` tries rights on this one; no lock has it.
@@ -32,8 +30,8 @@ pub enum Derived {
 
 impl Derived {
     /// Those that each script is given.
-    pub const OF_LOCK: [Self; 8] =
-        [Self::Fence, Self::Leases, Self::Holders, Self::Queue, Self::Turns, Self::Standby, Self::Newest, Self::Once];
+    pub const OF_LOCK: [Self; 7] =
+        [Self::Fence, Self::Leases, Self::Holders, Self::Queue, Self::Turns, Self::Newest, Self::Once];
 
     /// Its name in the stored key.
     pub fn name(self) -> &'static str {
@@ -44,7 +42,6 @@ impl Derived {
             Self::Holders => "holders",
             Self::Once => "once",
             Self::Turns => "turns",
-            Self::Standby => "standby",
             Self::Newest => "newest",
             Self::Doctor => "doctor",
         }

@@ -57,7 +57,7 @@ fn read(pair: &mut Pair, key: &str) -> Result<(), String> {
     for request in ["TYPE", "GET", "HGETALL"] {
         pair.ask(0, &words(&format!("{request} {key}")))?;
     }
-    // The standbys are kept for a second, of which some ms are over.
+    // Some ms are over.
     let in_seconds = |reply: &Frame| match reply {
         Frame::Line(':', ms) => {
             Frame::Line(':', ms.parse().map_or(0, |ms: i64| (ms + 999).div_euclid(1000)).to_string())

@@ -21,7 +21,6 @@ mod notices;
 mod outer;
 mod phase;
 mod run;
-mod standby;
 mod superseding;
 mod wakeups;
 
@@ -42,7 +41,6 @@ use super::queue::{Ticket, Waiter};
 use super::token::Token;
 use notices::Notices;
 use phase::{Next, Phase};
-use standby::Standby;
 use wakeups::Wakeups;
 
 /// How long nodes that have never answered are tried.
@@ -76,7 +74,6 @@ pub struct Waiting {
     /// The number of the run's first ticket, which the next ones have too.
     number: Option<i64>,
     rank: Option<u32>,
-    standby: Standby,
     /// With `--supersede`: when this waiter came, unix time in µs.
     came: Option<u64>,
     /// The place with which a waiter asks next that has left the queue; `None`: without one.
@@ -118,7 +115,6 @@ impl Waiting {
             again: None,
             replaces: options.replace,
             rank: None,
-            standby: Standby::default(),
             answered: false,
             blocked: None,
             splits: 0,
@@ -207,9 +203,6 @@ impl Waiting {
 
     fn start(&mut self) -> Action {
         self.ticket = self.ticket.take().or(self.again.take());
-        if self.wakeups.is_standby() {
-            self.standby.appoint();
-        }
         self.wakeups = Wakeups::until(self.options.quorum, Instant::NEVER);
         self.phase = Phase::Trying;
         let nodes = self.options.quorum.total();
@@ -319,19 +312,14 @@ impl Waiting {
     fn pause(&mut self, subscribed: usize, random: f64) -> Duration {
         let is_subscribed = self.ticket.is_some() && subscribed >= self.options.quorum.needed();
         let retry = self.retry();
-        if let Some(blocked) = &self.blocked {
-            self.standby.saw(blocked);
-        }
-        // A standby tries when the first waiter would.
-        let rank = if self.standby.is_on_duty() { Some(0) } else { self.rank };
         match &self.blocked {
             // A minority names an outer rlock; it is joined once a majority does.
             Some(Blocked::Busy(blocker)) if blocker.occupant().is_some_and(|who| self.outer(who).is_some()) => {
                 backoff::retry(retry, random)
             }
-            Some(Blocked::Busy(blocker)) => backoff::recheck(blocker, rank, is_subscribed, random),
+            Some(Blocked::Busy(blocker)) => backoff::recheck(blocker, self.rank, is_subscribed, random),
             Some(Blocked::Split(..)) if self.splits > 0 => backoff::split(self.splits, random),
-            _ => self.absence.pause(retry, random) + backoff::by_rank(rank),
+            _ => self.absence.pause(retry, random) + backoff::by_rank(self.rank),
         }
     }
 

@@ -18,14 +18,13 @@ pub(super) struct Wakeups {
     quorum: Quorum,
     /// The nodes that have offered the lock.
     offered: Vec<bool>,
-    is_standby: bool,
     due: Instant,
 }
 
 impl Wakeups {
     /// No wake-up yet; the next attempt is due at `due`.
     pub(super) fn until(quorum: Quorum, due: Instant) -> Self {
-        Self { quorum, offered: vec![false; quorum.total()], is_standby: false, due }
+        Self { quorum, offered: vec![false; quorum.total()], due }
     }
 
     /// Returns when the next attempt is due.
@@ -43,18 +42,10 @@ impl Wakeups {
         self.offered.contains(&true)
     }
 
-    /// Whether a node has made this waiter a standby.
-    pub(super) fn is_standby(&self) -> bool {
-        self.is_standby
-    }
-
     /// Records that node `node` sent `wake`. `pause`: shortest pause after an offer.
     pub(super) fn woken(&mut self, node: usize, wake: Wake, now: Instant, pause: Duration) {
         match wake {
-            Wake::StandBy => {
-                self.is_standby = true;
-                self.sooner(now + STANDBY);
-            }
+            Wake::StandBy => self.sooner(now + STANDBY),
             Wake::Recheck => self.sooner(now),
             Wake::YourTurn => {
                 self.offered[node] = true;

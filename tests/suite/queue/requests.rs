@@ -54,16 +54,13 @@ fn a_hand_over_takes_two_commands_however_many_wait() {
 }
 
 #[test]
-fn a_hand_over_wakes_one_waiter_and_each_second_three_more() {
+fn a_hand_over_tells_one_waiter_and_one_standby() {
     let servers = servers(1);
     let holder = hold(&servers);
     let waiters: Vec<Running> = (0..20).map(|number| queued(&servers, &[], &number.to_string())).collect();
-    let begin = Instant::now();
     all_run(holder, waiters);
     let told = servers[0].calls("publish");
-    // At the end of the queue some standbys watch waiters that are woken before the second is over.
-    let most = 20 + 3 * (begin.elapsed().as_secs() + 1) + 6;
-    assert!((20..=most).contains(&told), "{told} of {most}");
+    assert!((20..=40).contains(&told), "{told}");
 }
 
 #[test]

@@ -16,11 +16,10 @@ const HOLDERS: &str = "rlock:holders:{job}:job";
 const ONCE: &str = "rlock:once:{job}:job";
 const QUEUE: &str = "rlock:queue:{job}:job";
 const TURNS: &str = "rlock:turns:{job}:job";
-const STANDBY: &str = "rlock:standby:{job}:job";
 const NEWEST: &str = "rlock:newest:{job}:job";
 
 /// The keys of every script, in its order.
-const KEYS: [&str; 9] = [LOCK, FENCE, LEASES, HOLDERS, QUEUE, TURNS, STANDBY, NEWEST, ONCE];
+const KEYS: [&str; 8] = [LOCK, FENCE, LEASES, HOLDERS, QUEUE, TURNS, NEWEST, ONCE];
 
 /// Waiters by their number: of two hosts, and of several kinds.
 const WAITERS: [&str; 5] = ["", "w1 here 1 5", "w2 here 2 5 s", "w3 there 3 5 k2", "w4 there 4 5 s"];
@@ -89,9 +88,8 @@ enum Step {
         waiter: usize,
         is_on: bool,
     },
-    /// A waiter's turn, or the standbys, as they were this many ms ago.
+    /// A waiter's turn as it was this many ms ago.
     Aged {
-        key: &'static str,
         waiter: usize,
         ms: i64,
     },
@@ -173,7 +171,7 @@ fn step() -> impl Strategy<Value = Step> {
     let heal = (token.clone(), waiter.clone(), fence(), select(vec!["", "0", "1"]), among());
     let release = select(vec![scripts::RELEASE, scripts::LEAVE, scripts::LEAVE, scripts::RELEASE_ANY]);
     let release = (token.clone(), waiter.clone(), any::<bool>(), release);
-    let aged = (select(vec![TURNS, STANDBY]), 1..WAITERS.len(), select(vec![0, 500, 1500, -5000]));
+    let aged = (1..WAITERS.len(), select(vec![0, 500, 1500, -5000]));
     let faults = vec![
         Fault::OutOfMemory(true),
         Fault::OutOfMemory(false),
@@ -202,7 +200,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::DeleteForeign),
         1 => (0..4usize, 0..4usize, token).prop_map(|(waiters, members, token)| Step::Observe { waiters, members, token }),
         4 => (1..WAITERS.len(), any::<bool>()).prop_map(|(waiter, is_on)| Step::Listens { waiter, is_on }),
-        2 => aged.prop_map(|(key, waiter, ms)| Step::Aged { key, waiter, ms }),
+        2 => aged.prop_map(|(waiter, ms)| Step::Aged { waiter, ms }),
         1 => select(RAW).prop_map(Step::Raw),
         1 => select(faults).prop_map(Step::Fault),
     ]
@@ -302,14 +300,9 @@ fn request(step: &Step, start: i64) -> Option<(usize, Words)> {
             let verb = if is_on { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
             return Some((waiter, words(&format!("{verb} rlock:wake:{{job}}:{}", id(waiter)))));
         }
-        Step::Aged { key, waiter, ms } => {
-            let since = start / 1000 - ms;
-            let words: &[&str] = if key == TURNS {
-                &["ZADD", key, &since.to_string(), WAITERS[waiter]]
-            } else {
-                &["SET", key, &format!("{since}\n{}\n{}", WAITERS[waiter], WAITERS[1])]
-            };
-            words.iter().map(|word| word.as_bytes().to_vec()).collect()
+        Step::Aged { waiter, ms } => {
+            let since = (start / 1000 - ms).to_string();
+            ["ZADD", TURNS, &since, WAITERS[waiter]].iter().map(|word| word.as_bytes().to_vec()).collect()
         }
         Step::Raw(text) => words(text),
         Step::Fault(_) => return None,

@@ -9,33 +9,14 @@ fn paused(attempt: &Tried) -> Waiting {
 }
 
 #[test]
-fn a_standby_looks_when_the_turn_should_be_taken_and_as_the_first_does_while_it_is_not() {
-    let mut w = paused(&tried(busy()));
+fn a_standby_looks_when_the_turn_should_be_taken() {
+    let mut w = paused(&Tried { rank: Some(1), ..tried(busy()) });
     w.on(Event::Woken(0, Wake::StandBy), at(100), 0.5);
     assert_eq!(w.wake_at(), at(600));
-    fail(&mut w, &tried(Tally::Busy(reserved())), at(600));
-    assert_eq!(w.wake_at(), at(1101));
-    fail(&mut w, &tried(Tally::Busy(reserved())), at(1101));
-    assert_eq!(w.wake_at(), at(1602), "it goes on");
-    fail(&mut w, &tried(busy()), at(1602));
-    assert_eq!(w.wake_at(), at(8603), "and then the holder's end");
-    fail(&mut w, &tried(busy()), at(8603));
-    assert_eq!(w.wake_at(), at(15_604), "which a renewal has moved");
-    fail(&mut w, &tried(Tally::Busy(reserved())), at(15_604));
-    assert_eq!(w.wake_at(), at(16_105), "its successor is checked too");
-    let other = tried(Tally::Busy(holder(token(3), ms(7000))));
-    fail(&mut w, &other, at(16_105));
-    assert_eq!(w.wake_at(), at(23_306), "another holder has standbys of its own");
-    fail(&mut w, &tried(Tally::Busy(reserved())), at(23_306));
-    assert_eq!(w.wake_at(), at(24_007));
-}
-
-#[test]
-fn a_standby_leaves_foreign_clients_to_the_first_waiter() {
-    let mut w = paused(&tried(busy()));
-    w.on(Event::Woken(0, Wake::StandBy), at(100), 0.5);
-    fail(&mut w, &tried(Tally::Busy(foreign())), at(600));
-    assert_eq!(w.wake_at(), at(600) + ms(10_000));
+    fail(&mut w, &Tried { rank: Some(1), ..tried(Tally::Busy(reserved())) }, at(600));
+    assert_eq!(w.wake_at(), at(1201), "it waits for the end of a turn that has begun meanwhile");
+    fail(&mut w, &Tried { rank: Some(0), ..tried(busy()) }, at(1201));
+    assert_eq!(w.wake_at(), at(8202), "and then for the end of the new holder, since it is the first now");
 }
 
 #[test]

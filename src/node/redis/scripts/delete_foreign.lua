@@ -1,5 +1,5 @@
 -- Deletes a foreign value if it is still the one that was observed, and wakes the next waiters.
--- KEYS[1] the key, KEYS[5] its queue, KEYS[6] its turns, KEYS[7] its standbys
+-- KEYS[1] the key, KEYS[5] its queue, KEYS[6] its turns
 -- ARGV[1] type, ARGV[2] length, ARGV[3] first KiB
 -- {'forced'} | {'absent'} | {'held', type, length, first KiB, PTTL}
 local seen = peek()

@@ -1,6 +1,6 @@
 -- Placed behind identity.lua, fence.lua and turn.lua: the first part of both requests for a lock (acquire.lua, join.lua).
 -- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its members' leases, KEYS[4] its members, KEYS[5] its queue,
---   KEYS[6] its turns, KEYS[7] its standbys
+--   KEYS[6] its turns
 -- ARGV[1] value, ARGV[2] TTL in ms, ARGV[3] fence hint in unix µs, ARGV[4] life of the fence counter in ms
 -- ARGV[5] minimum uptime in s with which this server grants; empty: the server's identity is not asked for
 -- ARGV[6] waiter, or empty: not queued, ARGV[7] its ticket, ARGV[8] life of the queue in ms

@@ -1,6 +1,6 @@
 -- Deletes a lock, or the tombstone in its place, without waiting for its holder, and tells it and the next waiters.
 -- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its members' leases, KEYS[4] its members, KEYS[5] its queue,
---   KEYS[6] its turns, KEYS[7] its standbys
+--   KEYS[6] its turns
 -- ARGV[1] the holder's token, ARGV[2] the highest fence seen, ARGV[3] life of the fence counter in ms,
 --   ARGV[4] the holder's channel
 -- {'forced'} | {'absent'} | {'held', type, length, first KiB, PTTL}

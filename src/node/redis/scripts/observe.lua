@@ -1,6 +1,6 @@
 -- Reads the lock's holders, its fence counter and its queue. Changes nothing.
 -- KEYS[1] the lock, KEYS[2] its fence counter, KEYS[3] its members' leases, KEYS[4] its members,
---   KEYS[5] its queue, KEYS[9] the mark of a success
+--   KEYS[5] its queue, KEYS[8] the mark of a success
 -- ARGV[1] number of waiters wanted, ARGV[2] most bytes of them
 -- ARGV[3] number of members wanted, ARGV[4] most bytes of them, ARGV[5] token of a member that is wanted first, or empty
 -- {seen, members, fence, {waiter, ticket, waiter, ticket, …}, more, mark}
@@ -42,6 +42,6 @@ if marker(seen) then
     end
   end
 end
-local done = try('GETRANGE', KEYS[9], 0, 1023)
-local mark = type(done) == 'string' and done ~= '' and {done, call('PTTL', KEYS[9])} or {}
+local done = try('GETRANGE', KEYS[8], 0, 1023)
+local mark = type(done) == 'string' and done ~= '' and {done, call('PTTL', KEYS[8])} or {}
 return {seen or {}, members, type(fence) == 'string' and fence or '', waiters, more, mark}

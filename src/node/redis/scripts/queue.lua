@@ -1,13 +1,12 @@
--- Placed before the scripts that know the queue. KEYS[5] is the queue, KEYS[6] its turns, KEYS[7] its standbys.
+-- Placed before the scripts that know the queue. KEYS[5] is the queue, KEYS[6] its turns.
 -- The queue is a sorted set: waiter → ticket, smallest first. A waiter is 'ID HOST PID SINCE KIND USER NOTE'. KIND may be
 -- missing, and is 'x' then. It subscribes to a channel of its own in the lock's slot, so that PUBLISH and NUMSUB show whether it is alive.
 -- The turns are a sorted set: waiter → ms when it was told that it may take the lock. It leaves them with its next attempt.
--- The standbys are 'MS' and a line for each waiter that was told to check on the head.
 -- Errors are ignored throughout: a lock is taken and released even if an ACL forbids its queue.
 -- Time in ms that a waiter has to take its turn: STANDBY of lock/waiting/wakeups.rs.
 local STALLED = 500
-local QUEUE, TURNS, STANDBYS = KEYS[5], KEYS[6], KEYS[7]
-local WAKE = 'rlock:wake:' .. match(STANDBYS, '{.-}') .. ':'
+local QUEUE, TURNS = KEYS[5], KEYS[6]
+local WAKE = 'rlock:wake:' .. match(QUEUE, '{.-}') .. ':'
 
 local function host(waiter) return match(waiter, '^%S* (%S*)') end
 local function kind_of(waiter) return match(waiter, '^%S* %S* %S* %S* (%S+)') or 'x' end
@@ -42,32 +41,17 @@ local function told(waiter)
   return ago < 0 and STALLED or ago
 end
 
--- Appoints up to three standbys that check in STALLED ms whether the head has taken the lock. Skipped if at least two
--- standbys from this time are still queued: they keep checking as long as it is another waiter's turn.
--- Standbys come from other hosts than the head if there are any, and not all from neighbouring ranks, since what stopped the
--- head may have stopped its neighbours. They come from the end of the queue, since those waiters stay longest.
-local function appoint_standbys(head)
-  local now, record = clock_ms(), try('GET', STANDBYS)
-  local since, names = match(tostring(record), '^(%d+)\n(.*)$')
-  if since and now >= tonumber(since) and now - since < STALLED then
-    local left = 0
-    for waiter in string.gmatch(names, '[^\n]+') do
-      if waiter ~= head and tonumber(try('ZRANK', QUEUE, waiter)) then left = left + 1 end
-    end
-    if left >= 2 then return end
+-- Tells one waiter behind the head to look in STALLED ms whether the head has taken the lock: the first one of ranks 1 to 7 on
+-- another host, since what stopped the head may have stopped its host; else the last one, since it may have stopped its neighbours.
+local function tell_standby(head)
+  local behind, there = waiters(1, 7), {}
+  for _, waiter in ipairs(behind) do
+    if host(waiter) ~= host(head) then insert(there, waiter) end
   end
-  local last, behind, chosen = waiters(-8, -1), {}, {}
-  for rank = #last, 1, -1 do insert(behind, last[rank]) end
-  insert(behind, 2, waiters(1, 1)[1])
-  for _, elsewhere in ipairs({true, false}) do
-    for _, waiter in ipairs(behind) do
-      if #chosen < 3 and waiter ~= head and (host(waiter) ~= host(head)) == elsewhere and not chosen[waiter] and not told(waiter) then
-        chosen[waiter] = true
-        if wake(waiter, 'standby') ~= 0 then chosen[#chosen + 1] = waiter end
-      end
-    end
+  for rank = #behind, 1, -1 do insert(there, behind[rank]) end
+  for _, waiter in ipairs(there) do
+    if not told(waiter) and wake(waiter, 'standby') ~= 0 then return end
   end
-  try('SET', STANDBYS, whole(now) .. '\n' .. table.concat(chosen, '\n'), 'PX', STALLED)
 end
 
 -- Offers the lock to the waiters at the head of the queue: those of one kind, as many as there is room for.
@@ -80,7 +64,7 @@ local function offer(group, room, me)
   while not room or room > 0 do
     local waiter = waiters(rank, rank)[1]
     if not waiter then
-      if rank == 0 then try('DEL', TURNS, STANDBYS) end
+      if rank == 0 then try('DEL', TURNS) end
       break
     end
     group = group or kind_of(waiter)
@@ -102,5 +86,5 @@ local function offer(group, room, me)
       rank = rank + 1
     end
   end
-  if first then appoint_standbys(first) end
+  if first then tell_standby(first) end
 end
