@@ -8,21 +8,15 @@ use std::fmt;
 use std::path::PathBuf;
 
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use url::{Host, Url};
 
+pub use crate::secret::Secret;
 use crate::text::escape;
 pub use directory::LocalDir;
-pub use secret::Secret;
-pub use seeds::Seeds;
-pub use service::{Service, joined};
+pub use several::{Seeds, Service, joined};
 
 mod directory;
-mod secret;
-mod seeds;
-mod service;
-mod short;
-mod socket;
-mod unreadable;
+mod server;
+mod several;
 
 /// A node's address.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,9 +60,6 @@ pub enum Endpoint {
     Unix(PathBuf),
 }
 
-/// Other parts of an address begin with these, or other addresses: encoded in a host they would once be read as such.
-const IN_NO_HOST: &str = "/?#@%,\\[]<>^|";
-
 /// The forms of an address, for error messages.
 const FORMS: &str = "redis://[user:password@]host[:port][/db], rediss://…, redis+unix://[user:password@]/path[?db=N], \
                      redis-sentinel://host,…/service, redis-cluster://host,…, host[:port], /path, local or local:/dir[?shared]";
@@ -97,7 +88,7 @@ impl Address {
             return LocalDir::parse(dir).map(|dir| Self::Local(Some(dir))).or_else(|why| fail(&why));
         }
         let Some((scheme, rest)) = raw.split_once("://") else {
-            return short::parse(raw).map(Self::Server).or_else(|why| fail(&why));
+            return server::short(raw).map(Self::Server).or_else(|why| fail(&why));
         };
         if raw.contains('#') {
             return fail("a # in an address must be written %23");
@@ -114,49 +105,13 @@ impl Address {
             "rediss-cluster" | "valkeys-cluster" => return cluster(raw, true),
             _ => return fail(&format!("unknown scheme; write {FORMS}")),
         };
-        let parsed = if unix {
-            socket::parse(rest)
-        } else {
-            Url::parse(raw).map_err(|_| unreadable::why(rest)).and_then(|url| tcp(&url, tls, SERVER_PORT))
-        };
+        let parsed = if unix { server::socket(rest) } else { server::tcp(rest, tls, SERVER_PORT) };
         parsed.map(Self::Server).or_else(|why| fail(&why))
     }
 }
 
 fn filled(text: String) -> Option<String> {
     if text.is_empty() { None } else { Some(text) }
-}
-
-/// Reads the address of a server; `port` is its port if none is given.
-fn tcp(url: &Url, tls: bool, port: u16) -> Result<Server, String> {
-    // Said before anything of it is shown: the rest of a password.
-    if url.path().contains('@') || url.query().is_some_and(|query| query.contains('@')) {
-        return Err("a / or ? in a password must be written %2F or %3F".to_owned());
-    }
-    if let Some((name, _)) = url.query_pairs().next() {
-        return Err(format!("unknown option {}; the database number is written /N", escape::text(&name)));
-    }
-    let host = match url.host_str() {
-        None | Some("") => return Err("the host is missing".to_owned()),
-        Some(host) => decoded(host.trim_start_matches('[').trim_end_matches(']'))?,
-    };
-    let has_port_inside = host.contains(':') && !matches!(url.host(), Some(Host::Ipv6(_)));
-    if has_port_inside
-        || host.contains(|c: char| c.is_whitespace() || IN_NO_HOST.contains(c))
-        || escape::text(&host) != host
-    {
-        return Err("the host has characters that no host has".to_owned());
-    }
-    let db = match url.path().trim_start_matches('/') {
-        "" => 0,
-        number => database(number)?,
-    };
-    Ok(Server {
-        endpoint: Endpoint::Tcp { host, port: url.port().unwrap_or(port), tls },
-        user: filled(decoded(url.username())?),
-        password: url.password().map(decoded).transpose()?.and_then(filled).map(Secret::new),
-        db,
-    })
 }
 
 fn database(text: &str) -> Result<u32, String> {

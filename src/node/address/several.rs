@@ -1,13 +1,14 @@
-//! The address of a service with sentinels: `redis-sentinel://[user:password@]host[:port],…/service[/db]`.
+//! Addresses with several hosts.
 //!
-//! User and password are the servers'. Sentinels never see them.
+//! * `redis-sentinel://[user:password@]host[:port],…/service[/db]`: user and password are the servers'. Sentinels never see them.
+//! * `redis-cluster://[user:password@]host[:port],…`: each host is a member that tells which primary serves which slot.
 
 use std::fmt;
 
 use percent_encoding::{AsciiSet, utf8_percent_encode};
-use url::Url;
 
-use super::{Endpoint, IN_PATH, Secret, Server, database, decoded, tcp, unreadable};
+use super::server::tcp;
+use super::{Endpoint, IN_PATH, SERVER_PORT, Secret, Server, database, decoded};
 use crate::text::escape;
 
 /// Port of a sentinel.
@@ -16,8 +17,8 @@ const SENTINEL_PORT: u16 = 26379;
 /// Must be encoded in a service's name.
 const IN_NAME: &AsciiSet = &IN_PATH.add(b'/').add(b'@');
 
-/// Most sentinels that are accepted.
-const MOST_SENTINELS: usize = 15;
+/// Most sentinels or members that are accepted.
+const MOST_HOSTS: usize = 15;
 
 /// A service whose server is named by sentinels.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,14 +40,7 @@ pub struct Service {
 impl Service {
     /// Reads the address, whose scheme is known.
     pub(super) fn parse(raw: &str, tls: bool) -> Result<Self, String> {
-        let (mut all, path) = hosts(raw, tls, SENTINEL_PORT)?;
-        if all.len() > MOST_SENTINELS {
-            return Err(format!("it names {} sentinels; {MOST_SENTINELS} are enough", all.len()));
-        }
-        let sentinels: Vec<Endpoint> = all.iter().map(|server| server.endpoint.clone()).collect();
-        if let Some(twice) = twice(&sentinels) {
-            return Err(format!("it names the sentinel {twice} twice"));
-        }
+        let (sentinels, Server { user, password, .. }, path) = hosts(raw, tls, SENTINEL_PORT, "sentinel")?;
         let (name, db) = path.split_once('/').unwrap_or((path, ""));
         let name = decoded(name)?;
         if name.is_empty() {
@@ -56,7 +50,6 @@ impl Service {
             return Err("the service has characters that no service has".to_owned());
         }
         let db = if db.is_empty() { 0 } else { database(db)? };
-        let Server { user, password, .. } = all.swap_remove(0);
         Ok(Self { sentinels, name, user, password, db, tls })
     }
 
@@ -75,15 +68,56 @@ impl Service {
 /// The name by which messages know the node: its address without user and password.
 impl fmt::Display for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hosts: Vec<String> = self.sentinels.iter().map(Endpoint::to_string).collect();
-        let (hosts, name) = (hosts.join(","), utf8_percent_encode(&self.name, IN_NAME));
+        let (hosts, name) = (listed(&self.sentinels), utf8_percent_encode(&self.name, IN_NAME));
         write!(f, "redis{}-sentinel://{hosts}/{name}", if self.tls { "s" } else { "" })?;
         if self.db > 0 { write!(f, "/{}", self.db) } else { Ok(()) }
     }
 }
 
-/// Reads the hosts of an address, each with its user and password, and returns what follows them.
-pub(super) fn hosts(raw: &str, tls: bool, port: u16) -> Result<(Vec<Server>, &str), String> {
+/// Some members of a cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seeds {
+    /// The members, at least one, each over TCP.
+    pub members: Vec<Endpoint>,
+    /// User at all members.
+    pub user: Option<String>,
+    /// Password at all members.
+    pub password: Option<Secret>,
+    /// Whether connections to members are encrypted.
+    pub tls: bool,
+}
+
+impl Seeds {
+    /// Reads the address, whose scheme is known.
+    pub(super) fn parse(raw: &str, tls: bool) -> Result<Self, String> {
+        let (members, Server { user, password, .. }, path) = hosts(raw, tls, SERVER_PORT, "member")?;
+        if !path.is_empty() && database(path)? > 0 {
+            return Err("a cluster has database 0 only".to_owned());
+        }
+        Ok(Self { members, user, password, tls })
+    }
+
+    /// Returns the member at `host` and `port`.
+    pub fn server_at(&self, host: String, port: u16) -> Server {
+        let endpoint = Endpoint::Tcp { host, port, tls: self.tls };
+        Server { endpoint, user: self.user.clone(), password: self.password.clone(), db: 0 }
+    }
+
+    /// Whether both name a member in common.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.members.iter().any(|member| other.members.contains(member))
+    }
+}
+
+/// The name by which messages know the node: its address without user and password.
+impl fmt::Display for Seeds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "redis{}-cluster://{}", if self.tls { "s" } else { "" }, listed(&self.members))
+    }
+}
+
+/// Reads the hosts of an address. Returns them, the first one with its user and password, and what follows them.
+fn hosts<'a>(raw: &'a str, tls: bool, port: u16, kind: &str) -> Result<(Vec<Endpoint>, Server, &'a str), String> {
     let (_, rest) = raw.split_once("://").unwrap_or_default();
     let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (login, hosts) = hosts.rsplit_once('@').map_or(("", hosts), |(login, hosts)| (login, hosts));
@@ -93,18 +127,25 @@ pub(super) fn hosts(raw: &str, tls: bool, port: u16) -> Result<(Vec<Server>, &st
     if rest.contains('?') {
         return Err("it takes no option behind a ?".to_owned());
     }
-    let server = |host: &str| {
-        let at = if login.is_empty() { String::new() } else { format!("{login}@") };
-        let url = Url::parse(&format!("redis://{at}{host}")).map_err(|_| unreadable::why(host))?;
-        tcp(&url, tls, port)
-    };
-    let all = hosts.split(',').map(|host| server(host.trim())).collect::<Result<Vec<Server>, String>>()?;
-    Ok((all, path))
+    let at = if login.is_empty() { String::new() } else { format!("{login}@") };
+    let mut endpoints = Vec::new();
+    let mut first = None;
+    for host in hosts.split(',') {
+        let server = tcp(&format!("{at}{}", host.trim()), tls, port)?;
+        if endpoints.contains(&server.endpoint) {
+            return Err(format!("it names the {kind} {} twice", server.endpoint));
+        }
+        endpoints.push(server.endpoint.clone());
+        first.get_or_insert(server);
+    }
+    match first {
+        Some(first) if endpoints.len() <= MOST_HOSTS => Ok((endpoints, first, path)),
+        _ => Err(format!("it names {} {kind}s; {MOST_HOSTS} are enough", endpoints.len())),
+    }
 }
 
-/// Returns an endpoint that is named twice.
-pub(super) fn twice(endpoints: &[Endpoint]) -> Option<&Endpoint> {
-    (1..endpoints.len()).find(|&place| endpoints[..place].contains(&endpoints[place])).map(|place| &endpoints[place])
+fn listed(hosts: &[Endpoint]) -> String {
+    hosts.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// Puts the pieces of a list of addresses together that commas have taken apart. A piece without a scheme belongs to the
@@ -139,7 +180,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_is_read_and_shown_without_its_password() {
+    fn every_form_of_a_cluster_is_read_and_shown_without_its_password() {
+        assert_eq!(shown("redis-cluster://a"), "redis-cluster://a:6379");
+        assert_eq!(shown("valkeys-cluster://u:p%40ss@a,b:1,[::1]:2/0"), "rediss-cluster://a:6379,b:1,[::1]:2");
+        let address = Address::parse("redis-cluster://us%3Aer:hunter2@a,b").unwrap();
+        assert_eq!(address.without_secret(), "redis-cluster://us%3Aer@a:6379,b:6379");
+    }
+
+    #[test]
+    fn a_bad_cluster_says_why_and_never_shows_the_password() {
+        for (raw, why) in [
+            ("redis-cluster://", "host"),
+            ("redis-cluster://u:hunter2@a,", "host"),
+            ("redis-cluster://u:hunter2@a,a:6379", "a:6379 twice"),
+            ("redis-cluster://u:hunter2@a:99999", "port"),
+            ("redis-cluster://u:hunter2@a/3", "database 0 only"),
+            ("redis-cluster://u:hunter2@a/x", "x is no database"),
+            ("redis-cluster://u:hunter2@a?db=1", "no option"),
+            ("redis-cluster://u:1/hunter2@a", "%2F"),
+        ] {
+            refused(raw, why);
+        }
+        let many = (0..=MOST_HOSTS).map(|host| format!("h{host}")).collect::<Vec<_>>().join(",");
+        assert!(shown(&format!("redis-cluster://{many}")).contains("16 members"));
+    }
+
+    #[test]
+    fn every_form_of_a_service_is_read_and_shown_without_its_password() {
         assert_eq!(shown("redis-sentinel://a/svc"), "redis-sentinel://a:26379/svc");
         assert_eq!(
             shown("valkeys-sentinel://u:p%40ss@a,b:1,[::1]:2/svc/3"),
@@ -153,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_address_says_why_and_never_shows_the_password() {
+    fn a_bad_service_says_why_and_never_shows_the_password() {
         for (raw, why) in [
             ("redis-sentinel://a", "service is missing"),
             ("redis-sentinel://a,b/", "service is missing"),
@@ -172,14 +239,14 @@ mod tests {
         ] {
             refused(raw, why);
         }
-        let many = (0..=MOST_SENTINELS).map(|host| format!("h{host}")).collect::<Vec<_>>().join(",");
+        let many = (0..=MOST_HOSTS).map(|host| format!("h{host}")).collect::<Vec<_>>().join(",");
         assert!(shown(&format!("redis-sentinel://{many}/svc")).contains("16 sentinels"));
     }
 
     proptest! {
         #[test]
-        fn no_error_and_no_name_contains_the_password(tail in "[ -~]{0,20}") {
-            let raw = format!("redis-sentinel://user:hunter2@{tail}");
+        fn no_error_and_no_name_contains_the_password(tail in "[ -~]{0,20}", kind in "sentinel|cluster") {
+            let raw = format!("redis-{kind}://user:hunter2@{tail}");
             prop_assert!(!shown(&raw).contains("hunter2"));
         }
     }
