@@ -5,6 +5,7 @@
 //!   [`Rlock`], [`Client`].
 //! * Views from outside: [`processes`], [`witness`], [`measure`].
 //! * Simulated parts: [`stream::Scripted`] is a server in memory and in virtual time, [`Server::set_clock`] a wrong clock.
+//! * [`store_suite`]: what each store of locks must do, one test for each scenario and world.
 //! * [`properties`]: what must hold of every input, one function for each fuzz target.
 //!
 //! Where a part cannot be started, the kit panics and names what is missing. The path of the binary under test is passed in:
@@ -32,6 +33,8 @@ mod pty;
 mod rlock;
 mod rooted;
 mod server;
+mod shared;
+pub mod store_suite;
 pub mod stream;
 mod wait;
 mod watched;
@@ -47,6 +50,7 @@ pub use pty::Session;
 pub use rlock::{Finished, Rlock, Running};
 pub use rooted::{NOBODY, Rooted};
 pub use server::{LOADS_SLOWLY, Server};
+pub use shared::Shared;
 pub use wait::{LIMIT, eventually, now, until};
 pub use watched::{Sentinel, Watched};
 

@@ -7,31 +7,21 @@ mod moves;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::doctor::granted;
-use crate::support::{Certificates, Cluster, Finished, Running, Server, eventually, rlock, rlock_words};
-
-/// The cluster that the tests share which are under way. It ends with the last of them.
-static SHARED: Mutex<Weak<Mutex<Option<Cluster>>>> = Mutex::new(Weak::new());
+use crate::support::{Certificates, Cluster, Finished, Running, Server, Shared, eventually, rlock, rlock_words};
 
 /// Lets `test` have a cluster of three primaries with a replica each, without keys, for itself.
 fn with_cluster(test: impl FnOnce(&mut Cluster)) {
-    let shared = {
-        let mut known = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        known.upgrade().unwrap_or_else(|| {
-            let new = Arc::default();
-            *known = Arc::downgrade(&new);
-            new
-        })
-    };
-    let mut place = shared.lock().unwrap_or_else(PoisonError::into_inner);
-    // Taken out: what a test that fails leaves is of no use to the next one.
-    let mut cluster = place.take().unwrap_or_else(|| Cluster::start(3, true));
-    cluster.empty();
-    test(&mut cluster);
-    cluster.settled();
-    *place = Some(cluster);
+    static SHARED: Shared<Cluster> = Shared::new();
+    SHARED.with(
+        || Cluster::start(3, true),
+        |cluster| {
+            cluster.empty();
+            test(cluster);
+            cluster.settled();
+        },
+    );
 }
 
 /// Acquires the lock `key`, and returns the token.

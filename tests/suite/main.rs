@@ -61,6 +61,7 @@ mod simulated_server;
 mod simulation;
 mod singleton;
 mod steps;
+mod store_suite;
 mod strangers;
 mod supersede;
 mod terminal;

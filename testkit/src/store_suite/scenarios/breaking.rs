@@ -1,0 +1,92 @@
+//! Locks that are taken from their holders.
+
+use rlock::lock::lease::Revoked;
+use rlock::node::{ForceUnlock, Renewal, Vote};
+
+use crate::store_suite::{Client, Feature, Place, within};
+
+/// A tombstone keeps others out until its holder has stopped and deletes it, and the holder is told.
+pub async fn a_tombstone_keeps_the_lock_until_its_holder_deletes_it(place: &Place<'_>) {
+    if place.lacks(Feature::TakingAway) {
+        return;
+    }
+    let [mut holder, breaker, mut next] = [(); 3].map(|()| place.client());
+    holder.takes().await;
+    let called = holder.node.called(&holder.claim.key, holder.token());
+    // The holder listens for it once it has asked again.
+    within("the holder listens", async {
+        tokio::select! {
+            biased;
+            () = called => panic!("nothing has happened"),
+            renewal = holder.renews() => assert!(matches!(renewal, Renewal::Renewed(..)), "{renewal:?}"),
+        }
+    })
+    .await;
+    assert_eq!(breaks(&breaker, &holder).await, None);
+    next.meets(&holder).await;
+    let renewal = holder.renews().await;
+    assert!(matches!(&renewal, Renewal::Broken(_, by) if by == "ops"), "{renewal:?}");
+    assert!(matches!(next.vote().await, Vote::Held(_)));
+    holder.releases().await;
+    next.takes().await;
+}
+
+/// A lock that is deleted is free at once. Its holder is told, and cannot set it again.
+pub async fn a_lock_that_is_deleted_passes_on_and_its_holder_is_told(place: &Place<'_>) {
+    if place.lacks(Feature::TakingAway) {
+        return;
+    }
+    let [mut holder, breaker, mut next] = [(); 3].map(|()| place.client());
+    let fence = holder.takes().await;
+    let delete = ForceUnlock::Delete(holder.token(), fence.get());
+    assert_eq!(breaker.node.force_unlock(&holder.claim.key, delete).await.expect("an answer"), None);
+    let renewal = holder.renews().await;
+    assert!(matches!(renewal, Renewal::Lost(Revoked::Missing, _)), "{renewal:?}");
+    next.takes().await;
+    assert!(next.fence() > fence);
+    let again = breaker.node.force_unlock(&holder.claim.key, delete).await.expect("an answer");
+    assert_eq!(again, Some(Revoked::TakenOver));
+    holder.meets(&next).await;
+}
+
+/// A request that takes a lock away names its holder: no later holder loses the lock by it.
+pub async fn a_lock_is_taken_from_the_holder_that_is_named_and_no_other(place: &Place<'_>) {
+    if place.lacks(Feature::TakingAway) {
+        return;
+    }
+    let [mut old, mut holder, breaker] = [(); 3].map(|()| place.client());
+    old.takes().await;
+    old.releases().await;
+    assert_eq!(breaks(&breaker, &old).await, Some(Revoked::Missing));
+    holder.takes().await;
+    assert_eq!(breaks(&breaker, &old).await, Some(Revoked::TakenOver));
+    let renewal = holder.renews().await;
+    assert!(matches!(renewal, Renewal::Renewed(..)), "{renewal:?}");
+}
+
+/// A value that is not rlock's is deleted on request, if it is still the one that the user has seen.
+pub async fn a_foreign_value_is_deleted_while_it_is_the_one_that_was_seen(place: &Place<'_>) {
+    if place.lacks(Feature::TakingAway) {
+        return;
+    }
+    let mut client = place.client();
+    let guard = place.occupy();
+    let seen = client.looks().await.foreign.expect("what is there");
+    drop(guard);
+    place.delete();
+    client.takes().await;
+    let key = client.claim.key.clone();
+    let deleted = client.node.force_unlock(&key, ForceUnlock::DeleteForeign(&seen)).await.expect("an answer");
+    assert_eq!(deleted, Some(Revoked::TakenOver));
+    client.releases().await;
+    let _guard = place.occupy();
+    assert_eq!(client.node.force_unlock(&key, ForceUnlock::DeleteForeign(&seen)).await.expect("an answer"), None);
+    client.takes().await;
+}
+
+/// Puts a tombstone in the place of the lock of `holder`.
+async fn breaks(breaker: &Client, holder: &Client) -> Option<Revoked> {
+    let tombstone = holder.claim.details.tombstone(holder.token(), "ops".to_owned());
+    let how = ForceUnlock::Tombstone(holder.token(), &tombstone);
+    breaker.node.force_unlock(&holder.claim.key, how).await.expect("an answer")
+}

@@ -1,0 +1,17 @@
+//! The store suite of `testkit::store_suite`, in a world for each store.
+
+mod local {
+    testkit::store_suite!(testkit::store_suite::Local);
+}
+
+mod redis {
+    testkit::store_suite!(testkit::store_suite::Redis);
+}
+
+mod sentinel {
+    testkit::store_suite!(testkit::store_suite::Sentinel);
+}
+
+mod cluster {
+    testkit::store_suite!(testkit::store_suite::Cluster);
+}
