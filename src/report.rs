@@ -4,12 +4,10 @@
 //! A reader that has stopped reading stops neither the renewals, nor a wait, nor the end of rlock.
 
 mod event;
-mod kinds;
 mod log;
 mod notify;
 mod problem;
 mod progress;
-mod status;
 mod status_text;
 mod stderr;
 
@@ -24,8 +22,7 @@ pub use log::{Log, LogMode};
 pub use notify::Manager;
 pub use problem::Problem;
 use problem::told_of_system;
-pub use progress::{Form, Progress, ProgressMode};
-pub use status::StatusLine;
+pub use progress::{Form, Progress, ProgressMode, StatusLine};
 pub use status_text::{Status, occupied};
 pub use stderr::{finish, settle};
 

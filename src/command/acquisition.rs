@@ -43,9 +43,6 @@ pub(super) enum Purpose<'a> {
 /// Time that the nodes get to answer before the status line says that they have not.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// Least time between two updates of the status line.
-const REDRAW: Duration = Duration::from_secs(1);
-
 /// Time for which a wait without a status line tells nothing of nodes that do not answer.
 const SILENT: Duration = Duration::from_secs(1);
 
@@ -85,7 +82,7 @@ pub(super) async fn take(
     let since = first.since;
     let begun = clock::now();
     let waiting = Waiting::new(options, first, begun);
-    let progress = Progress::new(&lock.report, REDRAW);
+    let progress = Progress::new(&lock.report);
     let manager = Manager::of_environment().filter(|_| matches!(purpose, Purpose::Command(..)));
     let mut client = Client {
         lock,

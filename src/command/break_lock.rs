@@ -228,7 +228,7 @@ impl BreakRequest {
         let lefts = census.holders().into_iter().map(|(occupant, _)| census.ttl_of(occupant));
         let left = lefts.chain([census.ttl()]).flatten().max().unwrap_or_default();
         let (begun, mut alarm) = (clock::now(), Alarm::new()?);
-        let progress = Progress::new(&self.report, PAUSE);
+        let progress = Progress::new(&self.report);
         loop {
             let looks = observe(nodes, &self.key, self.reach.limit, |_| false).await;
             let kept = tokens.iter().any(|token| looks.census().is_anywhere(*token));

@@ -39,9 +39,6 @@ const MAX_WAITERS: usize = 1000;
 /// Number of waiters that are asked for while several locks are observed at once.
 const MAX_WAITERS_AT_ONCE: usize = 32;
 
-/// Interval at which the progress is redrawn.
-const DRAWN: Duration = Duration::from_millis(100);
-
 /// Shortest interval of `--watch`.
 const OFTEN: Duration = Duration::from_millis(50);
 
@@ -225,7 +222,7 @@ async fn find_locks(selection: &Selection, stores: &[Box<dyn Store>], with_line:
     if selection.patterns.is_empty() {
         return Default::default();
     }
-    let progress = StatusLine::new(with_line, DRAWN);
+    let progress = StatusLine::new(with_line);
     let drawn = |seen: u64, of: u64| progress.draw(|| Status::Scan { seen, of }.line());
     let matches =
         |key: &Key| selection.patterns.iter().any(|pattern| pattern.matches(key.typed())) && !selection.names(key);

@@ -8,8 +8,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::event::Share;
-use super::kinds;
-use super::status_text::{at_node, fields_of, fields_of_faults, holder, newer_waiter, occupied, told};
+use super::status_text::{at_node, fields_of, fields_of_faults, holder, newer_waiter, occupied, of_kinds, told};
 use crate::exit::{Failure, Outcome, is_shortage, tells_shortage};
 use crate::lock::blocker::Blocker;
 use crate::lock::census::{Census, State};
@@ -151,7 +150,7 @@ impl Problem<'_> {
         use Outcome::{Config, Lost, No, Output, System, Usage};
         match self {
             Self::Busy { blocked, wanted, code } => {
-                (Outcome::Busy(*code), format!("busy: {}{}", told(blocked), kinds::told(blocked, *wanted)))
+                (Outcome::Busy(*code), format!("busy: {}{}", told(blocked), of_kinds(blocked, *wanted)))
             }
             Self::Superseded { newer } => {
                 (Outcome::Superseded, format!("{}, which came later; nothing was run", newer.named()))

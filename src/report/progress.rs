@@ -2,20 +2,21 @@
 //!
 //! On a terminal one line is redrawn. Elsewhere plain lines follow each other, and [`Pace`] decides when the next is due.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::status::StatusLine;
 use super::status_text::Status;
-use super::{Event, Log, Reporter};
+use super::{Event, Log, Reporter, stderr};
 use crate::clock;
 use crate::lock::instant::Instant;
+use crate::text::escape::cut;
+use crate::text::terminal;
 
-/// Time before anything is shown, and between two plain lines about a change.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+/// Time before anything is shown, between two drawings, and between two plain lines about a change.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Time between two plain lines where nothing changes.
 const REPEATED: Duration = Duration::from_secs(60);
@@ -90,6 +91,44 @@ impl ProgressMode {
     }
 }
 
+/// One line for a user at a terminal while something takes long: redrawn, and erased at the end.
+#[derive(Debug)]
+pub struct StatusLine {
+    due: Cell<Instant>,
+}
+
+impl StatusLine {
+    /// A line that is redrawn each second, if it is `wanted`.
+    pub fn new(wanted: bool) -> Self {
+        let due = if wanted { clock::now() + PATIENCE } else { Instant::NEVER };
+        Self { due: Cell::new(due) }
+    }
+
+    /// Time of the next drawing.
+    pub fn due(&self) -> Instant {
+        self.due.get()
+    }
+
+    /// Draws `text` when it is due, cut to the terminal's width. Not from the background, where another job has the terminal.
+    pub fn draw(&self, text: impl FnOnce() -> String) {
+        let now = clock::now();
+        if now < self.due.get() {
+            return;
+        }
+        self.due.set(now + PATIENCE);
+        if stderr::is_in_the_foreground() {
+            let columns = terminal::columns(io::stderr()).unwrap_or(80);
+            stderr::draw(&cut(&text(), usize::saturating_sub(columns, 1)));
+        }
+    }
+}
+
+impl Drop for StatusLine {
+    fn drop(&mut self) {
+        stderr::erase();
+    }
+}
+
 /// When plain lines are due.
 #[derive(Debug)]
 struct Pace {
@@ -148,12 +187,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins now. The line is redrawn every `every` at most.
-    pub fn new(report: &Reporter, every: Duration) -> Self {
+    /// Begins now.
+    pub fn new(report: &Reporter) -> Self {
         let form = report.progress.form(report.log, report.quiet);
         // With -v or JSON, events tell the changes.
         let pace = RefCell::new(Pace::new(clock::now(), !report.tells_steps()));
-        Self { form, line: StatusLine::new(form == Form::Line, every), pace }
+        Self { form, line: StatusLine::new(form == Form::Line), pace }
     }
 
     /// Returns when [`Progress::show`] is due next.
