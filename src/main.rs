@@ -11,7 +11,6 @@ use std::os::unix::ffi::OsStrExt;
 
 use nix::sys::signal::Signal;
 use rlock::exit::Outcome;
-use rlock::job::guard::Guard;
 use rlock::job::inherited::Inherited;
 use rlock::job::signals;
 use rlock::report::Log;
@@ -39,16 +38,13 @@ extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
 /// `log` becomes the form of lines that the configuration files ask for.
 fn run(args: Vec<OsString>, log: &mut Log) -> anyhow::Result<Outcome> {
     let inherited = Inherited::capture()?;
-    // Forked while rlock has one thread, no connection and little memory to share: each shared page that one of the two writes to is
-    // copied.
-    let guard = args.get(1).is_some_and(|word| word == "run").then(Guard::start);
     let Some(parsed) = cli::parse(args)? else { return Ok(Outcome::Done) };
     let mut parsed = parsed.with_files()?;
     let asked = parsed.cli.command.log();
     if asked != std::mem::replace(log, asked) {
         report::end_at_panic(asked);
     }
-    command::dispatch(parsed, &inherited, guard)
+    command::dispatch(parsed, &inherited)
 }
 
 /// # Safety

@@ -64,6 +64,11 @@ pub struct End {
 }
 
 impl End {
+    /// A run that ended with rlock's own death just now. The code is a shell's for that.
+    pub fn killed() -> Self {
+        Self { at: unix_time(), result: "killed", code: 128 + 9 }
+    }
+
     /// A run that ended just now.
     pub fn new(outcome: Outcome) -> Self {
         Self { at: unix_time(), result: result_of(outcome), code: outcome.code() }

@@ -2,7 +2,6 @@
 
 pub mod copies;
 mod credentials;
-mod hand_back;
 mod remains;
 mod schedule;
 mod store;
@@ -18,7 +17,6 @@ pub use store::{StoreConfig, addresses};
 use crate::cli::{LockArgs, NodeArgs, OutputArgs, Rank, RunArgs, Sources};
 use crate::config::Choice;
 use crate::exit::{Failure, Outcome};
-use crate::job::handback::HandBack;
 use crate::job::policy;
 use crate::lock::form::Form;
 use crate::lock::key::Key;
@@ -46,9 +44,6 @@ pub struct RunSettings {
     pub name: String,
     /// Variables for the command, beside those that name the grant.
     pub environment: Vec<(&'static str, OsString)>,
-    /// Variables with which the guard releases the locks once rlock was killed, less the tokens; `None` if it need not or
-    /// cannot.
-    pub hand_back: Option<HandBack>,
     /// `--metrics-dir`.
     pub metrics: Option<PathBuf>,
 }
@@ -102,7 +97,6 @@ impl RunSettings {
             replace(&mut lock)?;
         }
         let environment = environment(&args.lock, &lock.keys, sources);
-        let hand_back = hand_back::of(&args.lock, &lock);
         let words = args.words();
         if words.first().is_none_or(|command| command.is_empty()) {
             return Err(usage("the command's name is empty"));
@@ -116,7 +110,7 @@ impl RunSettings {
         };
         let first_word = args.shell.as_deref().unwrap_or(&words[0]);
         let name = args.name.filter(|name| !name.is_empty()).unwrap_or_else(|| command_name(first_word));
-        Ok(Self { lock, policy, remains, argv: words, name, environment, hand_back, metrics: args.metrics_dir })
+        Ok(Self { lock, policy, remains, argv: words, name, environment, metrics: args.metrics_dir })
     }
 }
 

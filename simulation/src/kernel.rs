@@ -71,7 +71,7 @@ pub enum Event {
     Cluster(usize, cluster::Step),
     /// A message reaches this machine from another member of its cluster, as channel and text.
     Bus(usize, Vec<u8>, Vec<u8>),
-    /// The lock of a dead rlock is given back by its guard, which executes `rlock release`.
+    /// The lock of a dead rlock is given back by its guard.
     HandBack(ProcessId),
     /// The locks are looked at.
     Look,

@@ -23,7 +23,7 @@ use crate::text::duration;
 
 // The texts are for --help, where Markdown would be noise.
 #[allow(clippy::doc_markdown)]
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Nodes")]
 pub struct NodeArgs {
     /// Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local
@@ -83,7 +83,7 @@ pub struct NodeArgs {
 }
 
 #[allow(clippy::doc_markdown)]
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Configuration")]
 pub struct FileArgs {
     /// Read this configuration file alone; none: read no file
@@ -94,7 +94,7 @@ pub struct FileArgs {
 }
 
 #[allow(clippy::doc_markdown, clippy::struct_excessive_bools, reason = "each is an option")]
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Lock")]
 pub struct LockArgs {
     /// The lock's name; where run names several, it holds all of them together
@@ -248,7 +248,7 @@ pub struct OutputArgs {
 }
 
 #[allow(clippy::doc_markdown)]
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(
     override_usage = "rlock run [OPTIONS] --key NAME [--] CMD [ARGS]...\n       rlock run [OPTIONS] --key NAME -c STRING"
 )]

@@ -42,7 +42,7 @@ impl Source<'_> {
 }
 
 /// The source of each option of a subcommand, by clap's id of the option.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Sources {
     /// Options that were typed or whose variable is set, and which of the two. The rest of clap's matches is not kept.
     chosen: Vec<(String, ValueSource)>,

@@ -18,18 +18,15 @@ pub mod release;
 pub mod renew;
 pub mod run;
 
-use std::io;
-
 use crate::cli::{Command, Parsed};
 use crate::exit::{Failure, Outcome};
-use crate::job::guard::Guard;
 use crate::job::inherited::Inherited;
 
-/// Runs the subcommand. `guard`: the one for `run`, if the words before the parser had shown that it would be needed.
-pub fn dispatch(parsed: Parsed, inherited: &Inherited, guard: Option<io::Result<Guard>>) -> anyhow::Result<Outcome> {
+/// Runs the subcommand.
+pub fn dispatch(parsed: Parsed, inherited: &Inherited) -> anyhow::Result<Outcome> {
     let (cli, sources) = parsed.into_parts();
     let outcome = match cli.command {
-        Command::Run(args) => run::run(*args.0, &sources, inherited, guard.unwrap_or_else(Guard::start)),
+        Command::Run(args) => run::run(*args.0, &sources, inherited),
         Command::Acquire(args) => acquire::acquire(&args.0, &sources, inherited),
         Command::Renew(args) => renew::renew(&args, &sources),
         Command::Release(args) => release::release(&args, &sources),

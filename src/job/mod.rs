@@ -5,7 +5,6 @@
 pub mod exec;
 pub mod facts;
 pub mod guard;
-pub mod handback;
 pub mod inherited;
 pub mod names;
 pub mod nested;

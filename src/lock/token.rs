@@ -18,6 +18,11 @@ impl Token {
         Self(Uuid::new_v4())
     }
 
+    /// Returns the token whose bare number this is.
+    pub fn of_uuid(number: Uuid) -> Self {
+        Self(number)
+    }
+
     /// Returns the bare number.
     pub fn as_uuid(self) -> Uuid {
         self.0

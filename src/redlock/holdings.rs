@@ -3,14 +3,12 @@
 //! [`Holdings::next`] says which lock has changed. `lock::leases` tells what the change means for all of them.
 
 use std::os::fd::RawFd;
-use std::pin::pin;
-use std::task::Poll;
 
-use futures_util::future::{Either, join_all, select, select_all};
-use futures_util::{FutureExt, poll};
+use futures_util::FutureExt;
+use futures_util::future::{join_all, select_all};
 
+use super::ReleaseOutcome;
 use super::holding::{Change, Holding};
-use super::{Nodes, ReleaseOutcome};
 use crate::lock::fault::Fault;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
@@ -127,28 +125,11 @@ impl Holdings {
 
     /// Gives all locks back. Returns the outcome for each.
     pub async fn release(self) -> Vec<ReleaseOutcome> {
-        self.release_leaving(Remains::default(), || ()).await
+        self.release_leaving(Remains::default()).await
     }
 
-    /// The same, once a command has run under them; each leaves `remains`. `written` is called once the kernel has each release, on a
-    /// connection that works: the nodes get it whatever becomes of rlock. It is not called where a node takes none, nor where all have
-    /// answered before.
-    pub async fn release_leaving(self, remains: Remains, written: impl FnOnce()) -> Vec<ReleaseOutcome> {
-        let nodes: Vec<Nodes> = self.held.iter().map(|holding| holding.nodes().clone()).collect();
-        let mut released = pin!(join_all(self.held.into_iter().map(|holding| holding.release_leaving(remains))));
-        // From now on the requests are under way.
-        if let Poll::Ready(outcomes) = poll!(&mut released) {
-            return outcomes;
-        }
-        let all_written = join_all(nodes.iter().flat_map(|nodes| nodes.iter()).map(|node| node.written()));
-        match select(released, all_written).await {
-            Either::Left((outcomes, _)) => outcomes,
-            Either::Right((sent, released)) => {
-                if sent.iter().all(|is_sent| *is_sent) {
-                    written();
-                }
-                released.await
-            }
-        }
+    /// The same, once a command has run under them; each leaves `remains`.
+    pub async fn release_leaving(self, remains: Remains) -> Vec<ReleaseOutcome> {
+        join_all(self.held.into_iter().map(|holding| holding.release_leaving(remains))).await
     }
 }

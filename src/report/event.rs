@@ -87,6 +87,8 @@ pub enum Event<'a> {
     Running { pid: i32 },
     /// A signal was forwarded to the command.
     Forwarded { signal: Signal },
+    /// The guard's word: rlock was killed, and then the command.
+    RlockKilled,
     /// The guard was killed or stopped, and replaced.
     GuardReplaced,
     /// The lease was extended.
@@ -211,6 +213,7 @@ impl Event<'_> {
             Self::Nested { occupant } => (Info, "nested", holder(occupant).into()),
             Self::Running { pid } => (Info, "running", json!({ "pid": pid })),
             Self::Forwarded { signal } => (Info, "signal", json!({ "signal": signal.as_str() })),
+            Self::RlockKilled => (Error, "killed", json!({})),
             Self::GuardReplaced => (Info, "guard", json!({})),
             Self::Renewed { left } => (Info, "renewed", json!({ "left_ms": millis(left) })),
             Self::RenewalFailed(at) => (Info, "trouble", at_node(at.node, at.why).into()),

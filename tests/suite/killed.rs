@@ -1,13 +1,13 @@
 //! rlock killed with SIGKILL: its guard releases the lock once the command is dead, long before the lease ends.
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
 
-use crate::support::{
-    Nodes, Rlock, Running, Server, alive, children, eventually, guard_of, rlock, rlock_words, signal,
-};
+use crate::support::{Nodes, Rlock, Running, Server, alive, children, eventually, guard_of, rlock, signal};
 
 /// Far less than the lease, and enough on a machine whose cores are all busy with other tests.
 const SOON: Duration = Duration::from_secs(10);
@@ -84,53 +84,119 @@ fn the_lock_of_a_successor_is_not_touched() {
 }
 
 #[test]
-fn the_release_is_told_by_its_environment_and_only_what_it_needs() {
-    let server = Server::tcp(&["--requirepass", "hunter2"]);
-    let url = format!("redis://:hunter2@127.0.0.1:{}", server.port());
-    let keys = || rlock_words(["inspect", "--key", "p:job"]).node(&url).finish();
-    // Neither a variable of the user nor the lock around this one may keep the guard from its work.
-    let held = "other=5ae7c1be-3e1a-4a44-8c5a-0d3b6b3cbb4f";
-    let job =
-        rlock("job").args(["--prefix", "p:"]).env("RLOCK_NODE", &url).env("RLOCK_QUIET", "1").env("RLOCK_HELD", held);
-    let (job, _) = holder(job.env("RLOCK_LOG", "json").env("RLOCK_TTL", "1s").env("RLOCK_PASSWORD", "another"));
-    let guard = guard_of(job.pid());
-    server.freeze();
-    job.signal(Signal::SIGKILL);
-    let read = |what: &str| std::fs::read_to_string(format!("/proc/{guard}/{what}")).unwrap_or_default();
-    eventually("the guard has become a release", || read("cmdline") == "rlock\0release\0");
-    let told = read("environ");
-    server.thaw();
-    let names = told.split('\0').filter_map(|entry| entry.split('=').next()).filter(|name| name.starts_with("RLOCK_"));
-    let wanted = ["RLOCK_CONFIG", "RLOCK_KEY", "RLOCK_PREFIX", "RLOCK_NODE", "RLOCK_NODE_TIMEOUT", "RLOCK_TOKEN"];
-    assert_eq!(names.collect::<Vec<_>>(), wanted);
-    eventually("the lock is free", || keys().exited_with(1));
+fn one_line_tells_of_it_and_no_caller_waits_for_the_release() {
+    let server = Server::start();
+    for (options, told) in [
+        (&[][..], "rlock: job: rlock was killed; the command was killed; the lock is being given back\n"),
+        (&["--log", "json"], "\"event\":\"killed\""),
+    ] {
+        let (job, _) = holder(rlock("job").on(&server).args(options));
+        let guard = guard_of(job.pid());
+        server.freeze();
+        job.signal(Signal::SIGKILL);
+        // It waits until no process has the output open.
+        let finished = job.finish();
+        assert!(finished.took < SOON && finished.stderr.contains(told), "{:?}", finished.stderr);
+        assert!(alive(guard), "it gives the lock back");
+        server.thaw();
+        eventually("the lock is free, and the guard has ended", || {
+            server.cli(&["EXISTS", "job"]) == "0" && !alive(guard)
+        });
+    }
 }
 
 #[test]
-fn a_password_in_an_address_stands_in_no_arguments() {
-    let server = Server::tcp(&["--requirepass", "hunter2"]);
-    let url = format!("redis://:hunter2@127.0.0.1:{}", server.port());
-    let (job, _) = holder(rlock("job").env("RLOCK_NODE", &url));
-    let guard = guard_of(job.pid());
-    server.freeze();
-    job.signal(Signal::SIGKILL);
-    let arguments = || std::fs::read_to_string(format!("/proc/{guard}/cmdline")).unwrap_or_default();
-    eventually("the guard has become a release", || {
-        assert!(!arguments().contains("hunter2"));
-        arguments() == "rlock\0release\0"
-    });
-    server.thaw();
-    eventually("the guard has ended", || !alive(guard));
+fn a_reader_of_its_line_that_has_stopped_keeps_no_lock() {
+    let server = Server::start();
+    let (reader, writer) = nix::unistd::pipe2(OFlag::O_NONBLOCK).expect("a pipe");
+    while nix::unistd::write(&writer, &[b'x'; 4096]).is_ok() {}
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::empty())).expect("a pipe that blocks");
+    let (job, command) = holder(rlock("job").on(&server).with(|command| {
+        command.stderr(Stdio::from(writer));
+    }));
+    is_given_back(&job, &command, || server.cli(&["EXISTS", "job"]) == "0");
+    drop(reader);
 }
 
 #[test]
-fn a_server_that_is_gone_is_tried_once() {
-    let mut server = Server::start();
-    let (job, _) = holder(rlock("job").on(&server).stdin(Stdio::null()));
-    let guard = guard_of(job.pid());
-    // rlock itself must not notice.
-    job.signal(Signal::SIGSTOP);
-    server.crash();
+fn a_service_manager_can_end_a_guard_that_gives_back_in_vain() {
+    let server = Server::start();
+    for which in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        let (job, _) = holder(rlock("job").on(&server));
+        let guard = guard_of(job.pid());
+        // As long as there is a command, it ends for none of them.
+        signal(guard, which);
+        server.freeze();
+        job.signal(Signal::SIGKILL);
+        job.finish();
+        assert!(alive(guard));
+        signal(guard, which);
+        eventually("the guard has ended", || !alive(guard));
+        server.thaw();
+        server.cli(&["DEL", "job"]);
+    }
+}
+
+#[test]
+fn a_password_that_was_changed_is_read_again() {
+    let server = Server::tcp(&["--requirepass", "hunter2"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("password");
+    let write = |password: &str| {
+        std::fs::write(&file, password).expect("the file");
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("its mode");
+    };
+    write("hunter2");
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    let path = file.to_str().expect("a path");
+    let (job, _) = holder(rlock("job").node(&url).args(["--password-file", path]));
+    let ask = |password: &str, words: &[&str]| {
+        let url = format!("redis://:{password}@127.0.0.1:{}", server.port());
+        redis::cmd(words[0]).arg(&words[1..]).query::<redis::Value>(&mut redis::Client::open(url)?.get_connection()?)
+    };
+    ask("hunter2", &["CONFIG", "SET", "requirepass", "hunter3"]).expect("another password");
+    write("hunter3");
     job.signal(Signal::SIGKILL);
-    eventually("the guard has ended", || !alive(guard));
+    eventually("the lock is free", || ask("hunter3", &["EXISTS", "job"]) == Ok(redis::Value::Int(0)));
+}
+
+#[test]
+fn a_release_is_repeated_until_the_server_is_back() {
+    let mut server = Server::with(&["--appendonly", "yes"]);
+    for is_killed in [true, false] {
+        let (job, guard) = if is_killed {
+            let (job, _) = holder(rlock("job").on(&server));
+            let guard = guard_of(job.pid());
+            // rlock itself must not notice.
+            job.signal(Signal::SIGSTOP);
+            server.crash();
+            job.signal(Signal::SIGKILL);
+            (job, guard)
+        } else {
+            let job = rlock("job").on(&server).args(["--ttl", "5m"]).hold("echo ready; read line; true");
+            let guard = guard_of(job.pid());
+            server.crash();
+            (job, guard)
+        };
+        // No caller waits for that.
+        let finished = job.finish();
+        assert!(finished.took < SOON && alive(guard), "{:?}", finished.stderr);
+        if !is_killed {
+            finished.code(0).mentions(&["release not confirmed"]).never_said("was killed");
+        }
+        server.come_back();
+        eventually("the lock is free, and the guard has ended", || {
+            server.cli(&["EXISTS", "job"]) == "0" && !alive(guard)
+        });
+    }
+}
+
+#[test]
+fn a_replaced_guard_finds_its_nodes_by_name() {
+    let server = Server::tcp(&[]);
+    let (job, command) = holder(rlock("job").node(&format!("redis://localhost:{}", server.port())));
+    let old = guard_of(job.pid());
+    signal(old, Signal::SIGKILL);
+    eventually("there is another guard", || children(job.pid()).len() == 2 && guard_of(job.pid()) != old);
+    is_given_back(&job, &command, || server.cli(&["EXISTS", "job"]) == "0");
 }

@@ -57,6 +57,18 @@ fn promtool(words: &[&str], text: &str) {
 }
 
 #[test]
+fn a_run_whose_rlock_was_killed_is_told_by_its_guard() {
+    let (server, metrics) = (Server::start(), Metrics::new());
+    let job = metrics.run(&server, "job").hold("echo ready; sleep 60");
+    eventually("the start is told", || metrics.sample("job", "rlock_held") == Some(1.0));
+    job.signal(nix::sys::signal::Signal::SIGKILL);
+    eventually("the guard has told it", || metrics.last("job", "killed").is_some());
+    metrics.has("job", "rlock_held", 0.0);
+    metrics.has("job", "rlock_last_exit_code", 137.0);
+    assert!(metrics.sample("job", "rlock_last_start_timestamp_seconds") <= metrics.last("job", "killed"));
+}
+
+#[test]
 fn a_run_tells_its_start_and_its_end() {
     let (server, metrics) = (Server::start(), Metrics::new());
     let holder = metrics.run(&server, "job").hold("echo ready; read line; true");

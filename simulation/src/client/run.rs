@@ -153,7 +153,8 @@ async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptio
         parks(kernel::with(|kernel| kernel.witness.last_end(client.locks[0], kernel.current)).unwrap_or(started));
     }
     // The guard is ended once the release is written.
-    let freed = holdings.release_leaving(remains, command::gives_nothing_back).await;
+    let freed = holdings.release_leaving(remains).await;
+    command::gives_nothing_back();
     if freed[0] == ReleaseOutcome::Ours {
         parks(ended);
         if let Some(life) = remains.once {

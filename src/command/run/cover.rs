@@ -122,10 +122,9 @@ impl Cover {
     }
 
     /// Gives our own locks back, leaving `remains`; returns the outcome for each. The command is dead, or has ended by itself.
-    /// `written`: see [`Holdings::release_leaving`].
-    pub(super) async fn release(self, remains: Remains, written: impl FnOnce()) -> Vec<ReleaseOutcome> {
+    pub(super) async fn release(self, remains: Remains) -> Vec<ReleaseOutcome> {
         match self {
-            Self::Own(holdings) => holdings.release_leaving(remains, written).await,
+            Self::Own(holdings) => holdings.release_leaving(remains).await,
             Self::Outer(..) => vec![],
         }
     }

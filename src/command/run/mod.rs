@@ -1,11 +1,13 @@
 //! `rlock run`: acquires the locks, runs the command under them, gives the locks back.
 
 use std::io;
+use std::rc::Rc;
 
 use nix::sys::prctl;
 use uuid::Uuid;
 
 mod cover;
+mod heir;
 pub(super) mod joining;
 mod not_started;
 mod once;
@@ -39,21 +41,15 @@ use not_started::cannot_start;
 use supervise::{Job, Started};
 
 /// Runs the command under the locks.
-pub fn run(
-    args: RunArgs,
-    sources: &Sources,
-    inherited: &Inherited,
-    guard: io::Result<Guard>,
-) -> anyhow::Result<Outcome> {
+pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::Result<Outcome> {
     let output = args.output.clone();
-    let settings = RunSettings::new(args, sources)?;
+    let settings = Rc::new(RunSettings::new(args.clone(), sources)?);
     process_tree::check_proc().map_err(|error| Problem::UnusableProc { error: &error }.about(&settings.lock.keys))?;
-    let guard = guard.map_err(|error| Problem::NoGuard { error: &error }.about(&settings.lock.keys))?;
-    if let Some(how) = &settings.hand_back {
-        guard.set_hand_back(how);
-    }
     block_sigttou();
     prctl::set_name(names::RLOCK)?;
+    // Forked while rlock has one thread and no connection.
+    let guard = Guard::start(heir::of(&settings, args, sources.clone()));
+    let guard = guard.map_err(|error| Problem::NoGuard { error: &error }.about(&settings.lock.keys))?;
     warn_of_settings(&settings.lock, &output);
     let report = &settings.lock.report;
     let mut metrics = settings.metrics.as_ref().map(|directory| Metrics::new(directory, &settings.lock.keys));

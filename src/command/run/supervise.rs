@@ -7,6 +7,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
 
 use super::cover::Cover;
+use super::heir;
 use crate::clock::{self, Alarm};
 use crate::command::common::report_release;
 use crate::exit::Outcome;
@@ -22,7 +23,7 @@ use crate::job::terminal::Terminal;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 use crate::lock::lease::Loss;
-use crate::lock::remains::{Ending, RemainsOptions};
+use crate::lock::remains::{Ending, Remains, RemainsOptions};
 use crate::redlock::ReleaseOutcome;
 use crate::report::{Event as Report, Problem, Reporter};
 use crate::settings::LockSettings;
@@ -101,10 +102,7 @@ impl Job {
         let remains = remains.after(ending, self.started, clock::now());
         let (outer, status) = (cover.is_outer(), self.policy.exit_status());
         lock.report.say(&Report::Ended { outer, status, run: clock::now().since(self.started) });
-        // With a release that is written, a guard has nothing left to do. Its end takes 3 % of an uncontended run, unless the nodes
-        // answer meanwhile.
-        let freed = cover.release(remains, || self.guard.dismiss()).await;
-        self.guard.dismiss();
+        let freed = cover.release(remains).await;
         self.leader.reap();
         watched.with_context(|| lock.keys.to_string())?;
         // A loss that the policy knows of was reported already.
@@ -125,7 +123,7 @@ impl Job {
                 lock.report.of(key).say(&Report::Parked { left: parking.left });
             }
         }
-        self.guard.stop();
+        leave(self.guard, lock, remains, &freed);
         Ok(self.policy.outcome(!freed.iter().any(|freed| matches!(freed, ReleaseOutcome::NotOurs(_)))))
     }
 
@@ -350,6 +348,18 @@ impl Job {
             report.say(&Report::Unkillable { group: self.tree.group().as_raw() });
         }
     }
+}
+
+/// Ends the guard, or leaves it the locks whose release no majority has confirmed. What a run leaves of a lock it cannot leave.
+fn leave(guard: Guard, lock: &LockSettings, remains: Remains, freed: &[ReleaseOutcome]) {
+    let is_open = |freed: &ReleaseOutcome| matches!(freed, ReleaseOutcome::Unconfirmed(_));
+    if !heir::gives_back(lock) || remains != Remains::default() || !freed.iter().any(is_open) {
+        return guard.stop();
+    }
+    for (which, _) in freed.iter().enumerate().filter(|(_, freed)| !is_open(freed)) {
+        guard.does_not_hold(which);
+    }
+    guard.outlive();
 }
 
 fn unguarded(error: &std::io::Error) -> anyhow::Error {

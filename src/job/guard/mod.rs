@@ -1,17 +1,17 @@
 //! The guard: a small process that kills the command when rlock no longer can. This file is rlock's side of it, and
 //! [`watch`] the guard's.
 //!
-//! 1. *Fork.* rlock forks the guard before it has threads or much memory. The two share a [`WatchdogState`], a timer and
+//! 1. *Fork.* rlock forks the guard once its settings are complete, before it has threads or connections. The two share a [`WatchdogState`], a timer and
 //!    a socket pair. The guard leaves rlock's session and blocks all signals.
 //! 2. *Arm.* Before exec, the command's own process writes its group and the deadline into the state and then sets the
 //!    timer. So the command never runs unguarded.
 //! 3. *Extend.* At each renewal rlock writes a later deadline. A guard that wakes too early reads it and sleeps again. For
 //!    an earlier deadline rlock sets the timer too.
 //! 4. *Fire.* If the deadline comes, rlock stalls (SIGSTOP). If the socket is closed, rlock is dead (SIGKILL, OOM). Either
-//!    way the guard kills the command. If rlock is dead, the guard waits for nested runs and gives the lock back
-//!    ([`crate::job::handback`]); a `local` lock, whose descriptor the guard holds, ends with it.
-//! 5. *Disarm.* When the command is dead or free to go on, rlock clears the group. After the release it kills and reaps
-//!    the guard.
+//!    way the guard kills the command. If rlock is dead, the guard waits for nested runs and leaves the rest to the [`Heir`], which
+//!    gives the locks back. A `local` lock, whose descriptor the guard holds, ends with it.
+//! 5. *Disarm.* When the command is dead or free to go on, rlock clears the group. After a release that a majority has confirmed, it
+//!    kills and reaps the guard. Otherwise the guard outlives it, and the heir repeats the release.
 //!
 //! A guard that was killed or stopped is replaced by another one with the same state.
 
@@ -21,6 +21,7 @@ mod watchdog;
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,13 +34,24 @@ use nix::unistd::{ForkResult, Pid, fork};
 use uuid::Uuid;
 
 use self::watchdog::WatchdogState;
-use super::handback::HandBack;
 use crate::clock;
 use crate::lock::instant::Instant;
 
-/// A running guard, as rlock sees it.
+/// The estate of an rlock that is dead.
 #[derive(Debug)]
+pub struct Left {
+    /// Since when the command ran, if the guard has killed it.
+    pub killed_since: Option<Instant>,
+    /// For each lock of the run, the token with which it is to be given back.
+    pub tokens: Vec<Option<Uuid>>,
+}
+
+/// Called once rlock is dead and no process of the command can run any more, in the guard's process.
+pub type Heir = Rc<dyn Fn(Left)>;
+
+/// A running guard, as rlock sees it.
 pub struct Guard {
+    heir: Heir,
     process: Process,
     state: Arc<WatchdogState>,
     /// [`Task::keeps`].
@@ -70,9 +82,9 @@ struct Process {
 
 impl Guard {
     /// Starts an unarmed guard.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(heir: Heir) -> io::Result<Self> {
         let state = Arc::new(WatchdogState::new()?);
-        Ok(Self { process: Process::start(&state, &[])?, state, keeps: vec![] })
+        Ok(Self { process: Process::start(&state, &[], &heir)?, heir, state, keeps: vec![] })
     }
 
     pub fn pid(&self) -> Pid {
@@ -84,11 +96,6 @@ impl Guard {
         self.state.set_mark(task.mark, task.contains, task.outlasts);
         self.keeps = task.keeps;
         if self.ensure_alive()? || self.process.send(&self.keeps).is_ok() { Ok(()) } else { self.replace() }
-    }
-
-    /// Sets how the locks are given back if rlock dies while it holds them.
-    pub fn set_hand_back(&self, how: &HandBack) {
-        self.state.set_hand_back(how);
     }
 
     /// Notes that rlock requests lock number `lock` with `token` and may hold it from now on. To be called before the request
@@ -129,7 +136,7 @@ impl Guard {
     }
 
     fn replace(&mut self) -> io::Result<()> {
-        let next = Process::start(&self.state, &self.keeps)?;
+        let next = Process::start(&self.state, &self.keeps, &self.heir)?;
         std::mem::replace(&mut self.process, next).end();
         Ok(())
     }
@@ -139,15 +146,17 @@ impl Guard {
         self.state.disarm();
     }
 
-    /// Disarms and kills the guard, whose end takes its time on another processor. [`Guard::stop`] waits for it.
-    pub fn dismiss(&self) {
-        self.disarm();
-        self.process.kill();
-    }
-
     /// Disarms, kills and reaps the guard.
     pub fn stop(self) {
         self.disarm();
+    }
+
+    /// Disarms the guard and lets it live. Once rlock has ended, it gives back the locks that rlock may hold.
+    pub fn outlive(mut self) {
+        self.disarm();
+        let _ = self.ensure_alive();
+        // The socket must stay open until rlock ends.
+        std::mem::forget(self);
     }
 }
 
@@ -163,7 +172,7 @@ impl Drop for Guard {
 
 impl Process {
     /// Forks a guard with `state` that keeps the descriptors `keeps` open.
-    fn start(state: &WatchdogState, keeps: &[RawFd]) -> io::Result<Self> {
+    fn start(state: &WatchdogState, keeps: &[RawFd], heir: &Heir) -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?;
@@ -174,13 +183,13 @@ impl Process {
         // 1. The first guard is forked from a single thread.
         // 2. Later there may be name look-ups in tokio's pool and the writer of `report::stderr`. glibc and musl make the
         //    allocator usable in the child of a threaded process.
-        // 3. The child touches nothing else that these threads may have locked: a guard does not print.
+        // 3. The child touches nothing else that these threads may have locked: it writes to stderr by itself.
         let forked = unsafe { fork() };
         if !matches!(forked, Ok(ForkResult::Child)) {
             mask.thread_set_mask()?;
         }
         match forked? {
-            ForkResult::Child => watch::watch(&theirs, &timer, state, keeps),
+            ForkResult::Child => watch::watch(&theirs, &timer, state, keeps, heir),
             ForkResult::Parent { child } => Ok(Self { pid: child, timer: Arc::new(timer), socket: ours }),
         }
     }
@@ -196,14 +205,9 @@ impl Process {
         Ok(())
     }
 
-    /// Kills it. SIGKILL also ends a stopped guard, and before the socket is closed: it does not act on that.
-    fn kill(&self) {
-        let _ = kill(self.pid, Signal::SIGKILL);
-    }
-
-    /// Kills and reaps it.
+    /// Kills and reaps it. SIGKILL also ends a stopped guard, and before the socket is closed: it does not act on that.
     fn end(&self) {
-        self.kill();
+        let _ = kill(self.pid, Signal::SIGKILL);
         let _ = waitpid(self.pid, None);
     }
 }

@@ -5,26 +5,27 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{SigHandler, SigSet, Signal, killpg, signal};
 use nix::sys::timerfd::TimerFd;
 use nix::unistd::{Pid, setsid};
 
 use super::watchdog::WatchdogState;
-use super::{descriptors, set_timer};
+use super::{Heir, Left, descriptors, set_timer};
 use crate::clock;
 use crate::job::process_tree::{ProcessTree, Start};
-use crate::job::{handback, names, nested};
+use crate::job::{names, nested};
 use crate::lock::instant::Instant;
 
 /// Runs the guard. It was forked with all signals blocked, so only SIGKILL and SIGSTOP act on it, and no handler of rlock's
 /// runs here.
-pub(super) fn watch(socket: &OwnedFd, timer: &TimerFd, state: &WatchdogState, keeps: &[RawFd]) -> ! {
+pub(super) fn watch(socket: &OwnedFd, timer: &TimerFd, state: &WatchdogState, keeps: &[RawFd], heir: &Heir) -> ! {
     let born = clock::now();
     let _ = setsid();
     let _ = prctl::set_name(names::GUARD);
     // SIGCONT at rlock's death wakes a guard that was stopped. It has no other effect.
     let _ = prctl::set_pdeathsig(Signal::SIGCONT);
-    let own = [socket.as_raw_fd(), timer.as_fd().as_raw_fd()];
+    // Its line after rlock's death goes to stderr.
+    let own = [libc::STDERR_FILENO, socket.as_raw_fd(), timer.as_fd().as_raw_fd()];
     descriptors::close_all_but([&own, keeps].concat());
     go_first();
     // The deadline at which the command was killed.
@@ -54,12 +55,25 @@ pub(super) fn watch(socket: &OwnedFd, timer: &TimerFd, state: &WatchdogState, ke
             let is_over = state.group().is_none() || is_gone;
             // Nested runs noticed rlock's death as well and kill their commands; until then a `local` lock is kept.
             if is_over && nested::outlast(&state.outlasts()) && rlock == Rlock::Died {
-                let _ = state.hand_back().map(|(how, tokens)| handback::release(&how, &tokens));
+                allow_ending();
+                let killed_since = is_gone.then(|| state.armed_at());
+                heir(Left { killed_since, tokens: state.to_give_back() });
             }
             // SAFETY: ends the process at once; nothing that the fork copied is to be run or flushed.
             unsafe { libc::_exit(0) };
         }
     }
+}
+
+/// Lets a service manager or a user end the guard. Nothing is left to be killed, and its locks end with their leases.
+fn allow_ending() {
+    let which = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM];
+    for (which, how) in which.into_iter().flat_map(|which| [(which, SigHandler::SigIgn), (which, SigHandler::SigDfl)]) {
+        // Ignored for a moment: one that was meant for the command, and has been pending since, is dropped.
+        // SAFETY: neither action needs a handler.
+        let _ = unsafe { signal(which, how) };
+    }
+    let _ = which.into_iter().collect::<SigSet>().thread_unblock();
 }
 
 /// Asks for the largest share of the processors, and goes on without it. A seccomp filter may kill the guard for asking, as systemd's

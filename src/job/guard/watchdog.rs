@@ -6,18 +6,14 @@
 use std::io;
 use std::num::NonZero;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use nix::unistd::Pid;
 use uuid::Uuid;
 
-use crate::job::handback::HandBack;
 use crate::lock::instant::Instant;
-use crate::lock::{key, keys};
-
-/// The largest [`HandBack`] in bytes: the longest keys of a run, and nine nodes and a password many times.
-const MAX_HAND_BACK: usize = keys::MOST * key::LONGEST + 16 * 1024;
+use crate::lock::keys;
 
 /// The value of `group` while unarmed. The kernel fills new memory with it.
 const UNARMED: i32 = 0;
@@ -49,11 +45,6 @@ struct Page {
     tokens: [[AtomicU64; 2]; keys::MOST],
     /// For each lock of the run, whether rlock may hold it: if rlock dies, the guard gives it back.
     gives_back: [AtomicBool; keys::MOST],
-    /// Number of locks of the run.
-    locks: AtomicUsize,
-    /// Number of bytes in `hand_back`; 0 if the guard cannot give the locks back.
-    hand_back_length: AtomicUsize,
-    hand_back: [AtomicU8; MAX_HAND_BACK],
 }
 
 impl WatchdogState {
@@ -98,15 +89,6 @@ impl WatchdogState {
         self.page().mark[1].store(low, SeqCst);
         self.page().contains.store(contains, SeqCst);
         self.page().outlasts.store(outlasts, SeqCst);
-    }
-
-    /// Sets how to give the locks back once rlock may hold them. One that is too long is left out.
-    pub(super) fn set_hand_back(&self, how: &HandBack) {
-        let page = self.page();
-        let Some(bytes) = Some(how.bytes()).filter(|bytes| bytes.len() <= MAX_HAND_BACK) else { return };
-        page.hand_back.iter().zip(bytes).for_each(|(place, byte)| place.store(*byte, Relaxed));
-        page.locks.store(how.locks(), SeqCst);
-        page.hand_back_length.store(bytes.len(), SeqCst);
     }
 
     /// Notes that rlock may hold lock number `lock` with `token`.
@@ -156,16 +138,10 @@ impl WatchdogState {
         self.tokens().filter(|token| outlasts && !token.is_nil()).collect()
     }
 
-    /// Returns [`HandBack::bytes`] and a token for each lock, nil where none is to be released. `None` if the guard has nothing
-    /// to give back, or cannot.
-    pub(super) fn hand_back(&self) -> Option<(Vec<u8>, Vec<Uuid>)> {
+    /// Returns the token for each lock, where rlock may hold it.
+    pub(super) fn to_give_back(&self) -> Vec<Option<Uuid>> {
         let gives_back = self.page().gives_back.iter().map(|gives_back| gives_back.load(SeqCst));
-        let tokens = self.tokens().zip(gives_back).map(|(token, given)| if given { token } else { Uuid::nil() });
-        let tokens: Vec<Uuid> = tokens.take(self.page().locks.load(SeqCst)).collect();
-        let length = self.page().hand_back_length.load(SeqCst);
-        let bytes = self.page().hand_back.get(..length)?;
-        let holds_any = length > 0 && tokens.iter().any(|token| !token.is_nil());
-        holds_any.then(|| (bytes.iter().map(|byte| byte.load(Relaxed)).collect(), tokens))
+        self.tokens().zip(gives_back).map(|(token, gives_back)| gives_back.then_some(token)).collect()
     }
 }
 
@@ -182,18 +158,15 @@ mod tests {
     use nix::unistd::{ForkResult, fork};
 
     use super::*;
-    use crate::lock::key::Key;
 
     #[test]
     fn what_one_process_writes_its_fork_reads() {
         let state = WatchdogState::new().unwrap();
-        assert_eq!((state.group(), state.kill_at(), state.hand_back()), (None, Instant::NEVER, None));
+        assert_eq!((state.group(), state.kill_at()), (None, Instant::NEVER));
         let (group, token, later) = (Pid::from_raw(4711), Uuid::new_v4(), Instant::from_nanos(1 << 60));
-        let hand_back = HandBack::of(&["a", "b"].map(|name| Key::new("", name).unwrap())).unwrap();
         // SAFETY: the child stores numbers and ends.
         match unsafe { fork() }.unwrap() {
             ForkResult::Child => {
-                state.set_hand_back(&hand_back);
                 state.may_hold(1, token);
                 state.set_mark(token, true, true);
                 state.arm(group, Instant::from_nanos(5), later);
@@ -204,24 +177,11 @@ mod tests {
         }
         assert_eq!((state.group(), state.armed_at(), state.kill_at()), (Some(group), Instant::from_nanos(5), later));
         assert_eq!((state.mark(), state.contains(), state.outlasts()), (token, true, vec![token]));
-        assert_eq!(state.hand_back(), Some((hand_back.bytes().to_vec(), vec![Uuid::nil(), token])));
+        assert_eq!(state.to_give_back()[..3], [None, Some(token), None]);
+        state.does_not_hold(1);
+        assert!(state.to_give_back().iter().all(Option::is_none));
         assert_eq!(state.set_kill_at(Instant::from_nanos(7)), later);
         state.disarm();
         assert_eq!((state.group(), state.kill_at()), (None, Instant::from_nanos(7)));
-    }
-
-    #[test]
-    fn a_hand_back_can_be_cancelled_and_is_left_out_if_it_is_too_long() {
-        let state = WatchdogState::new().unwrap();
-        let job = [Key::new("", "job").unwrap()];
-        let of_length =
-            |length: usize| HandBack::of(&job).unwrap().with("A", "x".repeat(length - 17).as_ref()).unwrap();
-        state.set_hand_back(&of_length(MAX_HAND_BACK + 1));
-        state.may_hold(0, Uuid::new_v4());
-        assert_eq!(state.hand_back(), None);
-        state.set_hand_back(&of_length(MAX_HAND_BACK));
-        assert_eq!(state.hand_back().map(|(bytes, _)| bytes).as_deref(), Some(of_length(MAX_HAND_BACK).bytes()));
-        state.does_not_hold(0);
-        assert_eq!(state.hand_back(), None);
     }
 }

@@ -176,11 +176,6 @@ impl Holding {
         self.claim.details.mode.number().map(|_| self.claim.index)
     }
 
-    /// Returns the nodes that it is held on.
-    pub(super) fn nodes(&self) -> &Nodes {
-        &self.nodes
-    }
-
     /// Returns the open files that are the lock, where there are any.
     pub fn descriptors(&self) -> Vec<RawFd> {
         self.nodes.iter().flat_map(|node| node.descriptors()).collect()

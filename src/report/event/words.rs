@@ -48,6 +48,7 @@ impl fmt::Display for Event<'_> {
             Self::Nested { occupant } => write!(f, "running under the outer lock, {}", occupant.named()),
             Self::Running { pid } => write!(f, "running, pid {pid}"),
             Self::Forwarded { signal } => write!(f, "{signal} forwarded to the command"),
+            Self::RlockKilled => f.write_str("rlock was killed; the command was killed; the lock is being given back"),
             Self::GuardReplaced => f.write_str("the guard was killed or stopped; it was replaced"),
             Self::Renewed { left } => write!(f, "renewed for {}", duration::show_rounded(*left)),
             Self::RenewalFailed(at) => write!(f, "{at}; trying again"),

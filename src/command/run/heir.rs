@@ -1,0 +1,99 @@
+//! The work of a guard whose rlock has gone: it says so, gives the locks back, and writes the metrics of the end.
+//!
+//! 1. The command is dead by then. Until that the guard allocates nothing for any of this.
+//! 2. It keeps no descriptor that a caller of rlock waits on: stderr is closed before the first node is asked.
+//! 3. Files of passwords and certificates are read again, for they may have changed since rlock was started.
+//! 4. A release is repeated until a majority has answered it, for as long as the lease may last, and for [`LONGEST`] at most.
+//! 5. Its new connection may overtake a request of the dead rlock. So it is sent once more, a node timeout later.
+
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::join_all;
+use uuid::Uuid;
+
+use super::super::common::block_on;
+use super::super::nodes::open_each;
+use crate::cli::{RunArgs, Sources};
+use crate::clock::{self, Alarm};
+use crate::job::guard::{Heir, Left};
+use crate::lock::instant::Instant;
+use crate::lock::key::Key;
+use crate::lock::token::Token;
+use crate::metrics::{self, End, Record};
+use crate::redlock::{Nodes, outside};
+use crate::report::{self, Event};
+use crate::settings::{LockSettings, RunSettings};
+
+/// Longest time for which a release is repeated.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Returns the heir of the run with these settings, which follow from `args`.
+pub(super) fn of(settings: &Rc<RunSettings>, args: RunArgs, sources: Sources) -> Heir {
+    let settings = Rc::clone(settings);
+    let begun = SystemTime::now();
+    Rc::new(move |left| {
+        if left.killed_since.is_some() {
+            report::say_at_once(settings.lock.report.log, &Event::RlockKilled, &settings.lock.report.keys);
+        }
+        // SAFETY: the guard has no other use for it.
+        unsafe { libc::close(libc::STDERR_FILENO) };
+        if gives_back(&settings.lock) && left.tokens.iter().any(Option::is_some) {
+            let fresh = RunSettings::new(args.clone(), &sources);
+            give_back(fresh.as_ref().map_or(&settings.lock, |fresh| &fresh.lock), &left.tokens);
+        }
+        record(&settings, begun, &left);
+    })
+}
+
+/// Whether a guard gives these locks back. One on this machine ends with the guard, which has its descriptor. With --lock-delay the lock
+/// outlasts a killed rlock.
+pub(super) fn gives_back(lock: &LockSettings) -> bool {
+    lock.place.local().is_none() && lock.schedule.term().lock_delay().is_zero()
+}
+
+fn give_back(lock: &LockSettings, tokens: &[Option<Uuid>]) {
+    let work = || {
+        let _ = block_on(async {
+            let ends = clock::now() + lock.schedule.ttl().min(LONGEST);
+            let nodes = open_each(lock)?;
+            let held = lock.keys.iter().zip(&nodes).zip(tokens);
+            let held = held.filter_map(|((key, nodes), token)| Some((key, nodes, Token::of_uuid((*token)?))));
+            join_all(held.map(|(key, nodes, token)| released(lock, nodes, key, token, ends))).await;
+            Ok(())
+        });
+    };
+    // A guard that replaced another was forked within rlock's runtime, and to tokio its first thread still runs that.
+    if tokio::runtime::Handle::try_current().is_err() {
+        return work();
+    }
+    std::thread::scope(|scope| {
+        let _ = std::thread::Builder::new().spawn_scoped(scope, work).map(std::thread::ScopedJoinHandle::join);
+    });
+}
+
+async fn released(lock: &LockSettings, nodes: &Nodes, key: &Key, token: Token, ends: Instant) -> io::Result<()> {
+    let (limit, mut alarm) = (lock.schedule.node_timeout(), Alarm::new()?);
+    while outside::release(nodes, key, token, limit).await.is_majority(nodes.quorum()).is_none() {
+        let next = clock::now() + lock.schedule.retry();
+        if next >= ends {
+            return Ok(());
+        }
+        alarm.reached(next).await;
+    }
+    alarm.reached(clock::now() + limit).await;
+    outside::release(nodes, key, token, limit).await;
+    Ok(())
+}
+
+/// Writes the metrics of a run whose command the guard has killed.
+fn record(settings: &RunSettings, begun: SystemTime, left: &Left) {
+    let (Some(directory), Some(since)) = (&settings.metrics, left.killed_since) else { return };
+    let end = End::killed();
+    let begun = begun.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let started = end.at.saturating_sub(clock::now().since(since));
+    for key in settings.lock.keys.iter() {
+        let _ = metrics::write(directory, key, &Record { begun, started: Some(started), end: Some(end) });
+    }
+}
