@@ -74,6 +74,7 @@ impl Probe {
             Ok(_) => {}
             Err(_) if examiner.client.is_dumb() && connector.leads_to_tls(limit).await => return Err(stranger::tls()),
             Err(fault) if fault.kind == FaultKind::Unfit && !is_unknown(&fault) => return Err(fault),
+            Err(fault) if fault.kind == FaultKind::Unknown && !examiner.client.is_closed() => return Err(fault),
             // The right is tried again below, unless the server answers nothing at all.
             Err(fault) => {
                 examiner = Examiner::open(connector, limit).await?;
@@ -174,6 +175,9 @@ impl<'a> Examiner<'a> {
         let said = self.client.command(words).await;
         let Err(fault) = said else { return said };
         let is_closed = fault.kind == FaultKind::Unknown && self.client.is_closed();
+        if fault.kind == FaultKind::Unknown && !is_closed {
+            return Err(fault);
+        }
         *self = Self::open(self.connector, self.limit).await?;
         Err(if is_closed { Fault::new(FaultKind::Unfit, CLOSED) } else { fault })
     }
