@@ -23,12 +23,8 @@ use super::tls::refused_certificate;
 /// values would use twenty times its size in memory.
 const LINE: usize = 32;
 
-/// How much of a line has come.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Line {
-    Open,
-    Ended,
-}
+/// Number of the first bytes that are kept: more than a line by which a server refuses a connection has.
+const FIRST: usize = 1024;
 
 /// A stream that limits and counts.
 pub(super) struct Metered<S> {
@@ -37,48 +33,41 @@ pub(super) struct Metered<S> {
     limit: usize,
     /// Bytes that may still be read before the next request is written.
     allowance: usize,
-    /// Whether any byte has come.
-    is_heard: bool,
-    /// The line by which the server refuses the connection, if it does.
-    refusal: Option<Line>,
+    /// The first bytes that have come.
+    first: Vec<u8>,
 }
 
 impl<S> Metered<S> {
     /// `stream`, of which at most `limit` bytes are read between two requests. What happens on it is noted in `state`.
     pub(super) fn new(stream: S, state: Arc<watch::Sender<ConnectionState>>, limit: usize) -> Self {
-        Self { stream, state, limit, allowance: limit, is_heard: false, refusal: None }
+        Self { stream, state, limit, allowance: limit, first: Vec::new() }
     }
 
     fn mark_broken(&self) {
         self.state.send_modify(ConnectionState::mark_broken);
     }
 
-    /// Notes the first bytes that the server sends. A refusal counts until something comes behind its line: a proxy that passed it on
-    /// serves the next request.
+    /// Notes the first bytes that the server sends, and whether they are the line by which it refuses the connection. A proxy that
+    /// passed that line on goes on behind it.
     fn hear(&mut self, bytes: &[u8]) {
-        if !self.is_heard && !bytes.is_empty() {
-            self.is_heard = true;
-            let refusal = stranger::of_first_bytes(bytes);
-            self.refusal = refusal.as_ref().map(|_| Line::Open);
-            self.note(|state| (state.first, state.shut_out) = (bytes.first().copied(), refusal));
+        let room = FIRST - self.first.len();
+        if bytes.is_empty() || room == 0 {
+            return;
         }
-        let Some(line) = self.refusal else { return };
-        let end = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |newline| newline + 1);
-        let behind = if line == Line::Ended { bytes } else { &bytes[end..] };
-        if !behind.is_empty() {
-            self.refusal = None;
-            self.note(|state| state.shut_out = None);
-        } else if bytes.ends_with(b"\n") {
-            self.refusal = Some(Line::Ended);
-        }
+        self.first.extend(&bytes[..bytes.len().min(room)]);
+        let refusal = stranger::of_only_line(&self.first);
+        self.note(|state| (state.first, state.shut_out) = (self.first.first().copied(), refusal));
     }
 
-    /// Notes that the server refuses the certificate.
-    fn note_certificate(&self, result: &io::Result<()>) {
+    /// Notes that the server has closed the connection, and whether that was for our certificate.
+    fn end(&self, result: &io::Result<()>) {
         let error = result.as_ref().err().and_then(io::Error::get_ref).and_then(|inner| inner.downcast_ref());
-        if let Some(fault) = error.and_then(refused_certificate) {
-            self.note(|state| state.shut_out = Some(fault));
-        }
+        let refusal = error.and_then(refused_certificate);
+        self.state.send_modify(|state| {
+            state.closed = true;
+            state.shut_out = refusal.or(state.shut_out.take());
+        });
+        self.mark_broken();
     }
 
     /// Notes what no task waits for.
@@ -96,11 +85,11 @@ impl<S: AsyncRead + Unpin> Metered<S> {
     fn break_off(&mut self, cx: &mut Context<'_>) {
         let mut bytes = [0; 64];
         let mut buffer = ReadBuf::new(&mut bytes);
-        if !self.is_heard
+        if self.first.is_empty()
             && let Poll::Ready(result) = Pin::new(&mut self.stream).poll_read(cx, &mut buffer)
         {
             self.hear(buffer.filled());
-            self.note_certificate(&result);
+            self.end(&result);
         }
         self.mark_broken();
     }
@@ -122,10 +111,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         };
         self.allowance = left;
         self.hear(new);
-        self.note_certificate(&result);
         if result.is_err() || count == 0 {
-            self.state.send_modify(|state| state.closed = true);
-            self.mark_broken();
+            self.end(&result);
         }
         // TLS that ends without a farewell ends like any other stream.
         Poll::Ready(result.or_else(|error| if is_end(&error) { Ok(()) } else { Err(error) }))
@@ -169,28 +156,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Metered<S> {
 mod tests {
     use super::*;
 
-    /// Whether the server counts as refusing after each of these parts.
-    fn refused(parts: &[&str]) -> Vec<bool> {
+    /// Whether a server that has sent these parts counts as refusing.
+    fn refuses(parts: &[&str]) -> bool {
         let state = Arc::new(watch::Sender::new(ConnectionState::default()));
         let mut metered = Metered::new(tokio::io::empty(), Arc::clone(&state), 1024);
-        let heard = parts.iter().map(|part| {
+        for part in parts {
             metered.hear(part.as_bytes());
-            state.borrow().shut_out.is_some()
-        });
-        heard.collect()
+        }
+        state.borrow().shut_out.is_some()
     }
 
     #[test]
-    fn a_refusal_counts_until_the_server_goes_on() {
-        for (parts, expected) in [
-            (&["-DENIED Redis is", " in protected mode\r\n", ""][..], &[true, true, true][..]),
-            (&["-DENIED Redis is in protected mode\r\n", "+OK\r\n", "+OK\r\n"], &[true, false, false]),
-            (&["-DENIED Redis is", " in protected mode\r\n+OK\r\n", "+OK"], &[true, false, false]),
-            (&["-ERR max number of clients reached\r\n+OK\r\n", ""], &[false, false]),
-            (&["+OK\r\n", "-DENIED Redis is\r\n"], &[false, false]),
-            (&["", "-DENIED Redis is\r\n"], &[false, true]),
+    fn a_line_of_refusal_counts_if_nothing_came_behind_it() {
+        for parts in [
+            &["-DENIED Redis is", " in protected mode\r\n", ""][..],
+            &["", "-DENIED Redis is\r\n"],
+            &["-ERR max number of clients reached\r\n"],
         ] {
-            assert_eq!(refused(parts), expected, "{parts:?}");
+            assert!(refuses(parts), "{parts:?}");
+        }
+        for parts in [
+            &["-DENIED Redis is in protected mode\r\n", "+OK\r\n"][..],
+            &["-DENIED Redis is", " in protected mode\r\n+OK\r\n", "+OK"],
+            &["-ERR max number of clients reached\r\n+OK\r\n", ""],
+            &["+OK\r\n", "-DENIED Redis is\r\n"],
+            &[],
+        ] {
+            assert!(!refuses(parts), "{parts:?}");
         }
     }
 }

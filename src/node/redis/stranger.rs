@@ -52,14 +52,17 @@ pub(super) fn of_first_byte(first: Option<u8>) -> Option<Fault> {
     }
 }
 
-/// Returns the fault of a server that refuses a connection when it is opened, from the first bytes that it sends. It closes the
+/// Returns the fault of a server that refuses a connection when it is opened, from the only line that it has sent. It closes the
 /// connection, often before a request is sent, so that none gets this as its reply.
-pub(super) fn of_first_bytes(first: &[u8]) -> Option<Fault> {
-    if first.starts_with(b"-DENIED ") {
+pub(super) fn of_only_line(line: &[u8]) -> Option<Fault> {
+    if line.iter().position(|byte| *byte == b'\n').is_some_and(|end| end + 1 < line.len()) {
+        return None;
+    }
+    if line.starts_with(b"-DENIED ") {
         let why = "it is in protected mode, which keeps other hosts out; set a password for it (requirepass)";
         return Some(Fault::new(FaultKind::Unfit, why));
     }
-    let is_full = first.starts_with(b"-ERR max number of clients");
+    let is_full = line.starts_with(b"-ERR max number of clients");
     is_full.then(|| Fault::new(FaultKind::Unavailable, "ERR max number of clients reached"))
 }
 
@@ -111,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_server_that_refuses_connections_is_known_by_its_first_bytes() {
-        let kind = |first: &str| of_first_bytes(first.as_bytes()).map(|fault| fault.kind);
+        let kind = |first: &str| of_only_line(first.as_bytes()).map(|fault| fault.kind);
         assert_eq!(kind("-DENIED Redis is running in protected mode because"), Some(FaultKind::Unfit));
         assert_eq!(kind("-ERR max number of clients reached\r\n"), Some(FaultKind::Unavailable));
         for reply in ["-NOAUTH Authentication required.\r\n", "-ERR unknown command\r\n", "+OK\r\n", "-DENIEDX", ""] {
