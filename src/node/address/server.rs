@@ -68,7 +68,9 @@ pub(super) fn short(raw: &str) -> Result<Server, String> {
         return Err("a number is no host; write host:port".to_owned());
     }
     tcp(raw, false, SERVER_PORT).map_err(|why| match raw.split_once(':') {
-        Some((scheme, _)) if is_scheme(scheme) => format!("{why}; behind a scheme write ://, as in {scheme}://HOST"),
+        Some((scheme, _)) if is_scheme(scheme) => {
+            format!("{why}; behind a scheme write ://, as in {}://HOST", escape::text(scheme))
+        }
         _ => why,
     })
 }
@@ -153,6 +155,7 @@ mod tests {
             ("/run/a\nb", "socket"),
             ("a b", "separated by commas"),
             ("redis:redis1", "as in redis://HOST"),
+            ("redis+u\x19nix:x", "as in redis+u\\x19nix://HOST"),
             ("Local", "did you mean local"),
             ("LOCAL:/run", "did you mean local"),
         ] {
