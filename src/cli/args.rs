@@ -100,8 +100,7 @@ pub struct LockArgs {
     /// The lock's name; where run names several, it holds all of them together
     ///
     /// The Redis key is exactly this, so every other SET NX client is excluded too. A comma is part of the name. At most 64 locks are held together. They
-    /// are taken all at once if they are free. Else they are taken in the order of their names, so that no clients wait for
-    /// each other.
+    /// are taken in the order of their names, so that no clients wait for each other.
     #[arg(short, long = "key", value_name = "NAME", required = true)]
     pub keys: Vec<String>,
 

@@ -10,7 +10,6 @@ use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
 use crate::job::facts::CaughtSignal;
 use crate::job::guard::Guard;
-use crate::job::nested::outer::OuterRun;
 use crate::job::nested::outers::OuterRuns;
 use crate::job::signals::Signals;
 use crate::lock::details::Details;
@@ -26,7 +25,7 @@ use crate::redlock::Nodes;
 use crate::redlock::claimant::Claimant;
 use crate::redlock::holding::Change;
 use crate::redlock::holdings::Holdings;
-use crate::redlock::wait::{Waited, wait};
+use crate::redlock::several::{self, Taken};
 use crate::report::{Event, Manager, Problem, Progress, Status};
 use crate::settings::LockSettings;
 use crate::text::duration;
@@ -65,6 +64,11 @@ pub(super) async fn take(
     signals: &mut Signals,
     alarm: &mut Alarm,
 ) -> anyhow::Result<Acquired> {
+    let covering = tokio::select! {
+        biased;
+        caught = terminating(signals) => return Ok(Acquired::Over(ended_by(caught))),
+        covering = joining::covering(nodes, lock) => covering?,
+    };
     let options = Options {
         quorum: nodes[0].quorum(),
         wait: lock.wait,
@@ -86,6 +90,8 @@ pub(super) async fn take(
     let manager = Manager::of_environment().filter(|_| matches!(purpose, Purpose::Command(..)));
     let mut client = Client {
         lock,
+        which: 0,
+        covering,
         purpose,
         identity,
         nodes: nodes[0].len(),
@@ -97,37 +103,36 @@ pub(super) async fn take(
         has_told_of_nodes: false,
         asked: None,
     };
-    loop {
-        let waited = wait(nodes, waiting.clone(), &mut client, alarm, &mut async || terminating(signals).await).await?;
-        return Ok(match waited {
-            Waited::Won(holdings, after) => {
-                for (key, (_, fence)) in lock.keys.iter().zip(holdings.grants()) {
-                    lock.report.of(key).say(&Event::Acquired { fence, after });
-                }
-                client.progress.acquired(&lock.report, after);
-                Acquired::Won(holdings)
+    let changed = |which: usize, change: &Change| {
+        let report = lock.report.of(&lock.keys[which]);
+        if let Change::Lost(_) = change {
+            report.say(&Event::LostWhileWaiting);
+        }
+        report_change(&report, change);
+    };
+    let cancelled = &mut async || terminating(signals).await;
+    Ok(match several::take(nodes, waiting, &mut client, alarm, changed, cancelled).await? {
+        Taken::Held(holdings, after) => {
+            for (key, (_, fence)) in lock.keys.iter().zip(holdings.grants()) {
+                lock.report.of(key).say(&Event::Acquired { fence, after });
             }
-            Waited::Joined(joined) => {
-                let (outers, holders): (Vec<OuterRun>, Vec<Occupant>) =
-                    joined.into_iter().map(|(outer, holder)| (outer, *holder)).unzip();
-                let mut outers = OuterRuns::new(outers);
-                // One may have lost its lock while another was asked.
-                if outers.has_ended() {
-                    continue;
-                }
-                for (key, occupant) in lock.keys.iter().zip(&holders) {
-                    lock.report.of(key).say(&Event::Nested { occupant });
-                }
-                Acquired::Nested(outers, holders)
+            client.progress.acquired(&lock.report, after);
+            Acquired::Won(holdings)
+        }
+        Taken::Joined(outers, holder) => {
+            let holders = if client.covering.is_empty() { vec![*holder] } else { client.covering };
+            for (key, occupant) in lock.keys.iter().zip(&holders) {
+                lock.report.of(key).say(&Event::Nested { occupant });
             }
-            Waited::Cancelled(caught) => Acquired::Over(ended_by(caught)),
-            Waited::GaveUp(_, Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..))) if lock.report.quiet => {
-                Acquired::Over(Outcome::Busy(lock.busy_code))
-            }
-            Waited::GaveUp(_, Reason::Superseded(_)) if lock.report.quiet => Acquired::Over(Outcome::Superseded),
-            Waited::GaveUp(which, reason) => return Err(failure(lock, which, &nodes[which], &reason).into()),
-        });
-    }
+            Acquired::Nested(outers, holders)
+        }
+        Taken::Cancelled(caught) => Acquired::Over(ended_by(caught)),
+        Taken::GaveUp(_, Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..))) if lock.report.quiet => {
+            Acquired::Over(Outcome::Busy(lock.busy_code))
+        }
+        Taken::GaveUp(_, Reason::Superseded(_)) if lock.report.quiet => Acquired::Over(Outcome::Superseded),
+        Taken::GaveUp(which, reason) => return Err(failure(lock, which, &nodes[which], &reason).into()),
+    })
 }
 
 /// Returns the next signal that ends a wait: any that would be passed on to a command.
@@ -159,7 +164,6 @@ fn failure(lock: &LockSettings, which: usize, nodes: &Nodes, reason: &Reason) ->
         Reason::Refused(faults) => Problem::NoMajority { faults, quorum: nodes.quorum(), node_is_default: false },
         Reason::Unfit(node, fault) => Problem::Unfit { node, fault },
         Reason::OuterUnreachable(holder) => Problem::OuterUnreachable { holder },
-        Reason::PartlyCovered(holder) => Problem::PartlyCovered { holder },
     };
     problem.about(&lock.keys[which])
 }
@@ -167,6 +171,10 @@ fn failure(lock: &LockSettings, which: usize, nodes: &Nodes, reason: &Reason) ->
 /// This rlock, as the wait needs it.
 struct Client<'a> {
     lock: &'a LockSettings,
+    /// The number of the lock that is waited for.
+    which: usize,
+    /// The holders of several locks, if outer rlocks hold all of them.
+    covering: Vec<Occupant>,
     purpose: Purpose<'a>,
     identity: Identity,
     /// Number of nodes.
@@ -187,18 +195,22 @@ struct Client<'a> {
 }
 
 impl Claimant for Client<'_> {
-    type Outer = OuterRun;
+    type Outer = OuterRuns;
 
-    fn claim(&mut self, lock: usize, ticket: Option<Ticket>, min_uptime: Option<Duration>) -> Claim {
+    fn turn_to(&mut self, lock: usize) {
+        self.which = lock;
+    }
+
+    fn claim(&mut self, ticket: Option<Ticket>, min_uptime: Option<Duration>) -> Claim {
         let now = SystemTime::now();
         let token = Token::fresh();
         self.asked = Some(clock::now());
         if let Purpose::Command(_, guard) = self.purpose {
             // If rlock dies from here on, its guard releases the lock.
-            guard.may_hold(lock, token.as_uuid());
+            guard.may_hold(self.which, token.as_uuid());
         }
         Claim {
-            key: self.lock.keys[lock].clone(),
+            key: self.lock.keys[self.which].clone(),
             token,
             details: self.details(now).fitted(),
             fence_hint: fence::hint(now),
@@ -211,9 +223,9 @@ impl Claimant for Client<'_> {
         }
     }
 
-    fn undone(&mut self, lock: usize) {
+    fn undone(&mut self) {
         if let Purpose::Command(_, guard) = self.purpose {
-            guard.does_not_hold(lock);
+            guard.does_not_hold(self.which);
         }
     }
 
@@ -226,17 +238,17 @@ impl Claimant for Client<'_> {
         Waiter { since: self.since, ..waiter(self.lock, &self.identity) }
     }
 
-    async fn join(
-        &mut self,
-        lock: usize,
-        token: Token,
-        holder: &Occupant,
-    ) -> anyhow::Result<Result<Self::Outer, Unjoined>> {
-        Ok(joining::join(&self.lock.keys[lock], self.lock.mode, self.purpose, holder, token).await?)
+    async fn join(&mut self, _: Token, holder: &Occupant) -> anyhow::Result<Result<Self::Outer, Unjoined>> {
+        let key = &self.lock.keys[self.which];
+        let holders = if self.covering.is_empty() { std::slice::from_ref(holder) } else { &self.covering };
+        if self.which > 0 || holders.len() < self.lock.keys.len() {
+            return Err(Problem::PartlyCovered { holder }.about(key).into());
+        }
+        Ok(joining::join(key, self.lock.mode, self.purpose, holders).await?)
     }
 
-    fn say(&mut self, lock: usize, notice: &Notice) {
-        let report = self.lock.report.of(&self.lock.keys[lock]);
+    fn say(&mut self, notice: &Notice) {
+        let report = self.lock.report.of(&self.lock.keys[self.which]);
         let event = Event::from(notice);
         report.say(&event);
         // Without a status line, cron's mail would tell nothing before the wait is given up.
@@ -250,20 +262,12 @@ impl Claimant for Client<'_> {
         }
     }
 
-    fn changed(&mut self, lock: usize, change: &Change) {
-        let report = self.lock.report.of(&self.lock.keys[lock]);
-        if let Change::Lost(_) = change {
-            report.say(&Event::LostWhileWaiting);
-        }
-        report_change(&report, change);
-    }
-
     fn redraw_at(&self) -> Instant {
         let due = self.manager.as_ref().map_or(Instant::NEVER, Manager::due).min(self.progress.due());
         self.asked.map_or(due, |asked| due.max(asked + ANSWER))
     }
 
-    fn redraw(&mut self, lock: usize, waiting: &Waiting) {
+    fn redraw(&mut self, waiting: &Waiting) {
         let now = clock::now();
         let pausing = waiting.pausing();
         if pausing.is_some() {
@@ -276,7 +280,7 @@ impl Claimant for Client<'_> {
         let left = Some(waiting.gives_up()).filter(|end| *end != Instant::NEVER).map(|end| end.since(now));
         let told = clock::unix_millis(SystemTime::now());
         let status = Status::Wait { waited: waiting.waited(now), ahead, blocked, left, now: told };
-        let report = self.lock.report.of(&self.lock.keys[lock]);
+        let report = self.lock.report.of(&self.lock.keys[self.which]);
         self.progress.show(&report, &status);
         if let Some(manager) = &self.manager {
             manager.waits(|| format!("{}: {}", report.keys, status.line()));

@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 
 use super::holding::{Asked, Grant, Holding};
@@ -250,19 +249,6 @@ impl Attempt {
             release(&self.nodes, &which, &self.claim.release(queue), super::STRAGGLERS).await;
         }
     }
-}
-
-/// Counts the votes of `attempt`. Those for the locks behind it are counted at the same time, so that a node that is away costs
-/// the time of one attempt, not of each.
-pub(super) async fn tallied(attempt: &mut Option<Attempt>, behind: &mut [Attempt]) -> Tally {
-    let Some(attempt) = attempt else { return std::future::pending().await };
-    let others = join_all(behind.iter_mut().map(Attempt::tally));
-    tokio::select! {
-        biased;
-        tally = attempt.tally() => return tally,
-        _ = others => {}
-    }
-    attempt.tally().await
 }
 
 /// Returns what a vote means that comes when the lock is held already, in slot `index`. A late grant is as good as a renewal

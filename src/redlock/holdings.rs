@@ -4,7 +4,6 @@
 
 use std::os::fd::RawFd;
 
-use futures_util::FutureExt;
 use futures_util::future::{join_all, select_all};
 
 use super::ReleaseOutcome;
@@ -42,13 +41,8 @@ impl Holdings {
     }
 
     /// Returns the number of locks.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.held.len()
-    }
-
-    /// Whether no lock is held.
-    pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
     }
 
     /// Returns the token and the fence of each lock.
@@ -95,11 +89,6 @@ impl Holdings {
         self.noted(lock, change)
     }
 
-    /// Returns a change that has happened already, if there is one.
-    pub fn try_next(&mut self) -> Option<Changed> {
-        self.next().now_or_never()
-    }
-
     fn noted(&mut self, lock: usize, change: Change) -> Changed {
         let deadline = match &change {
             Change::Extended(end) | Change::Reclaimed(end, _) => Some(self.leases.extended(lock, *end)),
@@ -123,13 +112,14 @@ impl Holdings {
         join_all(self.held.iter().map(Holding::leave_queue)).await;
     }
 
-    /// Gives all locks back. Returns the outcome for each.
+    /// Gives all locks back, the last one first. Returns the outcome for each.
     pub async fn release(self) -> Vec<ReleaseOutcome> {
         self.release_leaving(Remains::default()).await
     }
 
     /// The same, once a command has run under them; each leaves `remains`.
     pub async fn release_leaving(self, remains: Remains) -> Vec<ReleaseOutcome> {
-        join_all(self.held.into_iter().map(|holding| holding.release_leaving(remains))).await
+        let last_first = self.held.into_iter().rev().map(|holding| holding.release_leaving(remains));
+        join_all(last_first).await.into_iter().rev().collect()
     }
 }

@@ -1,5 +1,5 @@
-//! Several nodes together: one attempt to take the lock ([`attempt`]), waiting for it ([`wait`]), keeping it ([`holding`]), and keeping
-//! several at once ([`holdings`]).
+//! Several nodes together: one attempt to take the lock ([`attempt`]), waiting for it ([`wait`]), keeping it ([`holding`]); taking several one
+//! after another ([`several`]), and keeping them ([`holdings`]).
 //! Other rlocks look at it ([`observe`]), find it ([`scan`]), and renew, release or break it ([`outside`]). A run asks whether another
 //! has succeeded ([`once`]).
 //!
@@ -15,6 +15,7 @@ pub mod once;
 pub mod outside;
 mod replace;
 pub mod scan;
+pub mod several;
 pub mod wait;
 pub mod wake_listener;
 

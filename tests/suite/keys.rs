@@ -5,8 +5,6 @@ mod local;
 mod nested;
 mod waiting;
 
-use std::io::Read;
-use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use crate::support::{Nodes, RLOCK, Rlock, Running, Server, eventually, rlock_words};
@@ -28,26 +26,6 @@ fn end(jobs: Vec<Running>) {
     for job in jobs {
         job.finish().code(0);
     }
-}
-
-#[test]
-fn locks_that_are_free_are_taken_in_one_round_trip() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("server");
-    let listener = UnixListener::bind(&path).expect("a socket");
-    let node = format!("redis+unix://{}", path.display());
-    let job = run(&["c", "a", "b"]).node(&node).args(["--ttl", "1h", "--wait", "0"]).args(["true"]).spawn();
-    let (mut connection, _) = listener.accept().expect("a client");
-    // The server answers nothing, and hears of all three.
-    let (mut heard, mut part) = (Vec::new(), [0; 4096]);
-    let requests = |heard: &[u8]| heard.windows(6).filter(|word| word == b"\nEVAL\r").count();
-    while requests(&heard) < 3 {
-        let count = connection.read(&mut part).expect("requests");
-        assert!(count > 0, "{} requests came", requests(&heard));
-        heard.extend_from_slice(&part[..count]);
-    }
-    drop(connection);
-    drop(job);
 }
 
 #[test]

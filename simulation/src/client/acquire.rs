@@ -9,10 +9,10 @@ use rlock::lock::fence::Fence;
 use rlock::lock::token::Token;
 use rlock::node::Renew;
 use rlock::redlock::outside;
-use rlock::redlock::wait::{Waited, wait};
+use rlock::redlock::several::{Taken, take};
 
 use super::claimant::Waiter;
-use super::{Client, gave_up, pause, share};
+use super::{Client, gave_up, pause, share, tell};
 use crate::witness::Hold;
 use crate::{command, kernel};
 
@@ -30,17 +30,16 @@ pub struct Steps {
 /// Takes the lock, uses it, and gives it back.
 pub async fn acquire(client: Client, steps: Steps) -> Outcome {
     let schedule = client.settings.schedule;
-    let mut claimant = Waiter { client: &client, for_command: false };
+    let mut claimant = Waiter { client: &client, lock: 0, for_command: false };
     let nodes = client.open();
     let Ok(mut alarm) = Alarm::new() else { return Outcome::Bug };
-    let waited =
-        wait(&nodes, client.waiting(false), &mut claimant, &mut alarm, &mut async || command::caught().await).await;
-    let holdings = match waited {
-        Ok(Waited::Won(holdings, _)) => holdings,
-        Ok(Waited::Cancelled(_)) => return Outcome::Signalled(libc::SIGTERM),
-        Ok(Waited::GaveUp(_, reason)) => return gave_up(&reason),
+    let (waiting, cancelled) = (client.waiting(false), &mut async || command::caught().await);
+    let holdings = match take(&nodes, waiting, &mut claimant, &mut alarm, tell, cancelled).await {
+        Ok(Taken::Held(holdings, _)) => holdings,
+        Ok(Taken::Cancelled(_)) => return Outcome::Signalled(libc::SIGTERM),
+        Ok(Taken::GaveUp(_, reason)) => return gave_up(&reason),
         // Nothing can be joined here.
-        Ok(Waited::Joined(_)) | Err(_) => return Outcome::Bug,
+        Ok(Taken::Joined(..)) | Err(_) => return Outcome::Bug,
     };
     holdings.leave_queues().await;
     let grants: Vec<(usize, Token, Fence)> =

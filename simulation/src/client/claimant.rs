@@ -11,7 +11,6 @@ use rlock::lock::token::Token;
 use rlock::lock::waiting::{Notice, Unjoined, Waiting};
 use rlock::node::Claim;
 use rlock::redlock::claimant::Claimant;
-use rlock::redlock::holding::Change;
 
 use super::{Client, Ends, random_token};
 use crate::{command, kernel};
@@ -19,6 +18,8 @@ use crate::{command, kernel};
 /// A client's word to its wait.
 pub(super) struct Waiter<'a> {
     pub(super) client: &'a Client,
+    /// The place of the lock that is waited for among the client's locks.
+    pub(super) lock: usize,
     /// Whether a command is to run under the lock, with a guard that gives it back.
     pub(super) for_command: bool,
 }
@@ -26,11 +27,15 @@ pub(super) struct Waiter<'a> {
 impl Claimant for Waiter<'_> {
     type Outer = Infallible;
 
-    fn claim(&mut self, lock: usize, ticket: Option<Ticket>, min_uptime: Option<Duration>) -> Claim {
+    fn turn_to(&mut self, lock: usize) {
+        self.lock = lock;
+    }
+
+    fn claim(&mut self, ticket: Option<Ticket>, min_uptime: Option<Duration>) -> Claim {
         let token = random_token();
-        let number = self.client.locks[lock];
+        let number = self.client.locks[self.lock];
         if self.for_command {
-            command::gives_back(lock, Some(token));
+            command::gives_back(self.lock, Some(token));
         }
         let client = self.client;
         kernel::with(|kernel| {
@@ -56,9 +61,9 @@ impl Claimant for Waiter<'_> {
         }
     }
 
-    fn undone(&mut self, lock: usize) {
+    fn undone(&mut self) {
         if self.for_command {
-            command::gives_back(lock, None);
+            command::gives_back(self.lock, None);
         }
     }
 
@@ -70,23 +75,19 @@ impl Claimant for Waiter<'_> {
         self.client.waiter()
     }
 
-    async fn join(&mut self, _: usize, _: Token, _: &Occupant) -> anyhow::Result<Result<Infallible, Unjoined>> {
+    async fn join(&mut self, _: Token, _: &Occupant) -> anyhow::Result<Result<Infallible, Unjoined>> {
         Ok(Err(Unjoined::Refused))
     }
 
-    fn say(&mut self, _: usize, notice: &Notice) {
+    fn say(&mut self, notice: &Notice) {
         kernel::tell_of_current(|| format!("{notice:?}"));
-    }
-
-    fn changed(&mut self, _: usize, change: &Change) {
-        kernel::tell_of_current(|| format!("{change:?}"));
     }
 
     fn redraw_at(&self) -> Instant {
         Instant::NEVER
     }
 
-    fn redraw(&mut self, _: usize, _: &Waiting) {}
+    fn redraw(&mut self, _: &Waiting) {}
 
     fn random(&mut self) -> f64 {
         fastrand::f64()

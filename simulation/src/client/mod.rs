@@ -27,6 +27,7 @@ use rlock::node::redis::RedisServer;
 use rlock::node::redis::connection::REPLY_LIMIT;
 use rlock::node::redis::connector::Connector;
 use rlock::redlock::Nodes;
+use rlock::redlock::holding::Change;
 use uuid::Uuid;
 
 use crate::deployment::Deployment;
@@ -159,6 +160,11 @@ impl Client {
     }
 }
 
+/// Tells what has become of a lock that is kept while another one is waited for.
+fn tell(_: usize, change: &Change) {
+    kernel::tell_of_current(|| format!("{change:?}"));
+}
+
 /// Returns the way in which a client has a lock, for the witness. `slot`: the number of its slot.
 fn share(mode: Mode, slot: Option<u16>) -> Share {
     match (mode, slot) {
@@ -176,7 +182,7 @@ fn gave_up(reason: &Reason) -> Outcome {
         Reason::Superseded(_) => Outcome::Superseded,
         Reason::Refused(_) => Outcome::Refused,
         Reason::Unfit(..) => Outcome::Config,
-        Reason::OuterUnreachable(_) | Reason::PartlyCovered(_) => Outcome::Usage,
+        Reason::OuterUnreachable(_) => Outcome::Usage,
     }
 }
 

@@ -14,10 +14,10 @@ use rlock::redlock::ReleaseOutcome;
 use rlock::redlock::holding::Change;
 use rlock::redlock::holdings::{Changed, Holdings};
 use rlock::redlock::once::{Before, run_before};
-use rlock::redlock::wait::{Waited, wait};
+use rlock::redlock::several::{Taken, take};
 
 use super::claimant::Waiter;
-use super::{Client, gave_up, share};
+use super::{Client, gave_up, share, tell};
 use crate::command::{self, Behaviour, Caught};
 use crate::kernel;
 use crate::witness::Hold;
@@ -25,20 +25,20 @@ use crate::witness::Hold;
 /// Waits for the lock, runs the command under it, and returns how that ended.
 pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>) -> Outcome {
     let nodes = client.open();
-    let mut claimant = Waiter { client: &client, for_command: true };
+    let mut claimant = Waiter { client: &client, lock: 0, for_command: true };
     let Ok(mut alarm) = Alarm::new() else { return Outcome::Bug };
-    let waited = wait(&nodes, client.waiting(true), &mut claimant, &mut alarm, &mut async || terminating().await).await;
-    let holdings = match waited {
-        Ok(Waited::Won(mut holdings, _)) => {
+    let (waiting, cancelled) = (client.waiting(true), &mut async || terminating().await);
+    let holdings = match take(&nodes, waiting, &mut claimant, &mut alarm, tell, cancelled).await {
+        Ok(Taken::Held(mut holdings, _)) => {
             if client.settings.reclaims {
                 holdings.reclaim();
             }
             holdings
         }
-        Ok(Waited::Cancelled(signal)) => return Outcome::Signalled(signal as i32),
-        Ok(Waited::GaveUp(_, reason)) => return gave_up(&reason),
+        Ok(Taken::Cancelled(signal)) => return Outcome::Signalled(signal as i32),
+        Ok(Taken::GaveUp(_, reason)) => return gave_up(&reason),
         // Nothing can be joined here.
-        Ok(Waited::Joined(_)) | Err(_) => return Outcome::Bug,
+        Ok(Taken::Joined(..)) | Err(_) => return Outcome::Bug,
     };
     let options = PolicyOptions {
         schedule: client.settings.schedule,

@@ -1,43 +1,93 @@
-//! A wait for a lock that an outer rlock holds: it would wait for itself, so it asks to run under that lock instead.
+//! A wait for locks that outer rlocks hold: it would wait for itself, so it asks to run under those locks instead.
 
 use std::time::Duration;
 
-use crate::clock;
+use futures_util::future::join_all;
+
+use crate::clock::{self, Alarm};
 use crate::command::acquisition::Purpose;
 use crate::exit::Failure;
 use crate::job::nested::outer::{JoinError, OuterRun};
+use crate::job::nested::outers::OuterRuns;
 use crate::lock::key::Key;
 use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
-use crate::lock::token::Token;
-use crate::lock::waiting::Unjoined;
+use crate::lock::waiting::{Blocked, UNREACHABLE, Unjoined};
+use crate::redlock::Nodes;
+use crate::redlock::observe::observe;
 use crate::report::Problem;
+use crate::settings::LockSettings;
 
 /// Time that an outer rlock gets to answer before the nodes are asked again.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// Asks the rlock of `token`, which a majority of the nodes named as the holder of `key`, to let a command run under its lock.
+/// Returns the holders of several locks, if outer rlocks hold all of them; none if they hold none. A mixture is refused.
+///
+/// It is settled before the first lock is taken: while a run waits for one, another client may wait for one of the outer rlock's.
+pub(in crate::command) async fn covering(nodes: &[Nodes], lock: &LockSettings) -> anyhow::Result<Vec<Occupant>> {
+    if lock.keys.len() == 1 || lock.outer.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (limit, begun) = (lock.schedule.node_timeout(), clock::now());
+    let gives_up = begun + lock.wait.unwrap_or(UNREACHABLE).min(UNREACHABLE);
+    let mut alarm = Alarm::new()?;
+    loop {
+        let observed = async |(nodes, key)| observe(nodes, key, limit, |_| false).await;
+        let looks = join_all(nodes.iter().zip(lock.keys.iter()).map(observed)).await;
+        let mut holders = Vec::new();
+        let (mut missing, mut unknown) = (None, None);
+        for (which, looks) in looks.iter().enumerate() {
+            let census = looks.census();
+            let tokens = lock.outer.tokens();
+            match tokens.iter().find(|token| census.is_held_by(**token) == Some(true)) {
+                Some(token) => holders.extend(census.entry(*token).cloned()),
+                None if tokens.iter().all(|token| census.is_held_by(*token) == Some(false)) => {
+                    missing = missing.or(Some(&lock.keys[which]));
+                }
+                None => unknown = Some(which),
+            }
+        }
+        match (unknown, missing, holders.first()) {
+            (None, None, _) => return Ok(holders),
+            (_, Some(key), Some(holder)) => return Err(Problem::PartlyCovered { holder }.about(key).into()),
+            (None, Some(_), None) => return Ok(Vec::new()),
+            (Some(which), ..) if clock::now() >= gives_up => {
+                let blocked = Blocked::Unreachable(looks[which].faults.clone(), nodes[which].quorum());
+                let problem = Problem::Unreachable { blocked: &blocked, node_is_default: lock.node_is_default };
+                return Err(problem.about(&lock.keys[which]).into());
+            }
+            (Some(_), ..) => alarm.reached(clock::now() + lock.schedule.retry()).await,
+        }
+    }
+}
+
+/// Asks the rlocks that hold the locks, as a majority of the nodes said, to let a command run under them. `key`: the first lock,
 /// `mode`: the kind of lock that the command wants.
 pub(in crate::command) async fn join(
     key: &Key,
     mode: Mode,
     purpose: Purpose<'_>,
-    holder: &Occupant,
-    token: Token,
-) -> Result<Result<OuterRun, Unjoined>, Failure> {
-    if holder.mode().is_some_and(|outer| !outer.covers(mode)) {
-        return Err(Problem::OtherKindInside { holder, inner: mode }.about(key));
+    holders: &[Occupant],
+) -> Result<Result<OuterRuns, Unjoined>, Failure> {
+    let mut runs = Vec::new();
+    for holder in holders {
+        let Some((token, details)) = holder.holder() else { return Ok(Err(Unjoined::Silent)) };
+        if holder.mode().is_some_and(|outer| !outer.covers(mode)) {
+            return Err(Problem::OtherKindInside { holder, inner: mode }.about(key));
+        }
+        match purpose {
+            // No rlock keeps the lock of an `acquire`, so the command could outlive it.
+            Purpose::Command(..) if !details.kept => return Err(Problem::KeptByNoRun.about(key)),
+            Purpose::Command(..) => {}
+            Purpose::Steps => return Err(Problem::WouldWaitForItself { holder }.about(key)),
+        }
+        match clock::until(clock::now() + ANSWER, OuterRun::join(token)).await {
+            Some(Ok(outer)) => runs.push(outer),
+            Some(Err(JoinError::Busy)) | None => return Ok(Err(Unjoined::Silent)),
+            Some(Err(JoinError::Refused)) => return Ok(Err(Unjoined::Refused)),
+        }
     }
-    let is_kept = holder.holder().is_some_and(|(_, details)| details.kept);
-    match purpose {
-        // No rlock keeps the lock of an `acquire`, so the command could outlive it.
-        Purpose::Command(..) if !is_kept => return Err(Problem::KeptByNoRun.about(key)),
-        Purpose::Command(..) => {}
-        Purpose::Steps => return Err(Problem::WouldWaitForItself { holder }.about(key)),
-    }
-    Ok(match clock::until(clock::now() + ANSWER, OuterRun::join(token)).await {
-        Some(Ok(outer)) => Ok(outer),
-        Some(Err(JoinError::Busy)) | None => Err(Unjoined::Silent),
-        Some(Err(JoinError::Refused)) => Err(Unjoined::Refused),
-    })
+    let mut outers = OuterRuns::new(runs);
+    // One may have lost its lock while another was asked.
+    Ok(if outers.has_ended() { Err(Unjoined::Refused) } else { Ok(outers) })
 }

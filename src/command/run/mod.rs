@@ -115,7 +115,7 @@ async fn run_async(
         }
         Err(error) => {
             let end = match &cover {
-                Cover::Own(holdings) if holdings.len() > 1 => "; the locks are released",
+                Cover::Own(holdings) if holdings.count() > 1 => "; the locks are released",
                 Cover::Own(_) => "; the lock is released",
                 Cover::Outer(..) => "",
             };

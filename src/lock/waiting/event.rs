@@ -112,6 +112,4 @@ pub enum Reason {
     Unfit(String, Fault),
     /// The outer rlock that holds the lock cannot be reached.
     OuterUnreachable(Box<Occupant>),
-    /// No outer rlock holds the lock, while this one holds another lock of the run.
-    PartlyCovered(Box<Occupant>),
 }

@@ -9,18 +9,15 @@
 //! 4. The wait ends with the lock, with the user's patience, or with an error that waiting does not mend. Unless it ends with
 //!    the lock, nothing of it is left on the nodes.
 //!
-//! A run that takes several locks waits for one after the other, in one [`Waiting`]: [`Waiting::go_on`]. The patience, the
-//! ticket's number and the reports are the run's.
+//! A run that takes several locks waits for one after another: [`Waiting::again`]. The patience is the run's.
 //!
 //! No clock, no node and no randomness is used here: the driver (`redlock::wait`) passes them in.
 
 mod blocked;
-mod coverage;
 mod event;
 mod notices;
 mod outer;
 mod phase;
-mod run;
 mod superseding;
 mod wakeups;
 
@@ -30,7 +27,6 @@ mod tests;
 use std::time::Duration;
 
 pub use blocked::{Blocked, Tried};
-pub use coverage::{Standing, partly_covered};
 pub use event::{Action, Event, Options, Place, Reason, Unjoined};
 pub use notices::Notice;
 
@@ -44,7 +40,7 @@ use phase::{Next, Phase};
 use wakeups::Wakeups;
 
 /// How long nodes that have never answered are tried.
-const UNREACHABLE: Duration = Duration::from_secs(10);
+pub const UNREACHABLE: Duration = Duration::from_secs(10);
 
 /// Time before the end of the patience at which a last attempt begins: a key that was deleted by hand woke no waiter.
 const LAST_ATTEMPT: Duration = Duration::from_millis(50);
@@ -71,8 +67,6 @@ pub struct Waiting {
     phase: Phase,
     /// The place in the queue.
     ticket: Option<Ticket>,
-    /// The number of the run's first ticket, which the next ones have too.
-    number: Option<i64>,
     rank: Option<u32>,
     /// With `--supersede`: when this waiter came, unix time in µs.
     came: Option<u64>,
@@ -110,7 +104,6 @@ impl Waiting {
             at_least: if no_wait { now + options.schedule.node_timeout() } else { now },
             phase: Phase::Paused,
             ticket: None,
-            number: None,
             came: None,
             again: None,
             replaces: options.replace,
@@ -127,6 +120,15 @@ impl Waiting {
             outer_refused: None,
             options,
         }
+    }
+
+    /// Returns the wait for another lock of the run, or for the same one anew: the patience and what was told once are the run's, and
+    /// a majority has answered.
+    #[must_use]
+    pub fn again(&self, waiter: Waiter, now: Instant) -> Self {
+        let fresh = Self::new(self.options.clone(), waiter, now);
+        let (begin, gives_up, longest_ttl) = (self.begin, self.gives_up, self.longest_ttl);
+        Self { begin, gives_up, longest_ttl, answered: true, notices: self.notices.again(), ..fresh }
     }
 
     /// Returns what the user chose.
@@ -281,7 +283,6 @@ impl Waiting {
     fn undo(&mut self, place: Place, next: Next) -> Action {
         if place == Place::Left {
             self.again = self.ticket.take().filter(|ticket| ticket.supersedes.is_some());
-            self.number = None;
         }
         self.phase = Phase::Undoing(next);
         Action::Undo(place)

@@ -50,9 +50,9 @@ impl Notices {
         &self.refused
     }
 
-    /// Forgets the party that blocked the wait: the next lock has another.
-    pub(super) fn forget_blocker(&mut self) {
-        self.blocker = None;
+    /// Returns the notices of a wait for another lock, which another party may block.
+    pub(super) fn again(&self) -> Self {
+        Self { blocker: None, ..self.clone() }
     }
 
     /// Returns `notice`, unless one of its kind was returned before.

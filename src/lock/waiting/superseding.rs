@@ -18,7 +18,7 @@ impl Waiting {
     }
 
     fn ticket_of(&mut self, entered: u64) -> Ticket {
-        let number = *self.number.get_or_insert_with(|| self.options.order.ticket(entered));
+        let number = self.options.order.ticket(entered);
         let supersedes = self.options.supersede.then(|| *self.came.get_or_insert(entered));
         Ticket { waiter: self.waiter.clone(), number, supersedes }
     }

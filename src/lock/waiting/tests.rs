@@ -1,10 +1,10 @@
 //! Every short history of a wait, long random ones, and the rules one by one. Nothing here waits for real.
 
+mod again;
 mod model;
 mod pauses;
 mod reports;
 mod rules;
-mod several;
 mod superseding;
 
 use proptest::prelude::*;

@@ -152,24 +152,3 @@ fn a_wait_that_is_over_releases_what_was_kept() {
     assert_eq!(server.cli(&["EXISTS", "a", "c", "rlock:queue:{b}:b"]), "0");
     holder.finish().code(0);
 }
-
-#[test]
-fn a_run_waits_in_each_line_with_the_time_at_which_it_first_came() {
-    let server = Server::start();
-    let holders = ["a", "b"].map(|key| run(&[key]).on(&server).args(LONG).hold("echo ready; read x; true"));
-    let mut waiter = run(&["a", "b"]).on(&server).args(LONG).args(["-v", "--", "echo", "first"]).spawn();
-    waiter.wait_until_told("a: waiting: held by");
-    let score = |key: &str| server.cli(&["ZRANGE", &format!("rlock:queue:{{{key}}}:{key}"), "0", "0", "WITHSCORES"]);
-    let number = |entry: String| entry.lines().nth(1).map(str::to_owned);
-    eventually("it has a place", || number(score("a")).is_some());
-    let first = number(score("a"));
-    let mut later = run(&["b"]).on(&server).args(LONG).args(["-v", "--", "echo", "later"]).spawn();
-    later.wait_until_told("b: waiting: held by");
-    eventually("it has a place", || number(score("b")).is_some());
-    let [a, b] = holders;
-    a.finish().code(0);
-    eventually("it stands before the one that came later", || number(score("b")) == first);
-    b.finish().code(0);
-    waiter.finish().code(0).printed(&["first"]);
-    later.finish().code(0).printed(&["later"]);
-}
