@@ -337,7 +337,7 @@ impl<'a> World<'a> {
 
     /// Number of scripts that clients have run.
     fn requests(&self) -> u64 {
-        self.nodes.iter().map(|node| node.server().requests("eval")).sum()
+        self.nodes.iter().map(|node| node.server().requests("evalsha")).sum()
     }
 
     fn report(&mut self) -> Report {

@@ -11,6 +11,7 @@ use crate::exit::{Failure, Outcome};
 use crate::lock::census::Census;
 use crate::lock::fence::Fence;
 use crate::lock::key::Key;
+use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
 use crate::lock::request::Renew;
 use crate::lock::schedule::{LONGEST_TTL, Schedule, ScheduleOptions};
@@ -64,8 +65,11 @@ async fn extend(lock: &HeldLock, options: &RenewOptions, nodes: &Nodes) -> Resul
     let schedule =
         options.schedule(key, ttl(lock, &looks, options.ttl, lock_delay)?)?.outlasted(lock_delay, Duration::ZERO);
     let fence = known_fence(lock, options.fence, &looks)?;
-    let index = looks.census().entry(*token).map(|entry| entry.seat.index);
-    let request = Renew { key: key.clone(), token: *token, fence, term: schedule.term(), index };
+    let entry = looks.census().entry(*token);
+    let index = entry.map(|entry| entry.seat.index);
+    let mode = entry.and_then(Occupant::holder).map_or(Mode::Exclusive, |(_, details)| details.mode);
+    let term = schedule.term();
+    let request = Renew { key: key.clone(), token: *token, fence, term, index, mode, raises_counter: false };
     let (count, end) = outside::renew(nodes, &request, schedule.node_timeout()).await;
     if let Some(end) = end {
         warn_of_refusals(report, &count.faults);

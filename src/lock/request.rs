@@ -41,8 +41,13 @@ pub struct Claim {
 impl Claim {
     /// Returns the renewal of the lock that this request has won with `fence`.
     pub fn renewal(&self, fence: Fence) -> Renew {
-        let index = Some(self.index);
-        Renew { key: self.key.clone(), token: self.token, fence, term: self.term, index }
+        let (index, mode) = (Some(self.index), self.details.mode);
+        Renew { key: self.key.clone(), token: self.token, fence, term: self.term, index, mode, raises_counter: false }
+    }
+
+    /// Returns the renewal by which a node is told that this is the lock's fence: it counts only if the node's counter is no lower then.
+    pub fn confirmation(&self, fence: Fence) -> Renew {
+        Renew { raises_counter: true, ..self.renewal(fence) }
     }
 
     /// Returns the healing of the lock that this request has won with `fence`.
@@ -94,6 +99,10 @@ pub struct Renew {
     pub term: Term,
     /// The index of the member's place, 0 without slots; `None`: any.
     pub index: Option<u16>,
+    /// The kind of the lock.
+    pub mode: Mode,
+    /// Whether it is of no use unless it raises the counter.
+    pub raises_counter: bool,
 }
 
 /// A request to set the key again if there is none, and to extend it if it is still the token's.

@@ -215,7 +215,14 @@ impl Server {
 
     /// Returns the number of scripts that clients have asked for so far: every request of rlock's is one.
     pub fn asked(&self) -> u64 {
-        self.calls("eval")
+        self.calls("evalsha")
+    }
+
+    /// Number of bytes that clients have sent so far.
+    pub fn received(&self) -> u64 {
+        let told = self.cli(&["INFO", "stats"]);
+        let bytes = told.lines().find_map(|line| line.trim_end().strip_prefix("total_net_input_bytes:"));
+        bytes.map_or(0, |bytes| bytes.parse().expect("a number"))
     }
 
     /// Waits until clients have asked for `count` scripts more.

@@ -201,13 +201,17 @@ fn what_a_command_left_in_the_background_goes_on_and_holds_no_lock() {
 }
 
 #[test]
-fn an_uncontended_run_is_two_commands_for_the_server() {
+fn an_uncontended_run_is_two_calls_for_the_server_and_what_frees_the_lock_in_any_case() {
     let server = Server::start();
-    let seen = server.monitored(|| {
-        rlock("job").on(&server).command(["true"]).code(0).silent();
-    });
-    assert_eq!(seen.len(), 2, "{seen:#?}");
-    assert!(seen.iter().all(|line| line.contains("\"EVAL\"")), "{seen:#?}");
+    let run = || rlock("job").on(&server).command(["true"]).code(0).silent();
+    run();
+    let before = server.received();
+    let seen = server.monitored(|| drop(run()));
+    let calls: Vec<&str> = seen.iter().map(|line| line.split('"').nth(1).unwrap_or_default()).collect();
+    assert_eq!(calls, ["EVALSHA", "EVALSHA", "EVAL"], "{seen:#?}");
+    // Of which MONITOR, ECHO and INFO are some hundred.
+    let bytes = server.received() - before;
+    assert!(bytes < 2048, "{bytes} bytes");
 }
 
 #[test]

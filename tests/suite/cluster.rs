@@ -173,7 +173,7 @@ fn liar(stranger: u16) -> u16 {
                     words.push(line);
                     let told = match words.last().map_or("", String::as_str) {
                         "SLOTS" => format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n"),
-                        "EVAL" => format!("-MOVED 1 127.0.0.1:{stranger}\r\n"),
+                        "EVALSHA" => format!("-MOVED 1 127.0.0.1:{stranger}\r\n"),
                         "HELLO" => "-ERR unknown command 'HELLO'\r\n".to_owned(),
                         "NODES" => "$0\r\n\r\n".to_owned(),
                         _ => continue,

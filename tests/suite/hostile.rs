@@ -192,7 +192,7 @@ fn busy(more: impl Fn(&mut TcpStream) -> io::Result<()> + Send + Sync + 'static)
         if is_said(b"SUBSCRIBE\r\n") {
             stream.write_all(b">3\r\n+subscribe\r\n$1\r\nx\r\n:1\r\n")?;
         }
-        if is_said(b"EVAL") {
+        if is_said(b"EVALSHA") {
             counted.fetch_add(1, Ordering::Relaxed);
             stream.write_all(
                 b"*3\r\n*5\r\n$4\r\nheld\r\n$6\r\nstring\r\n:1\r\n$1\r\nx\r\n:100000\r\n*0\r\n\
@@ -266,7 +266,7 @@ fn crowded() -> String {
             let names: String = (0..5000).map(|number| bulk(&format!("rlock:fence:{{{number}}}:{number}"))).collect();
             write!(stream, "*2\r\n{}*5000\r\n{names}", bulk("0"))?;
         }
-        stream.write_all(look.repeat(said(b"EVAL\r\n")).as_bytes())
+        stream.write_all(look.repeat(said(b"EVALSHA\r\n")).as_bytes())
     })
 }
 
@@ -348,7 +348,7 @@ fn a_server_that_repeats_the_password_is_quoted_without_it() {
     let password = "correct horse battery staple";
     for repeated in [password, "correct horse"] {
         let said = format!("-BUSY unknown command, with args beginning with: '3' 'AUTH' 'default' '{repeated}\r\n");
-        for word in ["HELLO", "EVAL"] {
+        for word in ["HELLO", "EVALSHA"] {
             let said = said.clone();
             let (behind, _) = busy(|_| Ok(()));
             let behind = behind.trim_start_matches("redis://").to_owned();

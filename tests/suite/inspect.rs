@@ -311,14 +311,14 @@ fn bad_input_is_64() {
     for (words, flag) in [(&["--watch=x"][..], "--watch"), (&[""], "--key"), (&["rlock:fence:{a}:a"], "--key")] {
         inspect(&server.url()).args(words).finish().code(64).said(&[flag]).printed(&[]);
     }
-    eventually("the server was left alone", || !server.cli(&["INFO", "commandstats"]).contains("cmdstat_eval"));
+    eventually("the server was left alone", || !server.cli(&["INFO", "commandstats"]).contains("cmdstat_evalsha"));
 }
 
 #[test]
 fn locks_that_are_found_and_cannot_be_read_are_not_called_free() {
     let server = Server::tcp(&[]);
     let job = rlock("job").node(&server.tcp_url()).hold("echo ready; read line");
-    server.cli(&["ACL", "SETUSER", "weak", "on", ">pw", "~*", "+@all", "-eval"]);
+    server.cli(&["ACL", "SETUSER", "weak", "on", ">pw", "~*", "+@all", "-eval", "-evalsha"]);
     let url = server.tcp_url().replace("redis://", "redis://weak@");
     let inspect = rlock_words(["inspect"]).node(&url).env("RLOCK_PASSWORD", "pw").finish();
     let shown = inspect.code(77).said(&["job", "NOPERM"]).stdout.join("\n");

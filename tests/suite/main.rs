@@ -67,5 +67,6 @@ mod supersede;
 mod terminal;
 mod trials;
 mod unread;
+mod unscripted;
 mod upkeep;
 mod usage;

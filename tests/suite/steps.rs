@@ -266,7 +266,7 @@ fn a_signal_ends_the_wait_and_leaves_no_lock() {
     let server = Server::start();
     let token = acquired(&server.url());
     let waiter = step("acquire", &server.url()).args(["-v"]).spawn();
-    eventually("it has asked", || server.cli(&["INFO", "commandstats"]).contains("cmdstat_eval:calls=3"));
+    eventually("it has asked", || server.cli(&["INFO", "commandstats"]).contains("cmdstat_evalsha:calls=3"));
     waiter.signal(Signal::SIGTERM);
     waiter.finish().code(143).printed(&[]);
     with(&token, "check", &server.url()).finish().code(0);
@@ -326,5 +326,5 @@ fn bad_input_is_64_and_changes_nothing() {
     refused(with(NOBODY, "renew", &node).args(["--ttl", "1ms"]).finish(), &["--ttl"]);
     refused(rlock_words(["acquire", "-k", "a b", "--format", "env"]).node(&node).finish(), &["--format json"]);
     refused(rlock_words(["acquire"]).env("RLOCK_KEY", "job").node(&node).finish(), &["--key"]);
-    assert_eq!(server.cli(&["INFO", "commandstats"]).matches("cmdstat_eval:").count(), 0);
+    assert_eq!(server.cli(&["INFO", "commandstats"]).matches("cmdstat_evalsha:").count(), 0);
 }

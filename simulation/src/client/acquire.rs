@@ -62,7 +62,8 @@ pub async fn acquire(client: Client, steps: Steps) -> Outcome {
         pause(steps.pause).await;
         for (((lock, token, fence), slot), nodes) in grants.iter().copied().zip(&slots).zip(client.open()) {
             let index = Some(slot.unwrap_or_default());
-            let renew = Renew { key: key(lock), token, fence, term: schedule.term(), index };
+            let (key, term, mode) = (key(lock), schedule.term(), client.mode);
+            let renew = Renew { key, token, fence, term, index, mode, raises_counter: false };
             let (count, end) = outside::renew(&nodes, &renew, schedule.node_timeout()).await;
             if let (Some(true), Some(end)) = (count.is_majority(nodes.quorum()), end) {
                 kernel::with(|kernel| kernel.witness.extended(token, end));

@@ -165,6 +165,7 @@ impl Server {
     /// Ends the process and starts another: with new ids, no connection, and the data that `kept` names.
     pub fn restart(&mut self, kept: Kept, now: WallMicros) {
         self.state.peers.disconnect_all();
+        self.state.scripts.clear();
         match kept {
             Kept::All => {}
             Kept::None => self.flush(),
@@ -189,6 +190,11 @@ impl Server {
     /// Returns the number of commands so far that may have changed data.
     pub fn writes(&self) -> u64 {
         self.state.writes
+    }
+
+    /// Forgets all scripts: SCRIPT FLUSH by hand.
+    pub fn flush_scripts(&mut self) {
+        self.state.scripts.clear();
     }
 
     /// Loses one key: a DEL by hand, or an eviction.

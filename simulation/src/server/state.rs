@@ -20,6 +20,8 @@ pub(super) struct State {
     pub(super) peers: Peers,
     pub(super) identity: Identity,
     pub(super) condition: Condition,
+    /// The digests of the scripts that it keeps.
+    pub(super) scripts: BTreeSet<String>,
     /// The service that it watches, if it is a sentinel.
     pub(super) watch: Option<Watch>,
     /// The state of its cluster as it knows it, if it is in one.

@@ -1,16 +1,12 @@
-//! A member of a cluster that sends a request to another one: what it says, and where the request goes then. Pure.
+//! A member of a cluster that sends a request to another one: what it says. Pure.
 //!
 //! 1. A request that was sent away changed nothing, so it may be sent on whatever it does.
 //! 2. After `MOVED` it goes where the map says, which is fetched anew for that.
-//! 3. After `ASK` it goes once to the member that is named. The key moves there: "absent" counts behind such a word only, since
-//!    the key may still be where it was.
-//! 4. After `TRYAGAIN` only some of the lock's keys have moved. Then it goes with fewer keys, from the beginning, or later.
+//! 3. After `ASK` none of its keys is at this member any more, and after `TRYAGAIN` some are not. `redis::exchange` tells what is served
+//!    then. The key moves to the member that is named: "absent" counts behind such a word only, since it may still be where it was.
 
 use super::Location;
 use crate::node::{Fault, FaultKind};
-
-/// Number of times that a request is sent away before it is given up.
-const MOST_HOPS: usize = 5;
 
 /// The word of a member that does not serve a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,30 +17,6 @@ pub enum Redirect {
     Ask(Option<Location>),
     /// Some of the keys are at another one.
     TryAgain,
-}
-
-/// Where a request goes next.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Step {
-    /// To the primary by a new map.
-    Leave,
-    /// To this member, and there alone.
-    Detour(Location),
-    /// To the primary at once, with fewer keys.
-    Fewer,
-    /// To the primary after a pause, with all its keys.
-    Pause,
-    /// Nowhere.
-    Stop,
-}
-
-/// The way of one request so far.
-#[derive(Debug)]
-pub struct Trail {
-    hops: usize,
-    /// The form that is sent: 0 has all keys, each other one fewer.
-    form: usize,
-    forms: usize,
 }
 
 impl Redirect {
@@ -86,41 +58,6 @@ fn address(word: &str) -> Option<Location> {
     Location::new(host.as_bytes(), port.as_bytes())
 }
 
-impl Trail {
-    /// The way of a request that has so many `forms`.
-    pub fn new(forms: usize) -> Self {
-        Self { hops: 0, form: 0, forms }
-    }
-
-    /// Returns the form in which the request is sent.
-    pub fn form(&self) -> usize {
-        self.form
-    }
-
-    /// Returns where the request goes after this word.
-    pub fn next(&mut self, redirect: Redirect) -> Step {
-        if redirect != Redirect::TryAgain {
-            self.hops += 1;
-            if self.hops > MOST_HOPS {
-                return Step::Stop;
-            }
-        }
-        match redirect {
-            Redirect::Moved => Step::Leave,
-            Redirect::Ask(Some(there)) => Step::Detour(there),
-            Redirect::Ask(None) => Step::Stop,
-            Redirect::TryAgain if self.form + 1 < self.forms => {
-                self.form += 1;
-                Step::Fewer
-            }
-            Redirect::TryAgain => {
-                self.form = 0;
-                Step::Pause
-            }
-        }
-    }
-}
-
 /// The fault of a request that was sent away to the end: it was executed nowhere.
 pub fn lost(last: &Fault) -> Fault {
     Fault::new(FaultKind::Unavailable, format!("the cluster is moving the lock's slot ({})", last.why))
@@ -158,34 +95,5 @@ mod tests {
         assert_eq!(unnamed.clone().from(Some(&at("h", 1))), Redirect::Ask(Some(at("h", 6380))));
         let named = read("ASK 7629 g:6380").unwrap();
         assert_eq!(named.clone().from(Some(&at("h", 1))), named);
-    }
-
-    #[test]
-    fn a_request_is_sent_away_five_times_at_most() {
-        let mut trail = Trail::new(1);
-        for _ in 0..MOST_HOPS {
-            assert_eq!(trail.next(Redirect::Moved), Step::Leave);
-        }
-        assert_eq!(trail.next(Redirect::Moved), Step::Stop);
-        assert_eq!(Trail::new(1).next(Redirect::Ask(None)), Step::Stop);
-    }
-
-    #[test]
-    fn a_request_is_tried_with_fewer_keys_first_and_with_all_of_them_later() {
-        let mut trail = Trail::new(3);
-        let mut forms = Vec::new();
-        for _ in 0..4 {
-            let step = trail.next(Redirect::TryAgain);
-            forms.push((step == Step::Pause, trail.form()));
-        }
-        assert_eq!(forms, [(false, 1), (false, 2), (true, 0), (false, 1)]);
-        assert_eq!(Trail::new(1).next(Redirect::TryAgain), Step::Pause);
-    }
-
-    #[test]
-    fn a_key_that_is_on_its_way_is_asked_for_where_the_member_says_and_there_alone() {
-        let mut trail = Trail::new(2);
-        assert_eq!(trail.next(Redirect::Ask(Some(at("h", 1)))), Step::Detour(at("h", 1)));
-        assert_eq!(trail.next(Redirect::TryAgain), Step::Fewer, "from the beginning");
     }
 }

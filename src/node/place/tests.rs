@@ -22,6 +22,7 @@ use crate::node::redis::access::Access;
 use crate::node::redis::connection::REPLY_LIMIT;
 use crate::node::redis::connector::Connector;
 use crate::node::redis::dial::{Dial, Stream};
+use crate::node::redis::script::FREE;
 use crate::node::redis::tests::received::request;
 use crate::node::{FaultKind, Node, ReleaseReply, Renewal, Store, Vote};
 
@@ -63,7 +64,9 @@ impl Simulated {
 
     fn reply(&self, words: &[String]) -> String {
         match (words[0].as_str(), words.get(1).map_or("", String::as_str)) {
-            ("EVAL", _) => {
+            // What a release carries along. Its own reply counts.
+            ("EVAL", script) if script == FREE.text && !self.is_asking() => "*1\r\n$6\r\nabsent\r\n".to_owned(),
+            ("EVALSHA" | "EVAL", _) => {
                 self.asked.lock().unwrap().push(words[3..].join(" "));
                 next(&self.replies).unwrap_or_default().to_owned()
             }
@@ -85,6 +88,11 @@ impl Simulated {
             ("SUBSCRIBE", channel) => format!(">3\r\n$9\r\nsubscribe\r\n${}\r\n{channel}\r\n:1\r\n", channel.len()),
             _ => "+OK\r\n".to_owned(),
         }
+    }
+
+    /// Whether the last request was ASKING.
+    fn is_asking(&self) -> bool {
+        self.asked.lock().unwrap().last().is_some_and(|asked| asked == "ASKING")
     }
 
     fn was_asked(&self) -> usize {

@@ -40,11 +40,16 @@ const OF_MEMBERS: Option<&str> = Some("--shared and --slots cannot be used, and 
 const AS_REDISSON: Option<&str> = Some("--as redisson cannot be used, and such locks not be described");
 
 /// Rights to commands that rlock sends by themselves. All others are used by scripts.
-pub const OUTSIDE_SCRIPTS: [&str; 5] = ["info", "scan", "dbsize", "hello", "subscribe"];
+pub const OUTSIDE_SCRIPTS: [&str; 6] = ["evalsha", "info", "scan", "dbsize", "hello", "subscribe"];
 
 /// All rights that rlock uses. CONFIG GET is not among them: no ACL limits it to one parameter, and others are passwords.
 pub const RIGHTS: &[Right] = &[
     Right { name: "eval", trial: &["EVAL", "return 1", "1", "KEY"], lacks: REQUIRED },
+    Right {
+        name: "evalsha",
+        trial: &["EVALSHA", "0000000000000000000000000000000000000000", "1", "KEY"],
+        lacks: Some("each request brings its script along"),
+    },
     Right { name: "type", trial: &["TYPE", "KEY"], lacks: REQUIRED },
     Right { name: "strlen", trial: &["STRLEN", "KEY"], lacks: REQUIRED },
     Right { name: "getrange", trial: &["GETRANGE", "KEY", "0", "0"], lacks: REQUIRED },
@@ -148,7 +153,7 @@ mod tests {
         assert!(
             line.starts_with(
                 "ACL SETUSER ci reset on {>PASSWORD} ~job ~rlock:fence:{job}:job ~rlock:leases:{job}:job \
-                 ~rlock:holders:{job}:job ~rlock:queue:{job}:job ~rlock:turns:{job}:job ~rlock:newest:{job}:job ~rlock:once:{job}:job ~rlock:doctor:{job}:job resetchannels &rlock:wake:* +eval +type "
+                 ~rlock:holders:{job}:job ~rlock:queue:{job}:job ~rlock:turns:{job}:job ~rlock:newest:{job}:job ~rlock:once:{job}:job ~rlock:doctor:{job}:job resetchannels &rlock:wake:* +eval +evalsha +type "
             ),
             "{line}"
         );

@@ -3,7 +3,7 @@
 use redis::Cmd;
 
 use super::call::{QUEUE_LIFE, fence_life, flag, in_queue, millis, on_lock};
-use super::{ACQUIRE, ACQUIRE_AS_REDISSON, ACQUIRE_NEWEST, JOIN, JOIN_NEWEST};
+use crate::lock::key::Derived;
 use crate::lock::queue::Ticket;
 use crate::lock::request::Claim;
 use crate::lock::restart;
@@ -42,14 +42,7 @@ pub(super) fn for_young(claim: &Claim) -> Option<ForYoung> {
 fn command(claim: &Claim, least_uptime: Option<u64>) -> Cmd {
     let mode = claim.details.mode;
     let newest = claim.ticket.as_ref().map(Ticket::newest).filter(|newest| !newest.is_empty());
-    let script = match (mode.has_members(), newest.is_some()) {
-        (false, false) if claim.details.as_redisson => ACQUIRE_AS_REDISSON,
-        (false, false) => ACQUIRE,
-        (false, true) => ACQUIRE_NEWEST,
-        (true, false) => JOIN,
-        (true, true) => JOIN_NEWEST,
-    };
-    let mut command = on_lock(script, &claim.key);
+    let mut command = on_lock("take", &claim.key, newest.as_ref().map(|_| Derived::Newest));
     command.arg(claim.details.value(claim.token)).arg(millis(claim.term.ttl()));
     command.arg(claim.fence_hint).arg(fence_life(claim.term));
     command.arg(least_uptime.map_or_else(String::new, |uptime| uptime.to_string()));
@@ -57,10 +50,7 @@ fn command(claim: &Claim, least_uptime: Option<u64>) -> Cmd {
     command.arg(claim.ticket.as_ref().map_or(0, |ticket| ticket.number)).arg(millis(QUEUE_LIFE));
     command.arg(flag(claim.details.n == 1));
     command.arg(claim.outer.iter().map(Token::to_string).collect::<Vec<_>>().join(" "));
-    if mode.has_members() {
-        command.arg(claim.token.to_string()).arg(mode.to_string()).arg(claim.details.n);
-        command.arg(claim.index).arg(flag(claim.is_exact));
-    }
-    command.arg(newest);
+    command.arg(claim.token.to_string()).arg(mode.to_string()).arg(claim.details.n);
+    command.arg(claim.index).arg(flag(claim.is_exact)).arg(flag(claim.details.as_redisson)).arg(newest);
     command
 }

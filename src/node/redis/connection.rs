@@ -101,10 +101,22 @@ impl Connection {
         self.tracked(effect, self.exchange(command)).await
     }
 
-    /// The same to the member of a cluster to which the command's slot is being moved. It serves only what comes directly behind
-    /// ASKING, so both are one write.
+    /// Sends two commands in one write: a server that reads one of them reads both. Returns both replies.
+    pub(super) async fn send_both(&self, first: &Cmd, second: &Cmd, effect: Effect) -> [Result<Value, Fault>; 2] {
+        let mut behind = Err(Fault::new(FaultKind::Unknown, "no reply"));
+        let reply = self.tracked(effect, async {
+            let [reply, after] = self.exchange_both(first, second).await;
+            behind = after;
+            reply
+        });
+        let reply = reply.await;
+        [reply, behind]
+    }
+
+    /// Sends a command to the member of a cluster to which its slot is being moved. That serves only what comes directly behind ASKING.
     pub(super) async fn send_asking(&self, command: &Cmd, effect: Effect) -> Result<Value, Fault> {
-        self.tracked(effect, self.exchange_asking(command)).await
+        let [_, reply] = self.send_both(&redis::cmd("ASKING"), command, effect).await;
+        reply
     }
 
     async fn tracked(
@@ -130,14 +142,22 @@ impl Connection {
         self.read(multiplexed.send_packed_command(command).await)
     }
 
-    async fn exchange_asking(&self, command: &Cmd) -> Result<Value, Fault> {
+    async fn exchange_both(&self, first: &Cmd, second: &Cmd) -> [Result<Value, Fault>; 2] {
         let mut multiplexed = self.multiplexed.clone();
-        let mut both = redis::Pipeline::new();
-        both.cmd("ASKING").add_command(command.clone());
-        let bytes = both.get_packed_pipeline().len() as u64;
+        let mut both = redis::Pipeline::with_capacity(2);
+        both.add_command(first.clone()).add_command(second.clone());
+        let bytes = packed_len(first) + packed_len(second);
         self.state.send_modify(|state| state.queued += bytes);
-        let replies = multiplexed.send_packed_commands(&both, 0, 2).await;
-        self.read(replies.map(|mut replies| replies.pop().unwrap_or(Value::Nil)))
+        match multiplexed.send_packed_commands(&both, 0, 2).await {
+            Ok(replies) => {
+                let mut replies = replies.into_iter();
+                [(); 2].map(|()| self.read(Ok(replies.next().unwrap_or(Value::Nil))))
+            }
+            Err(error) => {
+                let fault = self.read(Err(error));
+                [fault.clone(), fault]
+            }
+        }
     }
 
     fn read(&self, reply: Result<Value, RedisError>) -> Result<Value, Fault> {

@@ -32,7 +32,7 @@ pub(super) const NAME_THE_PRIMARY: &str = "name the primary";
 
 /// Codes of conditions that pass, with the remedy if there is one. A request that was refused with one of them changed nothing: each script's first write is
 /// the one that is refused.
-const PASSING: [(&str, Option<&str>); 10] = [
+const PASSING: [(&str, Option<&str>); 11] = [
     ("LOADING", None),
     ("READONLY", Some(NAME_THE_PRIMARY)),
     ("MASTERDOWN", None),
@@ -43,6 +43,7 @@ const PASSING: [(&str, Option<&str>); 10] = [
     ("NOREPLICAS", Some("restart its replicas, or lower min-replicas-to-write")),
     ("TRYAGAIN", None),
     ("UNBLOCKED", None),
+    ("NOSCRIPT", None),
 ];
 
 /// Codes by which a replica refuses, or a server that has become one.
@@ -106,6 +107,26 @@ fn wrong_login(access: &Access) -> Fault {
     let password = access.password.as_ref().map(|password| format!("password from {}", password.source()));
     let password = password.as_deref().unwrap_or("no password");
     Fault::denied(Denied::Login, format!("the user or the password is wrong (user {user}; {password})"), remedy)
+}
+
+/// Why a server has not executed a script that was called by its digest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unscripted {
+    /// It does not have it.
+    Missing,
+    /// It lets this user call none so, or does not know how.
+    Denied,
+}
+
+/// Returns why the server has executed nothing, if it knew the call's script by its digest only.
+pub(super) fn unscripted(reply: &Result<Value, Fault>) -> Option<Unscripted> {
+    let fault = reply.as_ref().err()?;
+    if is_code(&fault.why, "NOSCRIPT") {
+        return Some(Unscripted::Missing);
+    }
+    let is_about_it = fault.why.to_ascii_lowercase().replace('`', "'").contains("'evalsha");
+    let is_denied = matches!(fault.kind, FaultKind::Refused | FaultKind::Unfit) && is_about_it;
+    is_denied.then_some(Unscripted::Denied)
 }
 
 /// Whether the reply, or its refusal, says that the server is a replica.

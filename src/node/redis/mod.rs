@@ -1,9 +1,9 @@
 //! A lock at a server: Redis, Valkey, or what speaks their protocol with EVAL.
 //!
-//! 1. This file turns each request into a call of a script of `scripts/`, and `reply` reads what the script returns.
+//! 1. This file turns each request into a call of `lock.lua` (`script`), and `reply` reads what that returns.
 //! 2. `requests` sends the requests of one lock in order, even if their caller is gone.
 //! 3. `pool` decides which connection a request takes, and opens another where one broke.
-//! 4. `follow` sends on what a member of a cluster sends away.
+//! 4. `exchange` sends on what a server has not executed.
 //! 5. `confirmed` drops what a server says that was replaced meanwhile.
 //!
 //! No request that may set a key is retried here: a retried `SET NX` would be refused by the key that the first try had set.
@@ -19,7 +19,7 @@ pub mod connection;
 pub mod connector;
 pub mod dial;
 mod error;
-mod follow;
+mod exchange;
 pub mod listeners;
 mod metered;
 mod pool;
@@ -30,7 +30,7 @@ mod replicas;
 pub mod reply;
 mod requests;
 pub mod scan;
-mod scripts;
+pub mod script;
 mod server;
 pub mod state;
 mod stranger;
@@ -52,17 +52,13 @@ use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::request::Copies;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
-use call::{Call, FENCE_LIFE, fence_life, flag, in_queue, millis, on_keys, on_lock};
+use call::{COUNTER, Call, FENCE_LIFE, Least, OF_MEMBERS, WITH_MEMBERS};
+use call::{fence_life, flag, in_queue, millis, of_script, on_keys, on_lock};
 use error::{is_from_a_replica, is_subscribed_only};
 use listeners::Wakes;
 use pool::{Pool, Route};
 use requests::{PendingReply, Reply, Requests};
-// Public for the suite, which runs them on the simulated server and on real ones.
-pub use scripts::{
-    ACQUIRE, ACQUIRE_AS_REDISSON, ACQUIRE_NEWEST, ANNOUNCE, DELETE_FOREIGN, FORCE_DELETE, HEAL, HEAL_AS_REDISSON, JOIN,
-    JOIN_NEWEST, KEEP, KEEP_MEMBER, LEAVE, OBSERVE, RELEASE, RELEASE_ALONE, RELEASE_ANY, RELEASE_AS_REDISSON, RENEW,
-    RENEW_ALONE, TOMBSTONE, UNMARK,
-};
+use script::{KEEP, KEEP_MEMBER};
 pub use server::RedisServer;
 use state::Subscription;
 
@@ -72,9 +68,6 @@ const WAITER_ROOM: usize = 128;
 /// Number of members that an observation may return, and their bytes.
 const MAX_MEMBERS: usize = 1000;
 const MEMBER_ROOM: usize = 32 * 1024;
-
-/// The keys with which a lock that has members can be extended.
-const OF_MEMBERS: [Derived; 3] = [Derived::Fence, Derived::Leases, Derived::Holders];
 
 /// A lock on a server.
 pub struct RedisNode {
@@ -100,16 +93,12 @@ impl RedisNode {
         if slot.is_some() {
             *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = slot;
         }
-        Call { command, slot, fewer: Vec::new() }
+        Call { command, slot, least: None }
     }
 
     /// The request for `release`.
     fn giving_back(&self, release: &Release) -> Call {
-        let mut call = self.call(&release.key, release::command(release));
-        if call.slot.is_some() {
-            call.fewer.extend(release::alone(release));
-        }
-        call
+        Call { least: release::least(release), ..self.call(&release.key, release::command(release)) }
     }
 
     fn slot(&self) -> Option<Slot> {
@@ -184,33 +173,32 @@ impl Node for RedisNode {
     }
 
     fn renew(&self, renew: &Renew) -> Pending<Renewal> {
-        let (token, ttl) = (renew.token.to_string(), millis(renew.term.ttl()));
-        let completed = |mut command: redis::Cmd| {
-            command.arg(&token).arg(ttl).arg(renew.fence.get()).arg(fence_life(renew.term));
-            command.arg(renew.index.map_or_else(String::new, |index| index.to_string()));
-            command
-        };
-        let mut call = self.call(&renew.key, completed(on_lock(RENEW, &renew.key)));
-        if call.slot.is_some() {
-            let mut alone = on_keys(RENEW_ALONE, &renew.key, &[]);
-            alone.arg(&token).arg(ttl);
-            call.fewer = vec![completed(on_keys(RENEW, &renew.key, &OF_MEMBERS)), alone];
-        }
+        let Renew { key, token, fence, term, index, mode, raises_counter } = renew;
+        let (token, ttl) = (token.to_string(), millis(term.ttl()));
+        let index = index.map_or_else(String::new, |index| index.to_string());
+        let mut command = on_keys("renew", key, if mode.has_members() { WITH_MEMBERS } else { COUNTER });
+        command.arg(&token).arg(ttl).arg(fence.get()).arg(fence_life(*term)).arg(&index);
+        let mut least =
+            if mode.has_members() { of_script(&KEEP_MEMBER, key, &OF_MEMBERS) } else { of_script(&KEEP, key, &[]) };
+        least.arg(token).arg(ttl).arg(index);
+        let least = (!raises_counter).then_some(Least { command: least, suffices: true });
+        let call = Call { least, ..self.call(key, command) };
         self.renewal(renew.term, self.requests.extend(call), false)
     }
 
     fn heal(&self, heal: &Heal) -> Pending<Renewal> {
-        let Renew { key, token, fence, term, index } = &heal.renew;
-        let mut command = on_lock(if heal.details.as_redisson { HEAL_AS_REDISSON } else { HEAL }, key);
+        let Renew { key, token, fence, term, index, .. } = &heal.renew;
+        let mut command = on_lock("heal", key, None);
         command.arg(token.to_string()).arg(heal.details.value(*token)).arg(millis(term.ttl()));
         command.arg(fence.get()).arg(fence_life(*term)).arg(in_queue(heal.waiter.as_ref()));
         command.arg(heal.told.map_or_else(String::new, |counter| counter.to_string()));
         command.arg(heal.details.mode.to_string()).arg(heal.details.n).arg(index.unwrap_or_default());
+        command.arg(flag(heal.details.as_redisson));
         self.renewal(*term, self.requests.set(self.call(key, command), None, None), true)
     }
 
     fn observe(&self, key: &Key, look: Look) -> Pending<Result<Observation, Fault>> {
-        let mut command = on_lock(OBSERVE, key);
+        let mut command = on_lock("observe", key, Some(Derived::Once));
         command.arg(look.max_waiters).arg(look.max_waiters * WAITER_ROOM).arg(MAX_MEMBERS).arg(MEMBER_ROOM);
         command.arg(look.token.map_or_else(String::new, |token| token.to_string()));
         let again = self.pool.place().has_failovers().then(|| self.call(key, command.clone()));
@@ -236,23 +224,23 @@ impl Node for RedisNode {
     fn force_unlock(&self, key: &Key, how: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>> {
         let command = match how {
             ForceUnlock::Tombstone(token, tombstone) => {
-                let mut command = on_lock(TOMBSTONE, key);
+                let mut command = on_keys("break", key, WITH_MEMBERS);
                 command.arg(token.to_string()).arg(tombstone).arg(key.wake_channel(token.as_uuid()));
                 command
             }
             ForceUnlock::Delete(token, fence) => {
-                let mut command = on_lock(FORCE_DELETE, key);
+                let mut command = on_lock("delete", key, None);
                 command.arg(token.to_string()).arg(fence).arg(millis(FENCE_LIFE));
                 command.arg(key.wake_channel(token.as_uuid()));
                 command
             }
             ForceUnlock::DeleteForeign(seen) => {
-                let mut command = on_lock(DELETE_FOREIGN, key);
+                let mut command = on_lock("delete_foreign", key, None);
                 command.arg(&seen.kind).arg(seen.length).arg(&seen.head);
                 command
             }
             ForceUnlock::DeleteMark(token) => {
-                let mut command = on_lock(UNMARK, key);
+                let mut command = on_lock("unmark", key, Some(Derived::Once));
                 command.arg(token.to_string());
                 command
             }
@@ -297,7 +285,7 @@ impl Node for RedisNode {
     }
 
     fn announce(&self, claim: &Claim) -> Pending<()> {
-        let mut command = on_lock(ANNOUNCE, &claim.key);
+        let mut command = on_lock("announce", &claim.key, Some(Derived::Newest));
         command.arg(claim.ticket.as_ref().map_or_else(String::new, Ticket::newest));
         command.arg(fence_life(claim.term)).arg(flag(claim.details.n == 1));
         let reply = self.requests.ask(self.call(&claim.key, command));
@@ -368,7 +356,5 @@ impl Node for RedisNode {
     }
 }
 
-#[cfg(test)]
-mod shortened;
 #[cfg(test)]
 pub(in crate::node) mod tests;

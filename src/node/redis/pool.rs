@@ -19,7 +19,7 @@
 //! reply are kept for it, up to [`KEPT_CONNECTIONS`].
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -109,6 +109,8 @@ pub(super) struct Pool {
     opening: tokio::sync::Mutex<Option<Failed>>,
     listeners: Listeners,
     locks: AtomicU64,
+    /// Whether the server lets this user call no script by its digest.
+    needs_whole_scripts: AtomicBool,
 }
 
 /// The connections that a release takes.
@@ -130,6 +132,7 @@ impl Pool {
             opening: tokio::sync::Mutex::default(),
             listeners: Listeners::default(),
             locks: AtomicU64::default(),
+            needs_whole_scripts: AtomicBool::default(),
         }
     }
 
@@ -146,6 +149,16 @@ impl Pool {
     /// A number for another lock on this server.
     pub(super) fn new_lock(&self) -> LockId {
         LockId(self.locks.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether scripts are sent whole, as the server lets this user call none by its digest.
+    pub(super) fn needs_whole_scripts(&self) -> bool {
+        self.needs_whole_scripts.load(Ordering::Relaxed)
+    }
+
+    /// Remembers that.
+    pub(super) fn send_whole_scripts(&self) {
+        self.needs_whole_scripts.store(true, Ordering::Relaxed);
     }
 
     /// Passes wake-ups that come on `channel` on to `wakes`.

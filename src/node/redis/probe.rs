@@ -6,13 +6,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use redis::{Cmd, Value};
 use uuid::Uuid;
 
-use super::OBSERVE;
 use super::acl::{Lack, OUTSIDE_SCRIPTS, RIGHTS, Right, TO_CHANNELS};
 use super::call::on_lock;
 use super::client::Client;
 use super::connection::REPLY_LIMIT;
 use super::connector::Connector;
-use super::stranger;
+use super::{script, stranger};
 use crate::clock;
 use crate::lock::identity::Identity;
 use crate::lock::key::{Derived, Key};
@@ -185,9 +184,9 @@ impl<'a> Examiner<'a> {
 
 /// Returns a script that changes nothing, for the lock `key`.
 fn look(key: &Key) -> Cmd {
-    let mut command = on_lock(OBSERVE, key);
+    let mut command = on_lock("observe", key, Some(Derived::Once));
     command.arg(&["1", "128", "1", "1024", ""]);
-    command
+    script::whole(&command)
 }
 
 /// Whether the server does not know a command.

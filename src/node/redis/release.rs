@@ -1,10 +1,11 @@
-//! The requests by which a lock is given back, and by which a waiter leaves: which script, and its arguments.
+//! The requests by which a lock is given back, and by which a waiter leaves.
 
 use redis::Cmd;
 
-use super::call::{QUEUE_LIFE, flag, in_queue, millis, on_keys, on_lock};
-use super::{KEEP, KEEP_MEMBER, LEAVE, RELEASE, RELEASE_ALONE, RELEASE_ANY, RELEASE_AS_REDISSON};
-use crate::lock::key::Key;
+use super::call::{Least, OF_MEMBERS, QUEUE_LIFE, flag, in_queue, millis, of_script, on_lock};
+use super::redisson;
+use super::script::{FREE, FREE_MEMBER};
+use crate::lock::key::{Derived, Key};
 use crate::lock::mode::Mode;
 use crate::lock::queue::Waiter;
 use crate::lock::token::Token;
@@ -12,47 +13,11 @@ use crate::node::{QueueAction, Release};
 
 /// Returns the request for `release`.
 pub(super) fn command(release: &Release) -> Cmd {
-    let script = script(release);
-    let mut command = of(&release.key, Some(release.token), &release.queue, script);
-    if script == KEEP || script == KEEP_MEMBER {
-        add_remains(&mut command, release);
+    if !leaves_something(release) {
+        return of(&release.key, Some(release.token), &release.queue);
     }
-    command
-}
-
-/// Returns the form of `release` that needs no other key than the lock's; `None` if it leaves anything behind. It tells no waiter,
-/// and a waiter that goes on waiting is queued by its next request.
-pub(super) fn alone(release: &Release) -> Option<Cmd> {
-    if release.parked.is_some() || release.mark.is_some() {
-        return None;
-    }
-    let mut command = on_keys(RELEASE_ALONE, &release.key, &[]);
-    command.arg(release.token.to_string());
-    Some(command)
-}
-
-/// Returns the request by which `waiter` leaves the queue; no lock is released.
-pub(super) fn leave(key: &Key, waiter: &Waiter) -> Cmd {
-    let script = if waiter.mode.has_members() { LEAVE } else { RELEASE };
-    of(key, None, &QueueAction::Leave(waiter.clone()), script)
-}
-
-/// Returns the script of a release. What a release leaves has scripts of its own: the others must be short.
-fn script(release: &Release) -> &'static str {
-    let has_members = release.mode.map(Mode::has_members);
-    match (has_members, release.parked.is_some() || release.mark.is_some()) {
-        (None, _) => RELEASE_ANY,
-        (Some(false), false) if release.as_redisson => RELEASE_AS_REDISSON,
-        (Some(false), false) => RELEASE,
-        (Some(false), true) => KEEP,
-        // A member leaves no mark.
-        (Some(true), _) if release.parked.is_some() => KEEP_MEMBER,
-        (Some(true), _) => LEAVE,
-    }
-}
-
-/// Adds what the release leaves.
-fn add_remains(command: &mut Cmd, release: &Release) {
+    let mut command = on_lock("park", &release.key, Some(Derived::Once));
+    add_to(&mut command, Some(release.token), &release.queue);
     match &release.parked {
         None => command.arg(&[""; 4]),
         Some(parked) => command
@@ -61,16 +26,50 @@ fn add_remains(command: &mut Cmd, release: &Release) {
             .arg(millis(parked.ttl))
             .arg(flag(parked.parks_tombstone)),
     };
-    if let Some(mark) = &release.mark {
-        command.arg(millis(mark.life)).arg(&mark.value);
-    } else {
-        command.arg(&[""; 2]);
+    match &release.mark {
+        None => command.arg(&[""; 2]),
+        Some(mark) => command.arg(millis(mark.life)).arg(&mark.value),
+    };
+    command
+}
+
+/// Returns what deletes the lock whatever the server knows; `None` if something stays in its place.
+pub(super) fn least(release: &Release) -> Option<Least> {
+    if leaves_something(release) {
+        return None;
     }
+    let has_members = release.mode.is_some_and(Mode::has_members);
+    let mut command = if has_members {
+        of_script(&FREE_MEMBER, &release.key, &OF_MEMBERS)
+    } else {
+        of_script(&FREE, &release.key, &[])
+    };
+    command.arg(release.token.to_string());
+    let may_be_redissons = release.as_redisson || release.mode.is_none();
+    command.arg(may_be_redissons.then(|| redisson::channel(&release.key)));
+    Some(Least { command, suffices: false })
+}
+
+/// Returns the request by which `waiter` leaves the queue; no lock is released.
+pub(super) fn leave(key: &Key, waiter: &Waiter) -> Cmd {
+    of(key, None, &QueueAction::Leave(waiter.clone()))
+}
+
+/// Whether the lock is parked, or a mark is left. A member leaves no mark.
+fn leaves_something(release: &Release) -> bool {
+    let mark = release.mark.as_ref().filter(|_| release.mode == Some(Mode::Exclusive));
+    release.mode.is_some() && (release.parked.is_some() || mark.is_some())
 }
 
 /// Returns the release of `token`'s key; without a token, the waiter leaves the queue and no key is released.
-fn of(key: &Key, token: Option<Token>, action: &QueueAction, script: &'static str) -> Cmd {
-    let mut command = on_lock(script, key);
+fn of(key: &Key, token: Option<Token>, action: &QueueAction) -> Cmd {
+    let supersedes = matches!(action, QueueAction::Keep(ticket) if !ticket.newest().is_empty());
+    let mut command = on_lock("release", key, supersedes.then_some(Derived::Newest));
+    add_to(&mut command, token, action);
+    command
+}
+
+fn add_to(command: &mut Cmd, token: Option<Token>, action: &QueueAction) {
     command.arg(token.map_or_else(String::new, |token| token.to_string()));
     match action {
         QueueAction::None => command.arg("").arg(""),
@@ -79,5 +78,4 @@ fn of(key: &Key, token: Option<Token>, action: &QueueAction, script: &'static st
     };
     let newest = if let QueueAction::Keep(ticket) = action { ticket.newest() } else { String::new() };
     command.arg(millis(QUEUE_LIFE)).arg(newest);
-    command
 }

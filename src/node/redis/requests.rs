@@ -1,21 +1,21 @@
 //! The requests of one lock at one server: sent in the order in which they were made, whether or not the caller still waits.
 //!
-//! A task of its own sends them and retries none. A release may go to several connections (`pool`). What a member of a cluster
-//! sends away goes on to another (`follow`).
+//! A task of its own sends them and retries none. A release may go to several connections (`pool`). What a server has not executed
+//! may go on in another form (`exchange`).
 
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::call::Call;
 use super::claim::ForYoung;
-use super::follow::Follower;
+use super::exchange::Exchange;
 use super::pool::{Link, Pool, ReleaseRoute, Route};
 use super::state::{Effect, LockId};
-use super::{replicas, reply, stranger};
+use super::{replicas, reply};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::request::Copies;
@@ -47,7 +47,8 @@ pub(super) struct Progress {
     pub(super) cancelled: usize,
     /// Whether a request was sent that may have set a key.
     has_set: bool,
-    /// Number of requests that would set or delete the key, and that a member of a cluster has sent away.
+    /// Number of requests that would set or delete the key and are not left to the kernel once they are written. A member of a
+    /// cluster has sent them away, or they count once they are answered.
     pub(super) away: usize,
 }
 
@@ -209,10 +210,10 @@ impl Worker {
 
     async fn serve(&self, request: Request) {
         let Request { number, call, for_young, route, effect, copies, channel, answer } = request;
-        let Call { command, slot, fewer } = call;
+        let slot = call.slot;
         // The time of the exchange begins before a connection is opened for it.
         let copies = copies.map(|copies| (copies, clock::now() + self.pool.limit()));
-        let command = Arc::new(command);
+        let call = Arc::new(call);
         let sets = matches!(effect, Effect::Sets(_));
         let mut is_for_the_queue = false;
         if route != Route::Newest {
@@ -220,7 +221,9 @@ impl Worker {
             let others;
             ReleaseRoute { others, is_for_the_queue } = release;
             for connection in others {
-                send(connection, Arc::clone(&command), effect, None, None, None).await;
+                // What another member says is not followed.
+                let call = Arc::new(Call { slot: None, ..Call::clone(&call) });
+                send(connection, self.exchange(number, call, effect, None), None, None).await;
             }
         }
         let connection = async {
@@ -246,9 +249,9 @@ impl Worker {
                     false
                 });
                 let for_young = for_young.filter(|young| young.is_for(&connection.site));
-                let command = for_young.map_or(command, |young| Arc::new(young.command));
-                let follower = self.follower(slot, number, fewer, channel);
-                return send(connection, command, effect, follower, copies, Some(answer)).await;
+                let call = for_young.map_or(call, |young| Arc::new(Call { command: young.command, slot, least: None }));
+                let exchange = self.exchange(number, call, effect, channel);
+                return send(connection, exchange, copies, Some(answer)).await;
             }
             Err(fault) => fault,
         };
@@ -259,16 +262,9 @@ impl Worker {
         let _ = answer.send(Reply { sent: clock::now(), source: None, result: Err(fault), lacking: None });
     }
 
-    fn follower(
-        &self,
-        slot: Option<Slot>,
-        number: usize,
-        fewer: Vec<Cmd>,
-        channel: Option<String>,
-    ) -> Option<Follower> {
-        let (slot, cluster) = (slot?, Arc::clone(self.pool.place().cluster()?));
+    fn exchange(&self, number: usize, call: Arc<Call>, effect: Effect, channel: Option<String>) -> Exchange {
         let (pool, progress) = (Arc::clone(&self.pool), Arc::clone(&self.progress));
-        Some(Follower { pool, cluster, progress, lock: self.lock, slot, number, fewer, channel })
+        Exchange { pool, progress, lock: self.lock, number, call, effect, channel }
     }
 
     /// Waits until no SET or release is on its way from one member of a cluster to another: one that is behind would be overtaken.
@@ -296,26 +292,18 @@ pub(super) fn given_up() -> Fault {
     Fault::new(FaultKind::Unavailable, "it was not yet asked when the lock was given up")
 }
 
-/// Sends `command` in a task of its own: it is written, and its reply awaited, whether or not the caller still waits.
+/// Sends a request in a task of its own: it is written, and its reply awaited, whether or not the caller still waits.
 /// `copies`: those without which what it writes does not count, and the end of the exchange.
 async fn send(
     link: Link,
-    command: Arc<Cmd>,
-    effect: Effect,
-    follower: Option<Follower>,
+    exchange: Exchange,
     copies: Option<(Copies, Instant)>,
     answer: Option<oneshot::Sender<Reply>>,
 ) {
     let sent = clock::now();
-    let (abandoned, site) = (link.abandoned(), Arc::clone(&link.site));
+    let abandoned = link.abandoned();
     let mut exchange = Box::pin(async move {
-        let result = link.send(&command, effect).await;
-        let (link, source, result) = if let Some(follower) = follower {
-            follower.follow(link, command, effect, sent, result).await
-        } else {
-            let source = Source { site, slot: None, is_late: false, is_detour: false };
-            (link, source, result.map_err(stranger::redirecting))
-        };
+        let (link, source, result) = exchange.run(link, sent).await;
         let lacking = match copies.filter(|_| result.as_ref().is_ok_and(reply::has_written)) {
             Some((copies, ends)) => replicas::lacking(copies, &link, ends).await,
             None => None,

@@ -33,7 +33,7 @@ pub(super) async fn explained(requests: &Requests, slot: Option<Slot>, fault: Fa
     }
     let mut command = redis::cmd("INFO");
     command.arg("server");
-    let told = requests.ask(Call { command, slot, fewer: Vec::new() }).received().await.result;
+    let told = requests.ask(Call { command, slot, least: None }).received().await.result;
     let is_sentinel = told.is_ok_and(|told| is_sentinel(&told));
     if is_sentinel { sentinel() } else { fault }
 }

@@ -7,7 +7,7 @@ pub(in crate::node) mod received;
 mod redisson;
 mod remains;
 mod scripts;
-mod size;
+mod unscripted;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -113,7 +113,7 @@ async fn serve(simulated: Simulated, stream: DuplexStream, mut said: mpsc::Unbou
             Some(words) = said.recv() => words,
             request = request(&mut reader) => match request {
                 None => return,
-                Some(words) if words[0] == "EVAL" && simulated.hangs.load(Ordering::Relaxed) => {
+                Some(words) if words[0].starts_with("EVAL") && simulated.hangs.load(Ordering::Relaxed) => {
                     simulated.note(&words);
                     continue;
                 }
@@ -126,19 +126,24 @@ async fn serve(simulated: Simulated, stream: DuplexStream, mut said: mpsc::Unbou
     }
 }
 
+/// Returns the operation that a call of lock.lua is for.
+fn operation(words: &[String]) -> &str {
+    &words[3 + words[2].parse::<usize>().unwrap()]
+}
+
 impl Simulated {
     fn note(&self, words: &[String]) {
-        if words[0] == "EVAL" {
-            let kind = if words[1] == RELEASE { "release" } else { "acquire" };
-            self.asked.lock().unwrap().push(format!("{kind} {}", words[3..].join(" ")));
+        if words[0] == "EVALSHA" {
+            self.asked.lock().unwrap().push(format!("{} {}", operation(words), words[3..].join(" ")));
         }
     }
 
     fn reply(&self, words: &[String]) -> String {
         self.note(words);
         match words[0].as_str() {
-            "EVAL" => {
-                if words[1] == RELEASE {
+            "EVAL" => "*1\r\n$6\r\nabsent\r\n".to_owned(),
+            "EVALSHA" => {
+                if operation(words) == "release" {
                     return "*1\r\n$8\r\nreleased\r\n".to_owned();
                 }
                 "*3\r\n*3\r\n$7\r\ngranted\r\n$1\r\n7\r\n$1\r\n0\r\n*0\r\n*3\r\n:-1\r\n$1\r\n9\r\n$0\r\n\r\n".to_owned()
@@ -219,8 +224,8 @@ fn a_release_of_one_lock_cancels_no_request_of_another_on_the_same_server() {
         };
         assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
         assert!(matches!(released.await, ReleaseReply::Released));
-        let told = |kind: &str, of: &Claim| simulated.was_asked(&format!("{kind} {}", of.key.stored()));
-        assert!(told("acquire", &of_b) && !told("acquire", &of_a) && told("release", &of_a) && !told("release", &of_b));
+        let told = |kind: &str, of: &Claim| simulated.was_asked(&format!("{kind} {} ", of.key.stored()));
+        assert!(told("take", &of_b) && !told("take", &of_a) && told("release", &of_a) && !told("release", &of_b));
         assert_eq!(simulated.connections(), 1, "both use one connection");
     });
 }
@@ -320,7 +325,7 @@ fn requests_behind_one_that_the_server_shut_out_are_refused_too() {
                 let (ours, mut theirs) = duplex(1 << 20);
                 tokio::spawn(async move {
                     let (mut said, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
-                    while said.windows(4).filter(|word| *word == b"EVAL").count() < 2 {
+                    while said.windows(7).filter(|word| *word == b"EVALSHA").count() < 2 {
                         let count = theirs.read(&mut buffer).await.unwrap();
                         said.extend_from_slice(&buffer[..count]);
                     }

@@ -93,6 +93,38 @@ fn readers_and_slots_are_held_through_a_move() {
 }
 
 #[test]
+fn a_holder_outlives_a_move_that_takes_longer_than_its_lease_and_is_released_during_it() {
+    const TTL: Duration = Duration::from_millis(1500);
+    with_cluster(|cluster| {
+        let (url, from) = (cluster.url(), cluster.owner("{job}"));
+        let kinds: [(&str, &[&str]); 3] =
+            [("{job}exclusive", &[]), ("{job}readers", &["--shared"]), ("{job}slots", &["--slots", "2"])];
+        let hold = |(key, kind)| rlock(key).node(&url).args(["--ttl", "1500ms"]).args(kind).hold(UNTIL_TOLD);
+        let holders = kinds.map(hold);
+        let moved = cluster.move_slot("{job}", cluster.other_than(from));
+        let stays = |server: &Server| {
+            let begin = Instant::now();
+            while begin.elapsed() < TTL * 2 {
+                renewed(server);
+            }
+        };
+        // Nothing has moved, and the keys of the queue are nowhere.
+        stays(moved.source());
+        moved.rest();
+        // All has moved but for the end of the move.
+        stays(moved.target());
+        for holder in holders {
+            holder.finish().code(0).silent();
+        }
+        let target = moved.target();
+        moved.end();
+        for (key, _) in kinds {
+            assert_eq!(target.cli(&["EXISTS", key]), "0", "{key}");
+        }
+    });
+}
+
+#[test]
 fn waiters_follow_a_slot_that_was_moved() {
     with_cluster(|cluster| {
         let (url, from) = (cluster.url(), cluster.owner("job"));

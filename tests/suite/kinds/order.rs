@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use rlock::node::redis::{JOIN, LEAVE, RENEW};
+use rlock::node::redis::script::LOCK;
 
 use super::{SHARED, SLOTS, all_end, hold, job, nothing_is_left, queued, ran};
 use crate::support::{Nodes, Running, eventually};
@@ -144,25 +144,24 @@ fn a_hand_over_costs_three_requests_in_every_kind() {
 fn a_place_that_moves_gets_a_number_above_the_last_holder_of_its_index() {
     let nodes = Nodes::start(1);
     let node = &nodes[0];
-    let derived =
-        ["fence", "leases", "holders", "once", "queue", "turns"].map(|kind| format!("rlock:{kind}:{{job}}:job"));
-    let ask = |script: &str, args: &[&str]| {
+    let derived = ["fence", "leases", "holders", "queue", "turns"].map(|kind| format!("rlock:{kind}:{{job}}:job"));
+    let ask = |args: &[&str]| {
         let keys: Vec<&str> = ["job"].into_iter().chain(derived.iter().map(String::as_str)).collect();
-        let words = ["EVAL", script, "7"];
+        let words = ["EVAL", &LOCK.text, "6"];
         let reply = node.cli(&words.iter().chain(&keys).chain(args).copied().collect::<Vec<&str>>());
         reply.lines().map(str::to_owned).collect::<Vec<String>>()
     };
     let join = |token: &str, index: &str, is_exact: &str| {
         let value = format!("{token} {{}}");
-        let args = [&value, "60000", "0", "600000", "", "", "0", "600000", "", "", token, "k2", "3", index, is_exact];
-        let reply = ask(JOIN, &args);
+        let place = ["", "", "0", "600000", "", "", token, "k2", "3", index, is_exact, ""];
+        let reply = ask(&[&["take", &value, "60000", "0", "600000"], &place[..]].concat());
         assert_eq!((reply[0].as_str(), reply[2].as_str()), ("granted", index), "{reply:?}");
         reply[1].parse::<u64>().expect("a number")
     };
     join("first", "1", "");
     let stray = join("second", "2", "");
     // Another node gave the first one as large a number, which is then its fence.
-    ask(RENEW, &["first", "60000", &stray.to_string(), "600000", "1"]);
-    ask(LEAVE, &["first", "", "", "600000"]);
+    ask(&["renew", "first", "60000", &stray.to_string(), "600000", "1"]);
+    ask(&["release", "first", "", "", "600000", ""]);
     assert!(join("second", "1", "1") > stray);
 }

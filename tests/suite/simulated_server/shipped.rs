@@ -3,13 +3,13 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use rlock::node::redis as scripts;
+use rlock::node::redis::script::{FREE, FREE_MEMBER, KEEP, KEEP_MEMBER, LOCK, Script};
 
 use super::frame::Frame;
 use super::pair::{Fault, Pair, Words, now, words};
 use super::{compare, read};
 
-const LOCK: &str = "job";
+const KEY: &str = "job";
 const FENCE: &str = "rlock:fence:{job}:job";
 const LEASES: &str = "rlock:leases:{job}:job";
 const HOLDERS: &str = "rlock:holders:{job}:job";
@@ -18,8 +18,8 @@ const QUEUE: &str = "rlock:queue:{job}:job";
 const TURNS: &str = "rlock:turns:{job}:job";
 const NEWEST: &str = "rlock:newest:{job}:job";
 
-/// The keys of every script, in its order.
-const KEYS: [&str; 8] = [LOCK, FENCE, LEASES, HOLDERS, QUEUE, TURNS, NEWEST, ONCE];
+/// The keys that each operation takes, in their order.
+const KEYS: [&str; 6] = [KEY, FENCE, LEASES, HOLDERS, QUEUE, TURNS];
 
 /// Waiters by their number: of two hosts, and of several kinds.
 const WAITERS: [&str; 5] = ["", "w1 here 1 5", "w2 here 2 5 s", "w3 there 3 5 k2", "w4 there 4 5 s"];
@@ -63,7 +63,11 @@ enum Step {
         token: usize,
         waiter: usize,
         stays: bool,
-        script: &'static str,
+    },
+    /// A script that needs nothing that the server keeps.
+    Alone {
+        token: usize,
+        script: usize,
     },
     /// A release that leaves something.
     Keep {
@@ -125,6 +129,9 @@ struct Place {
     is_exact: bool,
 }
 
+/// That of an exclusive lock.
+const EXCLUSIVE: Place = Place { kind: "x", nodes: "3", index: "0", is_exact: false };
+
 fn place() -> impl Strategy<Value = Place> {
     let kind = select(vec!["s", "s", "k2", "k2", "k3"]);
     (kind, select(vec!["3", "3", "3", "1"]), select(vec!["1", "2"]), any::<bool>()).prop_map(
@@ -169,8 +176,7 @@ fn step() -> impl Strategy<Value = Step> {
     let announce = (waiter.clone(), any::<bool>());
     let renew = (token.clone(), fence(), select(vec!["", "0", "1", "2"]));
     let heal = (token.clone(), waiter.clone(), fence(), select(vec!["", "0", "1"]), among());
-    let release = select(vec![scripts::RELEASE, scripts::LEAVE, scripts::LEAVE, scripts::RELEASE_ANY]);
-    let release = (token.clone(), waiter.clone(), any::<bool>(), release);
+    let release = (token.clone(), waiter.clone(), any::<bool>());
     let aged = (1..WAITERS.len(), select(vec![0, 500, 1500, -5000]));
     let faults = vec![
         Fault::OutOfMemory(true),
@@ -191,7 +197,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => announce.prop_map(|(waiter, is_alone)| Step::Announce { waiter, is_alone }),
         2 => renew.prop_map(|(token, fence, index)| Step::Renew { token, fence, index }),
         3 => heal.prop_map(|(token, waiter, fence, told, place)| Step::Heal { token, waiter, fence, told, place }),
-        5 => release.prop_map(|(token, waiter, stays, script)| Step::Release { token, waiter, stays, script }),
+        5 => release.prop_map(|(token, waiter, stays)| Step::Release { token, waiter, stays }),
+        4 => (token.clone(), 0..4usize).prop_map(|(token, script)| Step::Alone { token, script }),
         4 => (token.clone(), 0..WAITERS.len(), leaves())
             .prop_map(|(token, waiter, leaves)| Step::Keep { token, waiter, leaves }),
         1 => token.clone().prop_map(Step::Unmark),
@@ -206,10 +213,19 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn eval(script: &str, args: &[&str]) -> Words {
-    let count = KEYS.len().to_string();
-    let head = ["EVAL", script, &count];
-    head.iter().chain(&KEYS).chain(args).map(|word| word.as_bytes().to_vec()).collect()
+/// A call of an operation, with the usual keys and a further one.
+fn call(operation: &str, further: Option<&str>, args: &[&str]) -> Words {
+    let count = (KEYS.len() + usize::from(further.is_some())).to_string();
+    let head = ["EVALSHA", &LOCK.digest, &count];
+    let keys = KEYS.iter().copied().chain(further);
+    let words = head.into_iter().chain(keys).chain([operation]).chain(args.iter().copied());
+    words.map(|word| word.as_bytes().to_vec()).collect()
+}
+
+fn eval(script: &Script, keys: &[&str], args: &[&str]) -> Words {
+    let count = keys.len().to_string();
+    let head = ["EVAL", &script.text, &count];
+    head.iter().chain(keys).chain(args).map(|word| word.as_bytes().to_vec()).collect()
 }
 
 /// The token whose exclusive lock has the form of Redisson's.
@@ -234,67 +250,68 @@ fn request(step: &Step, start: i64) -> Option<(usize, Words)> {
             let (hint, alone, ticket) = (after(hint), if is_alone { "1" } else { "" }, waiter.to_string());
             let (name, value) = (name(token), value(token));
             let outer = "token9 token0";
-            let mut args =
-                vec![value.as_str(), TTLS[token], &hint, LONG, uptime, WAITERS[waiter], &ticket, LONG, alone, outer];
-            if let Some(Place { kind, nodes, index, is_exact }) = place {
-                args.extend([name.as_str(), kind, nodes, index.max("1"), if is_exact { "1" } else { "" }]);
-            }
+            let args = [value.as_str(), TTLS[token], &hint, LONG, uptime, WAITERS[waiter], &ticket, LONG, alone, outer];
+            let Place { kind, nodes, index, is_exact } = place.unwrap_or(EXCLUSIVE);
+            let flag = |is_set: bool| if is_set { "1" } else { "" };
+            let as_redisson = flag(token == HASHED && kind == "x");
+            let place = [name.as_str(), kind, nodes, index.max("1"), flag(is_exact), as_redisson];
             let came = came(waiter);
+            let mut args = [&args[..], &place].concat();
             args.extend(supersedes.then_some(came.as_str()));
-            let script = match (place.is_some(), supersedes) {
-                (false, false) if token == HASHED => scripts::ACQUIRE_AS_REDISSON,
-                (false, false) => scripts::ACQUIRE,
-                (false, true) => scripts::ACQUIRE_NEWEST,
-                (true, false) => scripts::JOIN,
-                (true, true) => scripts::JOIN_NEWEST,
-            };
-            eval(script, &args)
+            call("take", supersedes.then_some(NEWEST), &args)
         }
         Step::Announce { waiter, is_alone } => {
-            eval(scripts::ANNOUNCE, &[&came(waiter), LONG, if is_alone { "1" } else { "" }])
+            call("announce", Some(NEWEST), &[&came(waiter), LONG, if is_alone { "1" } else { "" }])
         }
         Step::Renew { token, fence, index } => {
-            eval(scripts::RENEW, &[&name(token), TTLS[token], &after(fence), LONG, index])
+            call("renew", None, &[&name(token), TTLS[token], &after(fence), LONG, index])
         }
         Step::Heal { token, waiter, fence, told, place } => {
-            let place = place.unwrap_or(Place { kind: "x", nodes: "3", index: "0", is_exact: false });
+            let Place { kind, nodes, index, .. } = place.unwrap_or(EXCLUSIVE);
             let (name, value, fence) = (name(token), value(token), after(fence));
-            let Place { kind, nodes, index, .. } = place;
-            let args = [&name, &value, TTLS[token], &fence, LONG, WAITERS[waiter], told, kind, nodes, index];
-            eval(if token == HASHED && kind == "x" { scripts::HEAL_AS_REDISSON } else { scripts::HEAL }, &args)
+            let as_redisson = if token == HASHED && kind == "x" { "1" } else { "" };
+            let args =
+                [&name, &value, TTLS[token], &fence, LONG, WAITERS[waiter], told, kind, nodes, index, as_redisson];
+            call("heal", None, &args)
         }
-        Step::Release { token, waiter, stays, script } => {
+        Step::Release { token, waiter, stays } => {
             // Token 0 is none here: the waiter leaves the queue.
             let token = if token == 0 { String::new() } else { name(token) };
             let ticket = if stays && waiter > 0 { waiter.to_string() } else { String::new() };
             let came = if waiter % 2 == 1 { came(waiter) } else { String::new() };
-            eval(script, &[&token, WAITERS[waiter], &ticket, LONG, &came])
+            call("release", Some(NEWEST), &[&token, WAITERS[waiter], &ticket, LONG, &came])
+        }
+        Step::Alone { token, script } => {
+            let (name, members) = (name(token), [KEY, LEASES, HOLDERS]);
+            match script {
+                0 => eval(&KEEP, &[KEY], &[&name, TTLS[token]]),
+                1 => eval(&FREE, &[KEY], &[&name, "redisson_lock__channel:{job}"]),
+                2 => eval(&KEEP_MEMBER, &members, &[&name, TTLS[token], ""]),
+                _ => eval(&FREE_MEMBER, &members, &[&name]),
+            }
         }
         Step::Keep { token, waiter, leaves } => {
             let (name, value) = (name(token), value(token));
             let parked = format!("parked {value}");
             let flag = |is_set: bool| if is_set { "1" } else { "" };
-            let (script, remains) = match leaves {
-                Leaves::Parked { parks_tombstone } => {
-                    (scripts::KEEP, [LONG, &parked, LONG, flag(parks_tombstone), "", ""])
-                }
-                Leaves::Mark => (scripts::KEEP, ["", "", "", "", LONG, &value]),
-                Leaves::Member { parks_tombstone } => {
-                    (scripts::KEEP_MEMBER, [TTLS[token], &parked, TTLS[2], flag(parks_tombstone), "", ""])
-                }
+            let remains = match leaves {
+                Leaves::Parked { parks_tombstone } => [LONG, &parked, LONG, flag(parks_tombstone), "", ""],
+                Leaves::Mark => ["", "", "", "", LONG, &value],
+                Leaves::Member { parks_tombstone } => [TTLS[token], &parked, TTLS[2], flag(parks_tombstone), "", ""],
             };
-            eval(script, &[&[name.as_str(), WAITERS[waiter], "", LONG, ""], &remains[..]].concat())
+            call("park", Some(ONCE), &[&[name.as_str(), WAITERS[waiter], "", LONG, ""], &remains[..]].concat())
         }
-        Step::Unmark(token) => eval(scripts::UNMARK, &[&name(token)]),
+        Step::Unmark(token) => call("unmark", Some(ONCE), &[&name(token)]),
         Step::Tombstone(token) => {
-            eval(scripts::TOMBSTONE, &[&name(token), &format!("broken {} {{}}", name(token)), HOLDERS_CHANNEL])
+            call("break", None, &[&name(token), &format!("broken {} {{}}", name(token)), HOLDERS_CHANNEL])
         }
         Step::ForceDelete { token, fence } => {
-            eval(scripts::FORCE_DELETE, &[&name(token), &after(fence), LONG, HOLDERS_CHANNEL])
+            call("delete", None, &[&name(token), &after(fence), LONG, HOLDERS_CHANNEL])
         }
-        Step::DeleteForeign => eval(scripts::DELETE_FOREIGN, &["string", "7", "foreign"]),
+        Step::DeleteForeign => call("delete_foreign", None, &["string", "7", "foreign"]),
         Step::Observe { waiters, members, token } => {
-            eval(scripts::OBSERVE, &[&waiters.to_string(), "40", &members.to_string(), "120", &name(token)])
+            let (waiters, members) = (waiters.to_string(), members.to_string());
+            call("observe", Some(ONCE), &[&waiters, "40", &members, "120", &name(token)])
         }
         Step::Listens { waiter, is_on } => {
             let verb = if is_on { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
@@ -332,6 +349,8 @@ fn the_shipped_scripts_do_what_they_do_on_a_real_server() {
     compare(&vec(step(), 1..60), |real, steps| {
         let mut pair = Pair::new(real, WAITERS.len(), "3");
         let start = now().0;
+        // Both servers keep it from then on.
+        pair.ask(0, &eval(&LOCK, &[], &[]))?;
         for step in &steps {
             let is_about_rights = matches!(step, Step::Fault(Fault::DenyChannels | Fault::DenyCommand("publish")));
             if is_about_rights && !pair.real.tells_rights {
@@ -354,6 +373,6 @@ fn the_shipped_scripts_do_what_they_do_on_a_real_server() {
             }
         }
         pair.inflict(&Fault::AllowAll);
-        KEYS.iter().try_for_each(|key| read(&mut pair, key))
+        KEYS.iter().chain(&[NEWEST, ONCE]).try_for_each(|key| read(&mut pair, key))
     });
 }

@@ -67,6 +67,7 @@ pub(super) const COMMANDS: &[Command] = &[
     row("cluster", -2, &[NoScript], cluster::cluster),
     row("del", -2, &[Write], keys::del),
     row("eval", -3, &[NoScript], script::eval),
+    row("evalsha", -3, &[NoScript], script::evalsha),
     row("exists", -2, &[], keys::exists),
     row("get", 2, &[], strings::get),
     row("getrange", 4, &[], strings::getrange),
@@ -86,6 +87,7 @@ pub(super) const COMMANDS: &[Command] = &[
     row("pttl", 2, &[], keys::pttl),
     row("publish", 3, &[Channel], channels::publish),
     row("pubsub", -2, &[], channels::pubsub),
+    row("script", -2, &[NoScript], script::script),
     row("select", 2, &[], connection::select),
     row("sentinel", -2, &[NoScript, OnlyWatching], sentinel::sentinel),
     row("set", -3, &[Write, DenyOom], strings::set),
@@ -147,14 +149,14 @@ impl Command {
     /// Returns the keys among the words of a call.
     pub(super) fn keys<'a>(&self, words: &'a [&'a [u8]]) -> &'a [&'a [u8]] {
         match self.name {
-            "eval" => {
+            "eval" | "evalsha" => {
                 let count =
                     words.get(2).and_then(|text| number::integer(text)).and_then(|count| usize::try_from(count).ok());
                 words.get(3..).and_then(|rest| rest.get(..count?)).unwrap_or_default()
             }
             "del" | "exists" | "unlink" => &words[1..],
-            "asking" | "auth" | "client" | "cluster" | "hello" | "info" | "ping" | "publish" | "pubsub" | "select"
-            | "sentinel" | "subscribe" | "time" | "unsubscribe" => &[],
+            "asking" | "auth" | "client" | "cluster" | "hello" | "info" | "ping" | "publish" | "pubsub" | "script"
+            | "select" | "sentinel" | "subscribe" | "time" | "unsubscribe" => &[],
             _ => &words[1..2],
         }
     }
@@ -166,6 +168,7 @@ impl Command {
             "client" => &[],
             "cluster" => &["NODES", "SLOTS"],
             "pubsub" => &["NUMSUB"],
+            "script" => &["EXISTS", "FLUSH"],
             "sentinel" => &["GET-MASTER-ADDR-BY-NAME", "MASTER"],
             _ => return None,
         };

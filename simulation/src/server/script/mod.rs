@@ -1,7 +1,7 @@
-//! EVAL: scripts in an embedded Lua 5.1.
+//! EVAL, EVALSHA and SCRIPT: scripts in an embedded Lua 5.1.
 //!
 //! Each thread has one Lua state for all its servers. While a script runs, the state of its server is with the engine, so
-//! that `redis.call` reaches it. A script is compiled once.
+//! that `redis.call` reaches it. A script is compiled once. A server knows those that it has compiled itself.
 
 mod convert;
 
@@ -28,12 +28,40 @@ thread_local! {
 
 /// Runs a script with its KEYS and ARGV.
 pub(super) fn eval(state: &mut State, args: &[&[u8]]) -> Outcome {
+    let (keys, words) = keys_and_words(args)?;
+    ENGINE.with(|engine| engine.eval(state, args[1], keys, words))
+}
+
+/// The same for a script that the server keeps, by its digest.
+pub(super) fn evalsha(state: &mut State, args: &[&[u8]]) -> Outcome {
+    let (keys, words) = keys_and_words(args)?;
+    let digest = String::from_utf8_lossy(args[1]).to_ascii_lowercase();
+    if !state.scripts.contains(&digest) {
+        return Err(Refusal::new("NOSCRIPT No matching script. Please use EVAL."));
+    }
+    ENGINE.with(|engine| engine.evalsha(state, &digest, keys, words))
+}
+
+/// SCRIPT EXISTS and SCRIPT FLUSH.
+#[expect(clippy::unnecessary_wraps, reason = "the table of commands has one type of function")]
+pub(super) fn script(state: &mut State, args: &[&[u8]]) -> Outcome {
+    let digest = |word: &&[u8]| String::from_utf8_lossy(word).to_ascii_lowercase();
+    if args[1].eq_ignore_ascii_case(b"FLUSH") {
+        state.scripts.clear();
+        return Ok(Reply::OK);
+    }
+    let known = args[2..].iter().map(|word| Reply::Integer(i64::from(state.scripts.contains(&digest(word)))));
+    Ok(Reply::Array(known.collect()))
+}
+
+/// Words of a request.
+type Words<'a> = &'a [&'a [u8]];
+
+fn keys_and_words(args: Words<'_>) -> Result<(Words<'_>, Words<'_>), Refusal> {
     let count = number::integer(args[2]).ok_or(Refusal::NOT_AN_INTEGER)?;
     let count = usize::try_from(count).map_err(|_| Refusal::new("ERR Number of keys can't be negative"))?;
-    let all = &args[3..];
-    let (keys, words) =
-        all.split_at_checked(count).ok_or(Refusal::new("ERR Number of keys can't be greater than number of args"))?;
-    ENGINE.with(|engine| engine.eval(state, args[1], keys, words))
+    let too_many = Refusal::new("ERR Number of keys can't be greater than number of args");
+    args[3..].split_at_checked(count).ok_or(too_many)
 }
 
 /// The Lua state of this thread.
@@ -88,8 +116,22 @@ impl Engine {
 
     fn eval(&self, state: &mut State, text: &[u8], keys: &[&[u8]], words: &[&[u8]]) -> Outcome {
         let (function, digest) = self.compiled(text)?;
+        state.scripts.insert(digest.clone());
+        self.run(state, &function, keys, words, &digest)
+    }
+
+    fn evalsha(&self, state: &mut State, digest: &str, keys: &[&[u8]], words: &[&[u8]]) -> Outcome {
+        let scripts = self.scripts.borrow();
+        // A server keeps only what was compiled here.
+        let script = scripts.iter().find(|script| script.digest == digest);
+        let function = script.unwrap_or_else(|| panic!("{digest} was compiled by another thread")).function.clone();
+        drop(scripts);
+        self.run(state, &function, keys, words, digest)
+    }
+
+    fn run(&self, state: &mut State, function: &Function, keys: &[&[u8]], words: &[&[u8]], digest: &str) -> Outcome {
         std::mem::swap(&mut *self.running.borrow_mut(), state);
-        let reply = self.execute(&function, keys, words, &digest);
+        let reply = self.execute(function, keys, words, digest);
         std::mem::swap(&mut *self.running.borrow_mut(), state);
         // Lua itself fails only without memory.
         reply.unwrap_or_else(|error| panic!("Lua failed: {error}"))

@@ -102,6 +102,51 @@ fn a_key_on_its_way_is_renewed_behind_asking_and_a_request_goes_to_no_other_memb
     });
 }
 
+const TRY_AGAIN: &str = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n";
+
+const ABSENT: &str = "*2\r\n$6\r\nabsent\r\n$0\r\n\r\n";
+
+#[test]
+fn a_renewal_is_served_by_the_locks_own_key_wherever_that_is_while_the_slot_moves() {
+    virtual_time::run(async {
+        for at_source in [true, false] {
+            let last = if at_source { RENEWED } else { ASK };
+            let (source, target) = (member(&[GRANTED, TRY_AGAIN, last], &[1]), member(&[RENEWED], &[1]));
+            let (node, claim) = (node([&source, &target]), claim());
+            let Vote::Granted { fence, .. } = node.acquire(&claim).await.vote else { panic!() };
+            assert!(matches!(node.renew(&claim.renewal(fence)).await, Renewal::Renewed(..)));
+            assert_eq!((source.was_asked(), target.was_asked()), (3, if at_source { 0 } else { 2 }));
+            // It names one key.
+            assert!(source.asked.lock().unwrap()[2].starts_with("job "));
+        }
+    });
+}
+
+#[test]
+fn a_grant_is_a_missing_vote_while_the_slot_moves_and_so_is_a_confirmation() {
+    virtual_time::run(async {
+        for word in [ASK, TRY_AGAIN] {
+            let (source, target) = (member(&[word], &[1]), member(&[GRANTED], &[1]));
+            let (node, claim) = (node([&source, &target]), claim());
+            let Vote::Failed(fault) = node.acquire(&claim).await.vote else { panic!() };
+            assert!(fault.kind == FaultKind::Unavailable && fault.why.contains("moving the lock's slot"), "{fault}");
+            let fence = crate::lock::fence::Fence::new(7).unwrap();
+            assert!(matches!(node.renew(&claim.confirmation(fence)).await, Renewal::Failed(_)));
+            assert_eq!((source.was_asked(), target.was_asked()), (2, 0));
+        }
+    });
+}
+
+#[test]
+fn absent_at_the_source_is_asked_for_at_the_target() {
+    virtual_time::run(async {
+        let (source, target) = (member(&[GRANTED, TRY_AGAIN, ASK], &[1]), member(&[ABSENT], &[1]));
+        let (node, claim) = (node([&source, &target]), claim());
+        let Vote::Granted { fence, .. } = node.acquire(&claim).await.vote else { panic!() };
+        assert!(matches!(node.renew(&claim.renewal(fence)).await, Renewal::Lost(..)));
+    });
+}
+
 #[test]
 fn a_member_is_asked_again_over_the_connection_that_is_kept() {
     virtual_time::run(async {
@@ -178,5 +223,21 @@ fn a_server_that_was_silent_counts_only_while_another_member_names_it() {
             let renewal = node.renew(&claim.renewal(fence)).await;
             assert_eq!(matches!(renewal, Renewal::Renewed(..)), counts, "{renewal:?}");
         }
+    });
+}
+
+#[test]
+fn a_request_is_sent_away_five_times_at_most() {
+    virtual_time::run(async {
+        // Each member's map leads to the other one.
+        let members = [(); 2].map(|()| member(&[MOVED], &[1, 2]));
+        for member in &members {
+            member.maps.lock().unwrap().extend([1, 2].repeat(20));
+        }
+        let (node, claim) = (node([&members[0], &members[1]]), claim());
+        let Vote::Failed(fault) = node.acquire(&claim).await.vote else { panic!() };
+        assert!(fault.kind == FaultKind::Unavailable && fault.why.contains("moving the lock's slot"), "{fault}");
+        let asked = members.iter().map(Simulated::was_asked).sum::<usize>();
+        assert!((2..=6).contains(&asked), "{asked}");
     });
 }

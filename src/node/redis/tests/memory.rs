@@ -15,12 +15,14 @@ const BEGIN: i64 = 1_800_000_000_000_000;
 pub(super) struct Host {
     memory: Arc<Mutex<Memory>>,
     streams: Arc<Mutex<BTreeMap<Peer, mpsc::UnboundedSender<Vec<u8>>>>>,
+    /// Time that each reply takes.
+    delay: Arc<Mutex<Duration>>,
 }
 
 impl Host {
     pub(super) fn new() -> Self {
         let memory = Memory::new("node", 0, WallMicros(BEGIN - 3_600_000_000));
-        Self { memory: Arc::new(Mutex::new(memory)), streams: Arc::default() }
+        Self { memory: Arc::new(Mutex::new(memory)), streams: Arc::default(), delay: Arc::default() }
     }
 
     pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -49,7 +51,11 @@ impl Host {
         let mut buffer = vec![0; 1 << 16];
         loop {
             tokio::select! {
-                Some(bytes) = said.recv() => drop(writer.write_all(&bytes).await),
+                Some(bytes) = said.recv() => {
+                    let delay = *self.delay.lock().unwrap();
+                    tokio::time::sleep(delay).await;
+                    drop(writer.write_all(&bytes).await);
+                }
                 read = reader.read(&mut buffer) => match read {
                     Ok(count @ 1..) => self.receive(peer, &buffer[..count]),
                     _ => return self.memory().disconnect(peer),
@@ -62,6 +68,11 @@ impl Host {
         for (to, reply) in self.memory().receive(peer, bytes, wall()) {
             let _ = self.streams.lock().unwrap()[&to].send(reply);
         }
+    }
+
+    /// Lets each reply take this long from now on.
+    pub(super) fn delay(&self, time: Duration) {
+        *self.delay.lock().unwrap() = time;
     }
 
     /// The value at a key, and the ms that it has left.

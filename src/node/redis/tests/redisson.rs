@@ -31,7 +31,15 @@ async fn grant(node: &RedisNode, claim: &Claim) -> Fence {
 }
 
 fn renew(claim: &Claim, fence: Fence) -> Renew {
-    Renew { key: key(), token: claim.token, fence, term: term(), index: Some(0) }
+    Renew {
+        key: key(),
+        token: claim.token,
+        fence,
+        term: term(),
+        index: Some(0),
+        mode: Mode::Exclusive,
+        raises_counter: false,
+    }
 }
 
 /// Returns the fields of the lock's hash, and the ms that it has left.

@@ -28,7 +28,15 @@ fn waits(number: u8) -> Claim {
 }
 
 fn renew_of(digit: u8, fence: u64) -> Renew {
-    Renew { key: key(), token: token(digit), fence: Fence::new(fence).unwrap(), term: term(), index: Some(0) }
+    Renew {
+        key: key(),
+        token: token(digit),
+        fence: Fence::new(fence).unwrap(),
+        term: term(),
+        index: Some(0),
+        mode: Mode::Exclusive,
+        raises_counter: false,
+    }
 }
 
 fn heal_of(digit: u8, fence: u64, told: Option<u64>) -> Heal {
