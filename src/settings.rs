@@ -76,8 +76,6 @@ pub struct LockSettings {
     pub report: Reporter,
     /// Locks of outer rlocks, as the environment claims.
     pub outer: OuterLocks,
-    /// Whether no flag, variable or file named a node. An unreachable one is perhaps not meant then.
-    pub node_is_default: bool,
 }
 
 fn usage(message: impl Into<String>) -> Failure {
@@ -193,7 +191,6 @@ impl LockSettings {
             note,
             report,
             outer: outer_locks(),
-            node_is_default: !sources.given("node"),
         };
         let remains = RemainsOptions { lock_delay, ..remains };
         remains::check(remains, &lock)?;

@@ -34,7 +34,7 @@ pub struct NodeArgs {
     /// local:/dir?shared one for several users who trust each other.
     /// Repeated or separated by commas: a majority of 2 to 9 independent servers holds the lock (Redlock). ps shows a
     /// password in a URL: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file.
-    #[arg(long, alias = "nodes", value_name = "URL", env = "RLOCK_NODE", default_value = "redis://127.0.0.1:6379")]
+    #[arg(long, alias = "nodes", value_name = "URL", env = "RLOCK_NODE")]
     #[arg(value_delimiter = ',')]
     pub node: Vec<String>,
 

@@ -28,7 +28,7 @@ pub fn acquire(args: &AcquireArgs, sources: &Sources, inherited: &Inherited) -> 
     if format == Format::Env && !is_plain(key.typed()) {
         return Err(Problem::UnsafeForShell.about(key).into());
     }
-    warn_of_settings(&settings, &args.output);
+    warn_of_settings(&settings);
     block_on(take(&settings, key, inherited, format))
 }
 

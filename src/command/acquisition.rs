@@ -157,11 +157,9 @@ fn failure(lock: &LockSettings, which: usize, nodes: &Nodes, reason: &Reason) ->
         Reason::Blocked(blocked @ (Blocked::Busy(_) | Blocked::Split(..))) => {
             Problem::Busy { blocked, wanted: lock.mode, code: lock.busy_code }
         }
-        Reason::Blocked(blocked @ (Blocked::Unreachable(..) | Blocked::TooLate)) => {
-            Problem::Unreachable { blocked, node_is_default: lock.node_is_default }
-        }
+        Reason::Blocked(blocked @ (Blocked::Unreachable(..) | Blocked::TooLate)) => Problem::Unreachable { blocked },
         Reason::Superseded(newer) => Problem::Superseded { newer },
-        Reason::Refused(faults) => Problem::NoMajority { faults, quorum: nodes.quorum(), node_is_default: false },
+        Reason::Refused(faults) => Problem::NoMajority { faults, quorum: nodes.quorum() },
         Reason::Unfit(node, fault) => Problem::Unfit { node, fault },
         Reason::OuterUnreachable(holder) => Problem::OuterUnreachable { holder },
     };

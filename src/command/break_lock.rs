@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::common::{block_on, same_list, unanswered};
 use super::identity::Identity;
-use super::nodes::{open, warn_of_default_node, warn_of_refusals};
+use super::nodes::{open, warn_of_refusals};
 use crate::cli::Sources;
 use crate::cli::subcommands::BreakArgs;
 use crate::clock::{self, Alarm};
@@ -52,7 +52,6 @@ pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome
     let name = name.ok_or_else(|| Problem::NoKey.failure())?;
     let key = settings::key(&args.nodes, name)?;
     let report = settings::reporter(&key, &args.output);
-    warn_of_default_node(&reach.place, reach.node_is_default, &args.output, Some(&report.keys));
     let BreakArgs { yes, now, foreign, token, slot, .. } = *args;
     let order = BreakRequest { key, reach, yes, now, foreign, token, slot, report };
     block_on(order.carry_out())
@@ -64,7 +63,7 @@ impl BreakRequest {
         let looks = observe(&nodes, &self.key, self.reach.limit, |_| false).await;
         let census = looks.census();
         if !census.is_answered() {
-            return Err(unanswered(&self.key, &nodes, &looks.faults, self.reach.node_is_default).into());
+            return Err(unanswered(&self.key, &nodes, &looks.faults).into());
         }
         let targets = self.targets(&census);
         let Some(first) = targets.first() else {
@@ -173,7 +172,7 @@ impl BreakRequest {
         } else if count.faults.is_empty() {
             Err(Problem::HolderChanged.about(&self.key))
         } else {
-            Err(unanswered(&self.key, nodes, &count.faults, self.reach.node_is_default))
+            Err(unanswered(&self.key, nodes, &count.faults))
         }
     }
 
@@ -193,7 +192,7 @@ impl BreakRequest {
         }
         let done = self.force(nodes, |_| Some(ForceUnlock::DeleteMark(token))).await?;
         if done.faults.len() >= Quorum::of(nodes.len()).needed() {
-            return Err(unanswered(&self.key, nodes, &done.faults, self.reach.node_is_default).into());
+            return Err(unanswered(&self.key, nodes, &done.faults).into());
         }
         self.report.say(&Event::MarkDeleted);
         Ok(Outcome::Done)
@@ -212,7 +211,7 @@ impl BreakRequest {
     /// Judges a deletion: the nodes that were not reached may still be a majority, of ours or of the holder's `theirs`.
     fn removed(&self, nodes: &Nodes, done: &Count, theirs: Option<usize>) -> anyhow::Result<Outcome> {
         if done.faults.len() >= Quorum::of(nodes.len()).needed() {
-            return Err(unanswered(&self.key, nodes, &done.faults, self.reach.node_is_default).into());
+            return Err(unanswered(&self.key, nodes, &done.faults).into());
         }
         let at = theirs.map(|of| Share { done: done.done, of });
         if let Some(share) = at.filter(|share| share.done < Quorum::of(share.of).needed()) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::common::{block_on, not_the_holder, same_list};
-use super::nodes::{open, warn_of_default_node, warn_of_refusals};
+use super::nodes::{open, warn_of_refusals};
 use crate::cli::Sources;
 use crate::cli::subcommands::CheckArgs;
 use crate::clock;
@@ -33,7 +33,6 @@ pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     // On this machine alone all locks share one counter, and the fence in the environment came with the token.
     let fence = args.fence.filter(|_| reach.place.local().is_none());
     let question = Question { token: lock.token, fence, at_least: args.at_least.unwrap_or_default() };
-    warn_of_default_node(&reach.place, reach.node_is_default, &args.output, Some(&lock.report.keys));
     let answer = block_on(async { Ok(ask(&lock, &question, &open(&reach.place, reach.limit, reach.copies)?).await) })?;
     match answer {
         Err(failure) if failure.outcome == Outcome::No && args.output.quiet => Ok(Outcome::No),
@@ -55,7 +54,7 @@ async fn ask(lock: &HeldLock, question: &Question, nodes: &Nodes) -> Result<Outc
     } else if census.is_held_by(*token) == Some(true) {
         Err(question.unmet(&census).about(key))
     } else {
-        Err(not_the_holder(key, nodes, &looks, *token, reach.node_is_default))
+        Err(not_the_holder(key, nodes, &looks, *token))
     }
 }
 

@@ -46,8 +46,8 @@ pub(super) fn print(text: &[u8]) -> anyhow::Result<bool> {
 }
 
 /// Returns the failure of a command to which too few nodes gave an answer about a lock.
-pub(super) fn unanswered(key: &Key, nodes: &Nodes, faults: &Faults, node_is_default: bool) -> Failure {
-    Problem::NoMajority { faults, quorum: nodes.quorum(), node_is_default }.about(key)
+pub(super) fn unanswered(key: &Key, nodes: &Nodes, faults: &Faults) -> Failure {
+    Problem::NoMajority { faults, quorum: nodes.quorum() }.about(key)
 }
 
 /// Refuses to judge a lock whose holder uses another number of nodes: a majority of our nodes may be a minority of the
@@ -60,16 +60,10 @@ pub(super) fn same_list(key: &Key, nodes: &Nodes, looks: &Observations, may_forc
 }
 
 /// Returns the failure of a subcommand whose token has no majority. It names the holder.
-pub(super) fn not_the_holder(
-    key: &Key,
-    nodes: &Nodes,
-    looks: &Observations,
-    token: Token,
-    node_is_default: bool,
-) -> Failure {
+pub(super) fn not_the_holder(key: &Key, nodes: &Nodes, looks: &Observations, token: Token) -> Failure {
     let census = looks.census();
     match census.is_held_by(token) {
-        None => unanswered(key, nodes, &looks.faults, node_is_default),
+        None => unanswered(key, nodes, &looks.faults),
         Some(_) => Problem::NotTheHolder { census: &census }.about(key),
     }
 }
@@ -87,7 +81,7 @@ pub(super) async fn refuse_inside(lock: &HeldLock, nodes: &Nodes) -> Result<(), 
     let looks = observe_token(nodes, key, *token, reach.limit, |census| census.tells_whose(*token)).await;
     let census = looks.census();
     if census.is_held_by(*token) != Some(true) {
-        return Err(not_the_holder(key, nodes, &looks, *token, reach.node_is_default));
+        return Err(not_the_holder(key, nodes, &looks, *token));
     }
     match census.entry(*token).and_then(Occupant::holder) {
         Some((_, details)) if !details.kept => Ok(()),

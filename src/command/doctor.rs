@@ -7,7 +7,7 @@ mod trial;
 use futures_util::future::join_all;
 
 use super::common::{block_on, print};
-use super::nodes::{stores, warn_of_default_node};
+use super::nodes::stores;
 use crate::cli::subcommands::DoctorArgs;
 use crate::cli::{Sources, strange_variables};
 use crate::exit::Outcome;
@@ -29,7 +29,6 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let keys = args.keys.iter().map(|name| settings::key(&args.nodes, name)).collect::<Result<Vec<_>, _>>()?;
     let options = ScheduleOptions { node_timeout: args.nodes.node_timeout, ..ScheduleOptions::new(args.ttl) };
     let schedule = settings::schedule(options)?;
-    warn_of_default_node(&reach.place, reach.node_is_default, &args.output, None);
     let how = Use { schedule, options, guard: args.restart_guard };
     let own = args.tries.then(|| settings::key(&args.nodes, trial::NAME)).transpose()?;
     // The user stands in the ACL line, which is pasted into a server.

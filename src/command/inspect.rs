@@ -12,7 +12,7 @@ use futures_util::{StreamExt, stream};
 use glob::{Pattern, PatternError};
 
 use super::common::{block_on, print, unanswered};
-use super::nodes::{nodes_of, stores, warn_of_default_node};
+use super::nodes::{nodes_of, stores};
 use crate::cli::Sources;
 use crate::cli::subcommands::{InspectArgs, InspectFormat};
 use crate::clock::{self, Alarm};
@@ -70,7 +70,6 @@ pub fn inspect(args: &InspectArgs, sources: &Sources) -> anyhow::Result<Outcome>
     if !selection.patterns.is_empty() {
         reach.place.needs_server("inspect without a lock's name")?;
     }
-    warn_of_default_node(&reach.place, reach.node_is_default, &args.output, None);
     let form = args.output.progress.form(args.output.log.form(), args.output.quiet);
     let with_line = form == Form::Line;
     block_on(async {
@@ -81,7 +80,7 @@ pub fn inspect(args: &InspectArgs, sources: &Sources) -> anyhow::Result<Outcome>
         if let Some(shown) = view.shown(format) {
             print(shown.as_bytes())?;
         }
-        view.outcome(&reach, &selection)
+        view.outcome(&selection)
     })
 }
 
@@ -125,7 +124,7 @@ impl View {
         let mut keys = selection.keys.clone();
         let (found, unread) = find_locks(selection, &stores, with_line).await;
         if unread.len() > nodes.quorum().tolerated() {
-            let incomplete = Some(without_majority("cannot scan for locks", &nodes, &unread, reach));
+            let incomplete = Some(without_majority("cannot scan for locks", &nodes, &unread));
             return Ok(Self { nodes, locks: Vec::new(), unread, incomplete });
         }
         keys.extend(found);
@@ -168,7 +167,7 @@ impl View {
         locks.retain(|(key, observations)| is_shown(key, observations));
         let away = room.into_inner();
         if away.is_overfull() && away.away().len() > nodes.quorum().tolerated() {
-            return Err(without_majority("cannot observe all locks", &nodes, away.away(), reach).into());
+            return Err(without_majority("cannot observe all locks", &nodes, away.away()).into());
         }
         Ok(Self { nodes, locks, unread, incomplete: None })
     }
@@ -187,7 +186,7 @@ impl View {
     }
 
     /// Returns whether the nodes could tell, and whether any lock is held that was asked for.
-    fn outcome(self, reach: &NodeSettings, selection: &Selection) -> anyhow::Result<Outcome> {
+    fn outcome(self, selection: &Selection) -> anyhow::Result<Outcome> {
         if let Some(failure) = self.incomplete {
             return Err(failure.into());
         }
@@ -201,7 +200,7 @@ impl View {
             // A lock of which the nodes say different things may be the one that is held.
             let decides = selection.is_question && !is_held && state(observations) == State::Unknown;
             if (!observations.census().is_answered() && !is_passed_over) || decides {
-                return Err(unanswered(key, &self.nodes, &observations.faults, reach.node_is_default).into());
+                return Err(unanswered(key, &self.nodes, &observations.faults).into());
             }
         }
         Ok(if selection.is_question && !is_held { Outcome::No } else { Outcome::Done })
@@ -212,9 +211,8 @@ fn wanted(max_waiters: usize) -> Look {
     Look { max_waiters, token: None }
 }
 
-fn without_majority(what: &str, nodes: &Nodes, faults: &Faults, reach: &NodeSettings) -> Failure {
-    let (quorum, node_is_default) = (nodes.quorum(), reach.node_is_default);
-    Problem::NoMajorityFor { what, faults, quorum, node_is_default }.failure()
+fn without_majority(what: &str, nodes: &Nodes, faults: &Faults) -> Failure {
+    Problem::NoMajorityFor { what, faults, quorum: nodes.quorum() }.failure()
 }
 
 /// Scans for locks that match a pattern and are not named. Also returns the nodes that could not be scanned.

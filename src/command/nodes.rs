@@ -1,36 +1,22 @@
-//! Opens the nodes that the command line names, and warns about them.
+//! Opens the nodes of a command, and warns of settings and refusals.
 
 use std::time::Duration;
 
-use crate::cli::{OutputArgs, StrangeVariable, strange_variables};
+use crate::cli::{StrangeVariable, strange_variables};
 use crate::exit::Failure;
 use crate::lock::details::{LONGEST_NOTE, fits};
 use crate::lock::fault::Faults;
-use crate::lock::keys::Keys;
 use crate::lock::request::Copies;
 use crate::node::Store;
 use crate::node::local::LocalStore;
 use crate::node::place::Way;
 use crate::node::redis::RedisServer;
 use crate::redlock::Nodes;
-use crate::report::{self, Event, Problem, Reporter};
+use crate::report::{Event, Problem, Reporter};
 use crate::settings::{LockSettings, StoreConfig};
 
-/// Warns if no node was named: `sudo`, cron and `ssh HOST rlock` drop `RLOCK_NODE`, and the default, a server on this
-/// machine, would give each host a lock of its own.
-pub(super) fn warn_of_default_node(
-    place: &StoreConfig,
-    node_is_default: bool,
-    output: &OutputArgs,
-    keys: Option<&Keys>,
-) {
-    if node_is_default && place.local().is_none() && !output.quiet {
-        report::print(output.log.form(), &Event::DefaultNode { node: &place.shown() }, keys);
-    }
-}
-
 /// Warns of settings of `run` and `acquire` that are taken otherwise than the user may expect.
-pub(super) fn warn_of_settings(settings: &LockSettings, output: &OutputArgs) {
+pub(super) fn warn_of_settings(settings: &LockSettings) {
     if settings.note.as_deref().is_some_and(|note| !fits(note, LONGEST_NOTE)) {
         settings.report.say(&Event::NoteCut { limit: LONGEST_NOTE });
     }
@@ -39,7 +25,6 @@ pub(super) fn warn_of_settings(settings: &LockSettings, output: &OutputArgs) {
             settings.report.say(&Event::StrangeVariable { name: &name, meant: meant.as_deref() });
         }
     }
-    warn_of_default_node(&settings.place, settings.node_is_default, output, Some(&settings.report.keys));
 }
 
 /// Opens the nodes of each lock. The locks on one server share its connections.

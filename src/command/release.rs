@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::common::{block_on, not_the_holder, refuse_inside, same_list, unanswered};
-use super::nodes::{open, warn_of_default_node, warn_of_refusals};
+use super::nodes::{open, warn_of_refusals};
 use crate::cli::Sources;
 use crate::cli::subcommands::ReleaseArgs;
 use crate::exit::{Failure, Outcome};
@@ -19,7 +19,6 @@ const WRITING: Duration = Duration::from_millis(20);
 pub fn release(args: &ReleaseArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let lock = HeldLock::new(&args.held, &args.output, sources)?;
     lock.reach.place.needs_server("release")?;
-    warn_of_default_node(&lock.reach.place, lock.reach.node_is_default, &args.output, Some(&lock.report.keys));
     block_on(async { Ok(give_back(&lock, &open(&lock.reach.place, lock.reach.limit, lock.reach.copies)?).await?) })
 }
 
@@ -32,7 +31,7 @@ async fn give_back(lock: &HeldLock, nodes: &Nodes) -> Result<Outcome, Failure> {
     if looks.census().is_held_by(*token).is_none() {
         // A node that hangs executes it when it resumes. Another node timeout is not spent on its reply.
         outside::release(nodes, key, *token, WRITING).await;
-        return Err(not_the_holder(key, nodes, &looks, *token, reach.node_is_default));
+        return Err(not_the_holder(key, nodes, &looks, *token));
     }
     let count = outside::release(nodes, key, *token, reach.limit).await;
     match count.is_majority(nodes.quorum()) {
@@ -41,9 +40,9 @@ async fn give_back(lock: &HeldLock, nodes: &Nodes) -> Result<Outcome, Failure> {
             report.say(&Event::Released);
             return Ok(Outcome::Done);
         }
-        None => return Err(unanswered(key, nodes, &count.faults, reach.node_is_default)),
+        None => return Err(unanswered(key, nodes, &count.faults)),
         Some(false) => {}
     }
     let looks = observe_token(nodes, key, *token, reach.limit, |census| census.tells_whose(*token)).await;
-    Err(not_the_holder(key, nodes, &looks, *token, reach.node_is_default))
+    Err(not_the_holder(key, nodes, &looks, *token))
 }

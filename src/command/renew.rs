@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::common::{block_on, not_the_holder, refuse_inside, same_list, unanswered};
-use super::nodes::{open, warn_of_default_node, warn_of_refusals};
+use super::nodes::{open, warn_of_refusals};
 use crate::cli::Sources;
 use crate::cli::subcommands::RenewArgs;
 use crate::clock;
@@ -39,7 +39,6 @@ pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let options = RenewOptions { fence: args.fence, ttl: args.ttl, node_timeout };
     // An invalid TTL is refused before any node is asked.
     options.ttl.map(|ttl| options.schedule(&lock.key, ttl)).transpose()?;
-    warn_of_default_node(&lock.reach.place, lock.reach.node_is_default, &args.output, Some(&lock.report.keys));
     block_on(async {
         Ok(extend(&lock, &options, &open(&lock.reach.place, lock.reach.limit, lock.reach.copies)?).await?)
     })
@@ -58,7 +57,7 @@ async fn extend(lock: &HeldLock, options: &RenewOptions, nodes: &Nodes) -> Resul
     let looks = observe_token(nodes, key, *token, reach.limit, |census| census.tells_whose(*token)).await;
     same_list(key, nodes, &looks, false)?;
     if looks.census().is_held_by(*token) != Some(true) {
-        return Err(not_the_holder(key, nodes, &looks, *token, reach.node_is_default));
+        return Err(not_the_holder(key, nodes, &looks, *token));
     }
     let delay = looks.census().entry(*token).and_then(Occupant::holder).map_or(0, |(_, details)| details.delay);
     let lock_delay = Duration::from_millis(delay).min(LONGEST_TTL);
@@ -77,11 +76,11 @@ async fn extend(lock: &HeldLock, options: &RenewOptions, nodes: &Nodes) -> Resul
         return Ok(Outcome::Done);
     }
     if count.is_majority(nodes.quorum()).is_none() {
-        return Err(unanswered(key, nodes, &count.faults, reach.node_is_default));
+        return Err(unanswered(key, nodes, &count.faults));
     }
     // It was the caller's a moment ago.
     let looks = observe_token(nodes, key, *token, reach.limit, |_| false).await;
-    Err(not_the_holder(key, nodes, &looks, *token, reach.node_is_default))
+    Err(not_the_holder(key, nodes, &looks, *token))
 }
 
 /// Returns the TTL that was asked for, else the one that the lock was taken with, without its `--lock-delay`.

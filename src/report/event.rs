@@ -47,8 +47,6 @@ pub struct Share {
 /// A change of a lock, or of its command.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
-    /// No `--node` and no `RLOCK_NODE` was given, so the default is used.
-    DefaultNode { node: &'a str },
     /// A variable looks like one of rlock's and is none. `meant`: the one that it resembles.
     StrangeVariable { name: &'a str, meant: Option<&'a str> },
     /// `--note` exceeds the limit, in bytes.
@@ -183,7 +181,6 @@ impl Event<'_> {
     fn parts(&self) -> (Level, &'static str, Value) {
         use Level::{Error, Info, Warning};
         match *self {
-            Self::DefaultNode { node } => (Warning, "default-node", json!({ "node": node })),
             Self::StrangeVariable { name, meant } => (Info, "variable", json!({ "variable": name, "meant": meant })),
             Self::NoteCut { limit } => (Warning, "note", json!({ "limit": limit })),
             Self::Waiting { blocked, ahead } => {

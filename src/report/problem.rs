@@ -21,9 +21,6 @@ use crate::lock::quorum::Quorum;
 use crate::lock::waiting::Blocked;
 use crate::text::duration;
 
-/// The remedy where no node was named.
-const NAME_A_SERVER: &str = "; name a server with --node, RLOCK_NODE or node in /etc/rlock/config.toml";
-
 /// A failure that ends a subcommand.
 #[derive(Debug)]
 pub enum Problem<'a> {
@@ -32,11 +29,11 @@ pub enum Problem<'a> {
     /// A waiter came later, and both have `--supersede`.
     Superseded { newer: &'a Blocker },
     /// A wait ended without a majority.
-    Unreachable { blocked: &'a Blocked, node_is_default: bool },
+    Unreachable { blocked: &'a Blocked },
     /// Too few nodes answered, or too many refused.
-    NoMajority { faults: &'a Faults, quorum: Quorum, node_is_default: bool },
+    NoMajority { faults: &'a Faults, quorum: Quorum },
     /// The same, for work on many locks.
-    NoMajorityFor { what: &'a str, faults: &'a Faults, quorum: Quorum, node_is_default: bool },
+    NoMajorityFor { what: &'a str, faults: &'a Faults, quorum: Quorum },
     /// The set of nodes cannot hold the lock, as the named node shows.
     Unfit { node: &'a str, fault: &'a Fault },
     /// The holder uses another number of nodes. `may_force`: `--foreign` would go on.
@@ -155,14 +152,14 @@ impl Problem<'_> {
             Self::Superseded { newer } => {
                 (Outcome::Superseded, format!("{}, which came later; nothing was run", newer.named()))
             }
-            Self::Unreachable { blocked, node_is_default } => {
-                (Outcome::Unreachable, given_up(blocked, *node_is_default))
+            Self::Unreachable { blocked } => {
+                (Outcome::Unreachable, given_up(blocked))
             }
-            Self::NoMajority { faults, quorum, node_is_default } => {
-                (outcome_of(faults, *quorum), with_remedy(faults, *quorum, *node_is_default))
+            Self::NoMajority { faults, quorum } => {
+                (outcome_of(faults, *quorum), faults.no_majority_with_remedies(*quorum))
             }
-            Self::NoMajorityFor { what, faults, quorum, node_is_default } => {
-                let told = with_remedy(faults, *quorum, *node_is_default);
+            Self::NoMajorityFor { what, faults, quorum } => {
+                let told = faults.no_majority_with_remedies(*quorum);
                 (outcome_of(faults, *quorum), format!("{what}: {told}"))
             }
             Self::Unfit { node, fault } => {
@@ -289,12 +286,8 @@ pub(super) fn told_of_system(error: &io::Error) -> String {
 }
 
 /// Tells what a wait came to, and the remedy.
-fn given_up(blocked: &Blocked, node_is_default: bool) -> String {
+fn given_up(blocked: &Blocked) -> String {
     match blocked {
-        _ if node_is_default => {
-            let told = told(blocked);
-            format!("{told}{NAME_A_SERVER}, or use --node local for a lock on this machine alone")
-        }
         Blocked::Unreachable(faults, quorum) => faults.no_majority_with_remedies(*quorum),
         _ => told(blocked),
     }
@@ -311,16 +304,6 @@ fn unusable_proc(error: &io::Error) -> String {
 
 fn no_terminal(who: &str) -> String {
     format!("{who}; no terminal to ask at, so give --yes")
-}
-
-/// Tells faults that leave no majority, and the remedy.
-fn with_remedy(faults: &Faults, quorum: Quorum, node_is_default: bool) -> String {
-    match faults.kind(quorum) {
-        FaultKind::Unavailable | FaultKind::Unknown if node_is_default => {
-            format!("{}{NAME_A_SERVER}", faults.no_majority(quorum).trim_end_matches('.'))
-        }
-        _ => faults.no_majority_with_remedies(quorum),
-    }
 }
 
 /// Describes the holder, as far as the nodes agree.

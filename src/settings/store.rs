@@ -2,10 +2,11 @@
 
 use super::credentials::Remote;
 use super::{config, credentials, usage};
-use crate::cli::{NodeArgs, Sources};
+use crate::cli::{NodeArgs, Sources, StrangeVariable, strange_variables};
 use crate::exit::Failure;
 use crate::node::address::{Address, LocalDir, joined};
 use crate::node::place::Way;
+use crate::report::strange_variable;
 
 /// Most nodes that are accepted.
 const MOST_NODES: usize = 9;
@@ -57,9 +58,12 @@ impl StoreConfig {
         }
     }
 
-    /// Checks the addresses, without what they need, and that they are servers if an option `needs_server`.
+    /// Checks the addresses, if there are any yet, without what they need, and that they are servers if an option `needs_server`.
     pub(super) fn check(args: &NodeArgs, needs_server: Option<&str>) -> Result<(), Failure> {
         credentials::certificate(args)?;
+        if args.node.is_empty() {
+            return Ok(());
+        }
         match (Addresses::parse(args)?, needs_server) {
             (Addresses::Local(_), Some(what)) => Err(no_server(what)),
             _ => Ok(()),
@@ -71,6 +75,16 @@ fn no_server(what: &str) -> Failure {
     usage(format!("{what} needs a server: a lock on this machine alone ends with the rlock that holds it"))
 }
 
+/// Refuses to guess a node: `sudo`, cron and `ssh HOST rlock` drop `RLOCK_NODE`, and a server on this machine would give each
+/// host a lock of its own.
+fn no_node() -> Failure {
+    let node = "--node, RLOCK_NODE or node in /etc/rlock/config.toml";
+    let told = format!("no node is configured; name a server with {node}, or local for a lock on this machine alone");
+    config(strange_variables().iter().fold(told, |told, StrangeVariable { name, meant }| {
+        format!("{told}; {}", strange_variable(name, meant.as_deref()))
+    }))
+}
+
 /// Addresses that fit together.
 enum Addresses {
     Servers(Vec<Remote>),
@@ -80,6 +94,9 @@ enum Addresses {
 impl Addresses {
     fn parse(args: &NodeArgs) -> Result<Self, Failure> {
         let mut servers: Vec<Remote> = Vec::new();
+        if args.node.is_empty() {
+            return Err(no_node());
+        }
         let addresses = addresses(&args.node)?;
         let is_one = addresses.len() == 1;
         for address in addresses {

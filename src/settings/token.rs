@@ -21,8 +21,6 @@ pub struct NodeSettings {
     pub limit: Duration,
     /// `--wait-replicas` and `--fsync` of `renew`.
     pub copies: Option<Copies>,
-    /// Whether no flag, variable or file named a node. An unreachable one is perhaps not meant then.
-    pub node_is_default: bool,
 }
 
 impl NodeSettings {
@@ -32,7 +30,6 @@ impl NodeSettings {
             place: StoreConfig::new(args, sources)?,
             limit: args.node_timeout.unwrap_or(NODE_TIMEOUT),
             copies: None,
-            node_is_default: !sources.given("node"),
         })
     }
 }

@@ -89,20 +89,6 @@ fn a_name_whose_first_address_leads_nowhere_costs_a_moment() {
 }
 
 #[test]
-fn the_default_node_names_the_alternative() {
-    // In a network namespace no server can listen on the default address.
-    let script = format!("{RLOCK} run -n --key job -- true");
-    let output = std::process::Command::new("unshare")
-        .args(["-rn", "sh", "-c", &format!("ip link set lo up; {script}")])
-        .env_remove("RLOCK_NODE")
-        .output()
-        .expect("unshare");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(69), "{said}");
-    assert!(said.contains("redis://127.0.0.1:6379") && said.contains("--node local"), "{said}");
-}
-
-#[test]
 fn a_node_that_comes_up_while_rlock_waits_is_used() {
     let mut server = Server::start();
     server.crash();

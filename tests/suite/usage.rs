@@ -225,48 +225,38 @@ fn a_variable_that_rlock_does_not_know_is_told_with_v_and_by_doctor() {
 }
 
 #[test]
-fn where_no_node_is_named_one_line_says_which_is_used() {
-    let bin = RLOCK;
+fn where_no_node_is_named_nothing_is_asked_and_the_line_names_what_to_give() {
     let dir = tempfile::tempdir().expect("a directory");
-    // In a network namespace no server listens on the port.
-    let said = |words: &str, named: &[(&str, &str)]| {
-        let mut command = std::process::Command::new("unshare");
-        command.args(["-rn", "sh", "-c", &format!("exec {bin} {words}")]);
+    let run = |words: &str, named: &[(&str, &str)]| {
+        let mut command = std::process::Command::new(RLOCK);
+        command.args(words.split(' ')).current_dir(dir.path());
         for name in ["RLOCK_NODE", "RLOCK_QUIET", "RLOCK_LOG", "RLOCK_PASSWORD", "REDISCLI_AUTH"] {
             command.env_remove(name);
         }
-        command.env("RLOCK_CONFIG", "none");
-        let output = command.envs(named.iter().copied()).output().expect("unshare");
-        String::from_utf8_lossy(&output.stderr).into_owned()
+        let output = command.env("RLOCK_CONFIG", "none").envs(named.iter().copied()).output().expect("rlock");
+        assert!(output.stdout.is_empty(), "{words}: {output:?}");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
+    let line = "rlock: no node is configured; name a server with --node, RLOCK_NODE or node in /etc/rlock/config.toml, \
+                or local for a lock on this machine alone";
     let token = "--token 5ae7c1be-3e1a-4a44-8c5a-0d3b6b3cbb4f";
-    let notice =
-        "no node is configured, using redis://127.0.0.1:6379 (--node, RLOCK_NODE or node in /etc/rlock/config.toml)\n";
-    for words in ["run -nk job true", "acquire -nk job", "break job -y"]
-        .map(str::to_owned)
-        .into_iter()
-        .chain(["renew", "release", "check"].map(|verb| format!("{verb} -k job {token}")))
-    {
-        let told = said(&words, &[]);
-        assert!(told.starts_with(&format!("rlock: job: {notice}")) && told.lines().count() == 2, "{words}: {told}");
-        let (verb, rest) = words.split_once(' ').expect("a verb");
-        assert!(!said(&format!("{verb} -q {rest}"), &[]).contains("no node is configured"), "{words}");
+    let of_token = ["renew", "release", "check"].map(|verb| format!("{verb} -k job {token}"));
+    let others =
+        ["run -nk job touch ran", "run -E 0 -nk job touch ran", "acquire -nk job", "break job -y", "inspect job"];
+    for words in others.into_iter().chain(["inspect", "doctor"]).map(str::to_owned).chain(of_token) {
+        for named in [&[][..], &[("RLOCK_NODE", "")]] {
+            assert_eq!(run(&words, named), (Some(78), format!("{line}\n")), "{words}");
+        }
+        assert_eq!(run(&words, &[("RLOCK_QUIET", "1")]), (Some(78), format!("{line}\n")), "{words}");
     }
-    for words in ["inspect job", "inspect", "doctor"] {
-        assert!(said(words, &[]).starts_with(&format!("rlock: {notice}")), "{words}");
-        assert!(!said(&format!("{words} -q"), &[]).contains("no node is configured"), "{words}");
-    }
-    let told = said("run --log json -k job -n true", &[]);
-    let line: serde_json::Value = serde_json::from_str(told.lines().next().expect("a line")).expect("an object");
-    assert_eq!(
-        (&line["event"], &line["level"], &line["key"]),
-        (&"default-node".into(), &"warning".into(), &"job".into())
-    );
-    assert!(!said("run -k job -n --node redis://127.0.0.1:6379 true", &[]).contains("no node is configured"));
-    assert!(!said("run -k job -n true", &[("RLOCK_NODE", "redis://127.0.0.1:6379")]).contains("no node is configured"));
-    assert!(said("run -k job -n true", &[("RLOCK_NODE", "")]).contains("no node is configured"));
+    let (code, told) = run("run -q -nk job touch ran", &[("RLOCK_NODES", "redis://redis1")]);
+    let meant = format!("{line}; unknown variable RLOCK_NODES: did you mean RLOCK_NODE?\n");
+    assert_eq!((code, told), (Some(78), meant));
+    let (_, told) = run("run --log json -nk job touch ran", &[]);
+    let told: serde_json::Value = serde_json::from_str(told.trim_end()).expect("one object");
+    assert_eq!(told["code"], 78);
+    assert!(!dir.path().join("ran").exists());
     // The command, and an rlock in it, get the node by its name.
-    let local = format!("local:{}", dir.path().display());
-    let nested = format!("run -k job --node {local} -- {bin} run -k other true");
-    assert_eq!(said(&nested, &[]), "");
+    let nested = format!("run -k job --node local:{} -- {RLOCK} run -k other true", dir.path().display());
+    assert_eq!(run(&nested, &[]), (Some(0), String::new()));
 }

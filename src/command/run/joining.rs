@@ -53,7 +53,7 @@ pub(in crate::command) async fn covering(nodes: &[Nodes], lock: &LockSettings) -
             (None, Some(_), None) => return Ok(Vec::new()),
             (Some(which), ..) if clock::now() >= gives_up => {
                 let blocked = Blocked::Unreachable(looks[which].faults.clone(), nodes[which].quorum());
-                let problem = Problem::Unreachable { blocked: &blocked, node_is_default: lock.node_is_default };
+                let problem = Problem::Unreachable { blocked: &blocked };
                 return Err(problem.about(&lock.keys[which]).into());
             }
             (Some(_), ..) => alarm.reached(clock::now() + lock.schedule.retry()).await,

@@ -42,7 +42,6 @@ use supervise::{Job, Started};
 
 /// Runs the command under the locks.
 pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::Result<Outcome> {
-    let output = args.output.clone();
     let settings = Rc::new(RunSettings::new(args.clone(), sources)?);
     process_tree::check_proc().map_err(|error| Problem::UnusableProc { error: &error }.about(&settings.lock.keys))?;
     block_sigttou();
@@ -50,7 +49,7 @@ pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::R
     // Forked while rlock has one thread and no connection.
     let guard = Guard::start(heir::of(&settings, args, sources.clone()));
     let guard = guard.map_err(|error| Problem::NoGuard { error: &error }.about(&settings.lock.keys))?;
-    warn_of_settings(&settings.lock, &output);
+    warn_of_settings(&settings.lock);
     let report = &settings.lock.report;
     let mut metrics = settings.metrics.as_ref().map(|directory| Metrics::new(directory, &settings.lock.keys));
     let ran = block_on(run_async(&settings, inherited, guard, &mut metrics));

@@ -33,9 +33,7 @@ pub(super) async fn unless_done(
             // Without a fault the nodes answer, and too few of them have the lock as ours any more.
             let blocked =
                 if faults.is_empty() { Blocked::TooLate } else { Blocked::Unreachable(faults, nodes.quorum()) };
-            Err(Problem::Unreachable { blocked: &blocked, node_is_default: lock.node_is_default }
-                .about(&lock.keys)
-                .into())
+            Err(Problem::Unreachable { blocked: &blocked }.about(&lock.keys).into())
         }
         Err(error) => {
             cover.give_up(report).await;

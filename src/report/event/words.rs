@@ -9,12 +9,8 @@ use crate::report::status_text::{ahead, occupied, told};
 use crate::text::{duration, escape};
 
 impl fmt::Display for Event<'_> {
-    #[expect(clippy::too_many_lines, reason = "one sentence for each event")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::DefaultNode { node } => {
-                write!(f, "no node is configured, using {node} (--node, RLOCK_NODE or node in /etc/rlock/config.toml)")
-            }
             Self::StrangeVariable { name, meant } => f.write_str(&strange_variable(name, *meant)),
             Self::NoteCut { limit } => write!(f, "--note is cut to the {limit} bytes that are stored"),
             Self::Waiting { blocked, ahead: rank } => write!(f, "waiting{}: {}", ahead(*rank), told(blocked)),
