@@ -73,7 +73,7 @@ fn guard_cost(rounds: usize) -> Result<String> {
     for _ in 0..rounds {
         let begin = std::time::Instant::now();
         let mut guard = Guard::start(std::rc::Rc::new(|_| ()))?;
-        guard.prepare(Task { mark: uuid::Uuid::nil(), contains: false, outlasts: false, keeps: vec![] })?;
+        guard.prepare(Task { mark: uuid::Uuid::nil(), contains: false, keeps: vec![] })?;
         guard.stop();
         times.push(begin.elapsed());
     }

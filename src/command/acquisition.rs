@@ -10,7 +10,7 @@ use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
 use crate::job::facts::CaughtSignal;
 use crate::job::guard::Guard;
-use crate::job::nested::outers::OuterRuns;
+use crate::job::nested::outer::OuterRun;
 use crate::job::signals::Signals;
 use crate::lock::details::Details;
 use crate::lock::fence;
@@ -49,8 +49,8 @@ const SILENT: Duration = Duration::from_secs(1);
 pub(super) enum Acquired {
     /// The locks are held.
     Won(Holdings),
-    /// Outer rlocks hold them, and let the command run under them. With the holders.
-    Nested(OuterRuns, Vec<Occupant>),
+    /// An outer rlock holds them, and lets the command run under them. With the holder of each.
+    Nested(OuterRun, Vec<Occupant>),
     /// The locks are not held, and everything has been said.
     Over(Outcome),
 }
@@ -119,12 +119,12 @@ pub(super) async fn take(
             client.progress.acquired(&lock.report, after);
             Acquired::Won(holdings)
         }
-        Taken::Joined(outers, holder) => {
+        Taken::Joined(outer, holder) => {
             let holders = if client.covering.is_empty() { vec![*holder] } else { client.covering };
             for (key, occupant) in lock.keys.iter().zip(&holders) {
                 lock.report.of(key).say(&Event::Nested { occupant });
             }
-            Acquired::Nested(outers, holders)
+            Acquired::Nested(outer, holders)
         }
         Taken::Cancelled(caught) => Acquired::Over(ended_by(caught)),
         Taken::GaveUp(_, Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..))) if lock.report.quiet => {
@@ -193,7 +193,7 @@ struct Client<'a> {
 }
 
 impl Claimant for Client<'_> {
-    type Outer = OuterRuns;
+    type Outer = OuterRun;
 
     fn turn_to(&mut self, lock: usize) {
         self.which = lock;
@@ -242,7 +242,7 @@ impl Claimant for Client<'_> {
         if self.which > 0 || holders.len() < self.lock.keys.len() {
             return Err(Problem::PartlyCovered { holder }.about(key).into());
         }
-        Ok(joining::join(key, self.lock.mode, self.purpose, holders).await?)
+        Ok(joining::join(key, self.lock, self.purpose, holders).await?)
     }
 
     fn say(&mut self, notice: &Notice) {

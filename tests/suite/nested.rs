@@ -4,6 +4,7 @@ mod background;
 mod connection;
 mod deaths;
 mod signals;
+mod strangers;
 mod subcommands;
 
 use std::io::Write;

@@ -1,12 +1,12 @@
-//! The locks that cover the command: our own, or those of the outer rlocks in whose commands we are nested.
+//! The locks that cover the command: our own, or those of the outer rlock in whose command we are nested.
 
 use std::io;
 use std::os::fd::RawFd;
 
 use crate::clock;
 use crate::command::common::report_releases;
-use crate::job::nested::outer::Update;
-use crate::job::nested::outers::OuterRuns;
+use crate::job::guard::Guard;
+use crate::job::nested::outer::{OuterRun, Update};
 use crate::job::nested::runs::NestedRuns;
 use crate::job::policy::{Event, Policy, PolicyOptions};
 use crate::lock::fence::Fence;
@@ -24,8 +24,8 @@ use crate::report::{AtNode, Event as Report, Reporter};
 pub(super) enum Cover {
     /// Our own locks, which we renew and give back.
     Own(Holdings),
-    /// The locks of outer rlocks, which renew them and give them back, and those rlocks as the nodes described them.
-    Outer(OuterRuns, Vec<Occupant>),
+    /// The locks of an outer rlock, which renews them and gives them back, and that rlock as the nodes described it for each.
+    Outer(OuterRun, Vec<Occupant>),
 }
 
 /// A change of the cover.
@@ -39,7 +39,7 @@ impl Cover {
     pub(super) fn grants(&self) -> Vec<(Token, Fence)> {
         match self {
             Self::Own(holdings) => holdings.grants().collect(),
-            Self::Outer(outers, _) => outers.grants().collect(),
+            Self::Outer(outer, _) => outer.grants().to_vec(),
         }
     }
 
@@ -47,7 +47,7 @@ impl Cover {
     pub(super) fn descriptors(&self) -> Vec<RawFd> {
         match self {
             Self::Own(holdings) => holdings.descriptors(),
-            Self::Outer(outers, _) => outers.descriptors(),
+            Self::Outer(outer, _) => outer.descriptors(),
         }
     }
 
@@ -67,14 +67,17 @@ impl Cover {
     pub(super) fn policy(&self, options: PolicyOptions) -> Policy {
         match self {
             Self::Own(holdings) => Policy::new(options, holdings.deadline(), clock::now()),
-            Self::Outer(outers, _) => Policy::nested(options, outers.terms(), clock::now()),
+            Self::Outer(outer, _) => Policy::nested(options, outer.terms(), clock::now()),
         }
     }
 
     /// Listens for runs that are nested in the command. Under an outer lock they connect to the outer rlock instead.
-    pub(super) fn listen(&self, options: &PolicyOptions) -> io::Result<Option<NestedRuns>> {
+    pub(super) fn listen(&self, options: &PolicyOptions, guard: &Guard) -> io::Result<Option<NestedRuns>> {
         match self {
-            Self::Own(holdings) => NestedRuns::listen(holdings.grants(), options.schedule.ttl()).map(Some),
+            Self::Own(holdings) => {
+                let grants = holdings.grants().collect();
+                NestedRuns::listen(grants, options.schedule.ttl(), guard.end_for_nested()?).map(Some)
+            }
             Self::Outer(..) => Ok(None),
         }
     }
@@ -83,7 +86,7 @@ impl Cover {
     pub(super) async fn next(&mut self) -> CoverChange {
         match self {
             Self::Own(holdings) => CoverChange::Own(holdings.next().await),
-            Self::Outer(outers, _) => CoverChange::Outer(outers.next().await),
+            Self::Outer(outer, _) => CoverChange::Outer(outer.next().await),
         }
     }
 
@@ -103,20 +106,19 @@ impl Cover {
                 };
                 (lock, why)
             }
-            Self::Outer(outers, holders) => {
-                let lock = outers.weakest();
-                let who = holders[lock].named();
+            Self::Outer(_, holders) => {
+                let who = holders[0].named();
                 let why = if loss.is_some() {
                     format!("the outer rlock ended or lost it ({who})")
                 } else {
                     format!("the outer rlock is stopping its command, or was stopped itself ({who})")
                 };
-                (lock, why)
+                (0, why)
             }
         }
     }
 
-    /// Whether the locks are those of outer rlocks.
+    /// Whether the locks are those of an outer rlock.
     pub(super) fn is_outer(&self) -> bool {
         matches!(self, Self::Outer(..))
     }

@@ -8,9 +8,7 @@ use crate::clock::{self, Alarm};
 use crate::command::acquisition::Purpose;
 use crate::exit::Failure;
 use crate::job::nested::outer::{JoinError, OuterRun};
-use crate::job::nested::outers::OuterRuns;
 use crate::lock::key::Key;
-use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
 use crate::lock::waiting::{Blocked, UNREACHABLE, Unjoined};
 use crate::redlock::Nodes;
@@ -61,33 +59,31 @@ pub(in crate::command) async fn covering(nodes: &[Nodes], lock: &LockSettings) -
     }
 }
 
-/// Asks the rlocks that hold the locks, as a majority of the nodes said, to let a command run under them. `key`: the first lock,
-/// `mode`: the kind of lock that the command wants.
+/// Asks the rlock that holds the locks, as a majority of the nodes said, to let a command run under them. `key`: the first lock.
 pub(in crate::command) async fn join(
     key: &Key,
-    mode: Mode,
+    lock: &LockSettings,
     purpose: Purpose<'_>,
     holders: &[Occupant],
-) -> Result<Result<OuterRuns, Unjoined>, Failure> {
-    let mut runs = Vec::new();
+) -> Result<Result<OuterRun, Unjoined>, Failure> {
+    let mut tokens = Vec::new();
     for holder in holders {
         let Some((token, details)) = holder.holder() else { return Ok(Err(Unjoined::Silent)) };
-        if holder.mode().is_some_and(|outer| !outer.covers(mode)) {
-            return Err(Problem::OtherKindInside { holder, inner: mode }.about(key));
+        if holder.mode().is_some_and(|outer| !outer.covers(lock.mode)) {
+            return Err(Problem::OtherKindInside { holder, inner: lock.mode }.about(key));
         }
         match purpose {
             // No rlock keeps the lock of an `acquire`, so the command could outlive it.
             Purpose::Command(..) if !details.kept => return Err(Problem::KeptByNoRun.about(key)),
-            Purpose::Command(..) => {}
+            Purpose::Command(..) => tokens.push(token),
             Purpose::Steps => return Err(Problem::WouldWaitForItself { holder }.about(key)),
         }
-        match clock::until(clock::now() + ANSWER, OuterRun::join(token)).await {
-            Some(Ok(outer)) => runs.push(outer),
-            Some(Err(JoinError::Busy)) | None => return Ok(Err(Unjoined::Silent)),
-            Some(Err(JoinError::Refused)) => return Ok(Err(Unjoined::Refused)),
-        }
     }
-    let mut outers = OuterRuns::new(runs);
-    // One may have lost its lock while another was asked.
-    Ok(if outers.has_ended() { Err(Unjoined::Refused) } else { Ok(outers) })
+    let claims = lock.outer.tokens();
+    Ok(match clock::until(clock::now() + ANSWER, OuterRun::join(&tokens, &claims)).await {
+        Some(Ok(outer)) => Ok(outer),
+        Some(Err(JoinError::Partly)) => return Err(Problem::PartlyCovered { holder: &holders[0] }.about(key)),
+        Some(Err(JoinError::Busy)) | None => Err(Unjoined::Silent),
+        Some(Err(JoinError::Refused)) => Err(Unjoined::Refused),
+    })
 }

@@ -89,10 +89,10 @@ async fn run_async(
         Acquired::Nested(_, holders) if settings.remains.once.is_some() => {
             return Err(Problem::OnceInside { holder: &holders[0] }.about(&settings.lock.keys).into());
         }
-        Acquired::Nested(outers, holders) => {
+        Acquired::Nested(outer, holders) => {
             // The outer run's are the lock's.
             *metrics = None;
-            Cover::Outer(outers, holders)
+            Cover::Outer(outer, holders)
         }
         Acquired::Over(outcome) => return Ok(outcome),
     };
@@ -141,13 +141,12 @@ fn start(
         prctl::set_child_subreaper(true)?;
     }
     let before = if contain { process_tree::own_children() } else { Vec::new() };
-    let nested = cover.listen(&settings.policy)?;
+    let nested = cover.listen(&settings.policy, guard)?;
     let policy = cover.policy(settings.policy);
     set_lock_variables(&mut image, settings, cover)?;
-    let mark = set_mark(&mut image, cover)?;
+    let mark = if contain { set_mark(&mut image, cover)? } else { Uuid::nil() };
     let keeps = cover.descriptors();
-    let outlasts = nested.is_some();
-    guard.prepare(Task { mark, contains: contain, outlasts, keeps })?;
+    guard.prepare(Task { mark, contains: contain, keeps })?;
     // rlock's lines stand above the command's output, and are not erased below it.
     report::settle();
     let leader = Leader::start(&image, inherited, guard, policy.guard_kills_at())?;
@@ -171,8 +170,8 @@ fn set_lock_variables(image: &mut Image, settings: &RunSettings, cover: &Cover) 
     } else {
         image.set("RLOCK_SLOT", list(slots).as_ref())?;
     }
-    if let Cover::Outer(outers, _) = cover {
-        image.set("RLOCK_TTL", duration::show(outers.ttl()).as_ref())?;
+    if let Cover::Outer(outer, _) = cover {
+        image.set("RLOCK_TTL", duration::show(outer.ttl()).as_ref())?;
     }
     Ok(())
 }

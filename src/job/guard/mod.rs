@@ -1,8 +1,8 @@
 //! The guard: a small process that kills the command when rlock no longer can. This file is rlock's side of it, and
 //! [`watch`] the guard's.
 //!
-//! 1. *Fork.* rlock forks the guard once its settings are complete, before it has threads or connections. The two share a [`WatchdogState`], a timer and
-//!    a socket pair. The guard leaves rlock's session and blocks all signals.
+//! 1. *Fork.* rlock forks the guard once its settings are complete, before it has threads or connections. The two share a [`WatchdogState`], a timer, a
+//!    socket pair and the pipe of nested runs. The guard leaves rlock's session and blocks all signals.
 //! 2. *Arm.* Before exec, the command's own process writes its group and the deadline into the state and then sets the
 //!    timer. So the command never runs unguarded.
 //! 3. *Extend.* At each renewal rlock writes a later deadline. A guard that wakes too early reads it and sleeps again. For
@@ -25,12 +25,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::fcntl::OFlag;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::socket::{AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, sendmsg, socketpair};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
-use nix::unistd::{ForkResult, Pid, fork};
+use nix::unistd::{ForkResult, Pid, fork, pipe2};
 use uuid::Uuid;
 
 use self::watchdog::WatchdogState;
@@ -56,6 +57,8 @@ pub struct Guard {
     state: Arc<WatchdogState>,
     /// [`Task::keeps`].
     keeps: Vec<RawFd>,
+    /// The pipe at whose hang-up no nested run is left: the end that the guard reads, and the one that each nested run gets.
+    nested: (OwnedFd, OwnedFd),
 }
 
 /// The facts about a command that a guard needs before the command starts.
@@ -65,8 +68,6 @@ pub struct Task {
     pub mark: Uuid,
     /// `--contain`: all processes with the mark are to be killed.
     pub contains: bool,
-    /// Runs may be nested under the locks: if rlock dies, the guard stays until they have ended.
-    pub outlasts: bool,
     /// Descriptors that the guard keeps open until no process of the command can run: they hold `local` locks.
     pub keeps: Vec<RawFd>,
 }
@@ -84,16 +85,22 @@ impl Guard {
     /// Starts an unarmed guard.
     pub fn start(heir: Heir) -> io::Result<Self> {
         let state = Arc::new(WatchdogState::new()?);
-        Ok(Self { process: Process::start(&state, &[], &heir)?, heir, state, keeps: vec![] })
+        let nested = pipe2(OFlag::O_CLOEXEC)?;
+        Ok(Self { process: Process::start(&state, &nested.0, &[], &heir)?, heir, state, keeps: vec![], nested })
     }
 
     pub fn pid(&self) -> Pid {
         self.process.pid
     }
 
+    /// Returns the end of the pipe that nested runs get. If rlock dies, the guard gives the lock back once they have closed it.
+    pub fn end_for_nested(&self) -> io::Result<OwnedFd> {
+        self.nested.1.try_clone()
+    }
+
     /// Prepares the guard for a command that is about to start. A guard that was killed or stopped meanwhile is replaced.
     pub fn prepare(&mut self, task: Task) -> io::Result<()> {
-        self.state.set_mark(task.mark, task.contains, task.outlasts);
+        self.state.set_mark(task.mark, task.contains);
         self.keeps = task.keeps;
         if self.ensure_alive()? || self.process.send(&self.keeps).is_ok() { Ok(()) } else { self.replace() }
     }
@@ -136,7 +143,7 @@ impl Guard {
     }
 
     fn replace(&mut self) -> io::Result<()> {
-        let next = Process::start(&self.state, &self.keeps, &self.heir)?;
+        let next = Process::start(&self.state, &self.nested.0, &self.keeps, &self.heir)?;
         std::mem::replace(&mut self.process, next).end();
         Ok(())
     }
@@ -171,8 +178,8 @@ impl Drop for Guard {
 }
 
 impl Process {
-    /// Forks a guard with `state` that keeps the descriptors `keeps` open.
-    fn start(state: &WatchdogState, keeps: &[RawFd], heir: &Heir) -> io::Result<Self> {
+    /// Forks a guard with `state` that reads the `pipe` of nested runs, and keeps the descriptors `keeps` open.
+    fn start(state: &WatchdogState, pipe: &OwnedFd, keeps: &[RawFd], heir: &Heir) -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?;
@@ -189,7 +196,7 @@ impl Process {
             mask.thread_set_mask()?;
         }
         match forked? {
-            ForkResult::Child => watch::watch(&theirs, &timer, state, keeps, heir),
+            ForkResult::Child => watch::watch([&theirs, pipe], &timer, state, keeps, heir),
             ForkResult::Parent { child } => Ok(Self { pid: child, timer: Arc::new(timer), socket: ours }),
         }
     }

@@ -18,14 +18,20 @@ use crate::lock::instant::Instant;
 
 /// Runs the guard. It was forked with all signals blocked, so only SIGKILL and SIGSTOP act on it, and no handler of rlock's
 /// runs here.
-pub(super) fn watch(socket: &OwnedFd, timer: &TimerFd, state: &WatchdogState, keeps: &[RawFd], heir: &Heir) -> ! {
+pub(super) fn watch(
+    [socket, pipe]: [&OwnedFd; 2],
+    timer: &TimerFd,
+    state: &WatchdogState,
+    keeps: &[RawFd],
+    heir: &Heir,
+) -> ! {
     let born = clock::now();
     let _ = setsid();
     let _ = prctl::set_name(names::GUARD);
     // SIGCONT at rlock's death wakes a guard that was stopped. It has no other effect.
     let _ = prctl::set_pdeathsig(Signal::SIGCONT);
     // Its line after rlock's death goes to stderr.
-    let own = [libc::STDERR_FILENO, socket.as_raw_fd(), timer.as_fd().as_raw_fd()];
+    let own = [libc::STDERR_FILENO, socket.as_raw_fd(), pipe.as_raw_fd(), timer.as_fd().as_raw_fd()];
     descriptors::close_all_but([&own, keeps].concat());
     go_first();
     // The deadline at which the command was killed.
@@ -54,7 +60,7 @@ pub(super) fn watch(socket: &OwnedFd, timer: &TimerFd, state: &WatchdogState, ke
             // Unarmed means that the command was not started yet, or is dead or free to go on.
             let is_over = state.group().is_none() || is_gone;
             // Nested runs noticed rlock's death as well and kill their commands; until then a `local` lock is kept.
-            if is_over && nested::outlast(&state.outlasts()) && rlock == Rlock::Died {
+            if is_over && nested::outlast(pipe.as_fd()) && rlock == Rlock::Died {
                 allow_ending();
                 let killed_since = is_gone.then(|| state.armed_at());
                 heir(Left { killed_since, tokens: state.to_give_back() });

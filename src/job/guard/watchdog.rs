@@ -39,8 +39,6 @@ struct Page {
     mark: [AtomicU64; 2],
     /// `--contain`: all processes with the mark are to be killed.
     contains: AtomicBool,
-    /// Runs may be nested under the locks in `tokens`: the guard stays until they have ended.
-    outlasts: AtomicBool,
     /// For each lock of the run, the token with which rlock asked for it last; nil if it did not.
     tokens: [[AtomicU64; 2]; keys::MOST],
     /// For each lock of the run, whether rlock may hold it: if rlock dies, the guard gives it back.
@@ -83,12 +81,11 @@ impl WatchdogState {
     }
 
     /// Sets the mark in the environment of the command's processes.
-    pub(super) fn set_mark(&self, mark: Uuid, contains: bool, outlasts: bool) {
+    pub(super) fn set_mark(&self, mark: Uuid, contains: bool) {
         let (high, low) = mark.as_u64_pair();
         self.page().mark[0].store(high, SeqCst);
         self.page().mark[1].store(low, SeqCst);
         self.page().contains.store(contains, SeqCst);
-        self.page().outlasts.store(outlasts, SeqCst);
     }
 
     /// Notes that rlock may hold lock number `lock` with `token`.
@@ -132,12 +129,6 @@ impl WatchdogState {
         self.page().contains.load(SeqCst)
     }
 
-    /// The tokens of the locks whose nested runs the guard must outlast.
-    pub(super) fn outlasts(&self) -> Vec<Uuid> {
-        let outlasts = self.page().outlasts.load(SeqCst);
-        self.tokens().filter(|token| outlasts && !token.is_nil()).collect()
-    }
-
     /// Returns the token for each lock, where rlock may hold it.
     pub(super) fn to_give_back(&self) -> Vec<Option<Uuid>> {
         let gives_back = self.page().gives_back.iter().map(|gives_back| gives_back.load(SeqCst));
@@ -168,7 +159,7 @@ mod tests {
         match unsafe { fork() }.unwrap() {
             ForkResult::Child => {
                 state.may_hold(1, token);
-                state.set_mark(token, true, true);
+                state.set_mark(token, true);
                 state.arm(group, Instant::from_nanos(5), later);
                 // SAFETY: it ends the process, and nothing that was copied by the fork is to be run.
                 unsafe { libc::_exit(0) };
@@ -176,7 +167,7 @@ mod tests {
             ForkResult::Parent { child } => drop(waitpid(child, None)),
         }
         assert_eq!((state.group(), state.armed_at(), state.kill_at()), (Some(group), Instant::from_nanos(5), later));
-        assert_eq!((state.mark(), state.contains(), state.outlasts()), (token, true, vec![token]));
+        assert_eq!((state.mark(), state.contains()), (token, true));
         assert_eq!(state.to_give_back()[..3], [None, Some(token), None]);
         state.does_not_hold(1);
         assert!(state.to_give_back().iter().all(Option::is_none));

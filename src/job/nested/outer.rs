@@ -1,69 +1,99 @@
-//! The nested rlock's end of the connection: the outer rlock, under whose lock our command runs.
+//! The nested rlock's end of the connection: the outer rlock, under whose locks our command runs.
 
-use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, bind, connect, socket};
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, connect, recvmsg, socket,
+};
+use nix::unistd::{Pid, Uid};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use uuid::Uuid;
 
-use super::{Message, Read, Socket, address, error, name, nested_names};
+use super::{LONGEST, Message, Socket, address, error, is_trusted};
+use crate::clock;
+use crate::job::process_tree;
 use crate::lock::fence::Fence;
 use crate::lock::schedule::Terms;
 use crate::lock::token::Token;
 
 /// The connection to an outer rlock that has welcomed us.
+#[derive(Debug)]
 pub struct OuterRun {
     connection: AsyncFd<Socket>,
-    token: Token,
+    /// The write end of the pipe at whose hang-up the outer rlock's guard gives the lock back.
+    pipe: OwnedFd,
+    /// The locks under which our command runs.
+    locks: Vec<(Token, Fence)>,
     last: Message,
     /// [`Update::End`] was returned.
     ended: bool,
 }
 
-/// Why the command cannot run under the outer lock yet.
+/// Why the command cannot run under the outer locks yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JoinError {
-    /// No rlock that we can reach listens: it gives the lock back, or runs elsewhere.
+    /// No rlock that we can reach and trust listens: it gives the lock back, or runs elsewhere.
     Refused,
     /// The outer rlock's queue of connections is full.
     Busy,
+    /// No outer run holds all of the locks.
+    Partly,
 }
 
-/// A change of the outer lock.
+/// A change of the outer locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Update {
     /// The command must be signalled and killed at other times than before.
     Terms(Terms),
-    /// The outer rlock has ended or gives up the lock: the command must be killed now.
+    /// The outer rlock has ended or gives up a lock: the command must be killed now.
     End,
 }
 
 impl OuterRun {
-    /// Asks the rlock that holds the lock of `token` to let us run under it, and waits for its welcome.
-    pub async fn join(token: Token) -> Result<Self, JoinError> {
-        let connection = match connected(token) {
+    /// Asks the run that holds the locks of `tokens`, at least one, to let us run under them, and waits for its welcome. One of `claims`
+    /// is the token of its first lock.
+    pub async fn join(tokens: &[Token], claims: &[Token]) -> Result<Self, JoinError> {
+        let mut why = JoinError::Refused;
+        let first = tokens.iter().take(1);
+        for token in first.chain(claims.iter().filter(|claim| tokens.first() != Some(claim))) {
+            match Self::join_run(*token, tokens).await {
+                Err(JoinError::Refused) => {}
+                Err(JoinError::Partly) => why = JoinError::Partly,
+                joined => return joined,
+            }
+        }
+        Err(why)
+    }
+
+    async fn join_run(listener: Token, tokens: &[Token]) -> Result<Self, JoinError> {
+        let begun = clock::now();
+        let connection = match connected(listener) {
             Ok(connection) => connection,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(JoinError::Busy),
             Err(_) => return Err(JoinError::Refused),
         };
-        match read(&connection).await {
-            Some(last) => Ok(Self { connection, token, last, ended: false }),
-            None => Err(JoinError::Refused),
+        let Some((last, Some(pipe))) = receive(&connection).await else { return Err(JoinError::Refused) };
+        // In another time namespace its terms would mean other moments. A listener without the token is no outer rlock.
+        if !(begun..=clock::now()).contains(&last.now) || !last.locks.iter().any(|(token, _)| *token == listener) {
+            return Err(JoinError::Refused);
         }
+        let lock = |wanted: &Token| last.locks.iter().find(|(token, _)| token == wanted).copied();
+        let locks = tokens.iter().map(lock).collect::<Option<Vec<_>>>();
+        let Some(locks) = locks else {
+            let holds_any = tokens.iter().any(|wanted| lock(wanted).is_some());
+            return Err(if holds_any { JoinError::Partly } else { JoinError::Refused });
+        };
+        Ok(Self { connection, pipe, locks, last, ended: false })
     }
 
-    pub fn token(&self) -> Token {
-        self.token
+    /// Returns the token and the fence of each lock.
+    pub fn grants(&self) -> &[(Token, Fence)] {
+        &self.locks
     }
 
-    pub fn fence(&self) -> Fence {
-        self.last.fence
-    }
-
-    /// Lease length of the outer lock.
+    /// Lease length of the outer locks.
     pub fn ttl(&self) -> Duration {
         self.last.ttl
     }
@@ -73,9 +103,9 @@ impl OuterRun {
         self.last.terms
     }
 
-    /// The connection, which the guard keeps open until the command is dead.
-    pub fn descriptor(&self) -> RawFd {
-        self.connection.as_raw_fd()
+    /// The connection and the pipe, which the guard keeps open until the command is dead.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        vec![self.connection.as_raw_fd(), self.pipe.as_raw_fd()]
     }
 
     /// Returns the next update. Cancel safe.
@@ -83,37 +113,54 @@ impl OuterRun {
         if self.ended {
             return std::future::pending().await;
         }
-        if let Some(message) = read(&self.connection).await {
+        if let Some((message, _)) = receive(&self.connection).await {
             self.last = message;
-            return Update::Terms(message.terms);
+            return Update::Terms(self.last.terms);
         }
         self.ended = true;
         Update::End
     }
 }
 
-fn connected(token: Token) -> io::Result<AsyncFd<Socket>> {
+fn connected(listener: Token) -> io::Result<AsyncFd<Socket>> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let ours = Socket(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(error)?);
-    let token = token.as_uuid();
-    // If the outer rlock is killed, its guard finds us by this name.
-    let own = nested_names(token) + &Uuid::new_v4().simple().to_string();
-    bind(ours.as_raw_fd(), &address(&own).map_err(error)?).map_err(error)?;
-    connect(ours.as_raw_fd(), &address(&name(token)).map_err(error)?).map_err(error)?;
-    if !ours.is_trusted() && !nix::unistd::Uid::effective().is_root() {
+    connect(ours.as_raw_fd(), &address(listener).map_err(error)?).map_err(error)?;
+    let peer = ours.peer().map_err(error)?;
+    // Root may run below another user's rlock (`sudo`), and then only below that one.
+    let started_us = || Uid::effective().is_root() && process_tree::is_below(Pid::from_raw(peer.pid()));
+    if !is_trusted(Uid::from_raw(peer.uid())) && !started_us() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     // SAFETY: the socket owns its descriptor, always names the same one, and closes it only when dropped.
     Ok(unsafe { AsyncFd::register_with_interest(ours, Interest::READABLE) }?)
 }
 
-/// Returns the next message; `None` at the end.
-async fn read(connection: &AsyncFd<Socket>) -> Option<Message> {
+/// Returns the next message and the descriptor that came with it; `None` at the end.
+async fn receive(connection: &AsyncFd<Socket>) -> Option<(Message, Option<OwnedFd>)> {
+    // One byte more than a message, so that a longer one is recognised.
+    let mut bytes = [0; LONGEST + 1];
     loop {
-        match connection.get_ref().read() {
-            Read::Message(bytes) => return Message::decode(bytes),
-            Read::End => return None,
-            Read::Nothing => connection.readable().await.ok()?.clear_ready(),
+        let mut ready = connection.readable().await.ok()?;
+        let (mut parts, mut space) = ([IoSliceMut::new(&mut bytes)], nix::cmsg_space!(RawFd));
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+        match recvmsg::<UnixAddr>(connection.as_raw_fd(), &mut parts, Some(&mut space), flags) {
+            Ok(received) => {
+                let mut descriptor = None;
+                for control in received.cmsgs().ok()? {
+                    if let ControlMessageOwned::ScmRights(sent) = control {
+                        for fd in sent {
+                            // SAFETY: the kernel made this descriptor for us in this call; nothing else owns it.
+                            descriptor = Some(unsafe { OwnedFd::from_raw_fd(fd) });
+                        }
+                    }
+                }
+                let length = received.bytes;
+                return Some((Message::decode(&bytes[..length])?, descriptor));
+            }
+            Err(nix::Error::EAGAIN) => ready.clear_ready(),
+            Err(nix::Error::EINTR) => {}
+            Err(_) => return None,
         }
     }
 }

@@ -1,17 +1,19 @@
 //! The outer rlock's end of the connections: the runs that are nested in our command.
 
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use nix::sys::socket::{
-    AddressFamily, Backlog, MsgFlags, Shutdown, SockFlag, SockType, accept4, bind, listen, send, shutdown, socket,
+    AddressFamily, Backlog, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr, accept4, bind, listen,
+    sendmsg, shutdown, socket,
 };
+use nix::unistd::Uid;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::{Message, Read, Socket, address, error, name};
+use super::{Message, Socket, address, error, is_trusted};
 use crate::clock;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
@@ -27,46 +29,43 @@ const MAX_ACCEPTS: usize = 64;
 /// Time that nested runs get to end, once they must kill their commands, before rlock reports them.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The nested runs that rely on our leases. A run that is nested under several of the locks counts once for each.
+/// The nested runs that rely on our leases.
 pub struct NestedRuns {
-    listeners: Vec<Listener>,
-    runs: Vec<Run>,
+    listener: AsyncFd<Socket>,
+    /// The write end of the pipe that each run gets with its welcome.
+    pipe: OwnedFd,
+    locks: Vec<(Token, Fence)>,
     ttl: Duration,
-    /// There is no room for another run: connections wait in the listeners until the next [`NestedRuns::admit`].
+    runs: Vec<Run>,
+    /// There is no room for another run: connections wait in the listener until the next [`NestedRuns::admit`].
     full: bool,
     /// When to report that a run is still there.
     overdue_at: Instant,
 }
 
-/// The socket to which runs that are nested under one of our locks connect.
-struct Listener {
-    socket: AsyncFd<Socket>,
-    /// The lock's fence.
-    fence: Fence,
-}
-
-/// A run that is nested under one of our locks.
+/// A run that is nested under our locks.
 struct Run {
     connection: AsyncFd<Socket>,
-    /// The lock's fence.
-    fence: Fence,
     /// The terms sent last; `None` once it was sent the end.
     sent: Option<Terms>,
 }
 
 impl NestedRuns {
-    /// Listens for runs nested in the command that is about to start under the locks of these tokens and fences.
-    pub fn listen(locks: impl IntoIterator<Item = (Token, Fence)>, ttl: Duration) -> io::Result<Self> {
-        let listeners =
-            locks.into_iter().map(|(token, fence)| Listener::open(token, fence)).collect::<io::Result<_>>()?;
-        Ok(Self { listeners, runs: Vec::new(), ttl, full: false, overdue_at: Instant::NEVER })
+    /// Listens for runs nested in the command that is about to start under `locks`, at least one.
+    pub fn listen(locks: Vec<(Token, Fence)>, ttl: Duration, pipe: OwnedFd) -> io::Result<Self> {
+        let (token, _) = locks.first().ok_or(io::ErrorKind::InvalidInput)?;
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(error)?;
+        bind(listener.as_raw_fd(), &address(*token).map_err(error)?).map_err(error)?;
+        listen(&listener, Backlog::MAXCONN).map_err(error)?;
+        let listener = register(listener)?;
+        Ok(Self { listener, pipe, locks, ttl, runs: Vec::new(), full: false, overdue_at: Instant::NEVER })
     }
 
     /// Waits until a run may have connected or ended. Cancel safe.
     pub async fn changed(&self) {
         std::future::poll_fn(|cx| {
-            let readable = self.listeners.iter().filter(|listener| !self.full && is_readable(&listener.socket, cx));
-            let listens = readable.count() > 0;
+            let listens = !self.full && is_readable(&self.listener, cx);
             let ended = self.runs.iter().filter(|run| is_readable(&run.connection, cx)).count();
             if listens || ended > 0 { Poll::Ready(()) } else { Poll::Pending }
         })
@@ -79,21 +78,20 @@ impl NestedRuns {
     /// A welcomed run starts its command, so the policy must hear of it before the lock is given back.
     pub fn admit(&mut self, welcome: Option<Terms>) -> bool {
         // A run sends nothing: if there is something to read, it has ended or is no rlock.
-        self.runs.retain(|run| matches!(run.connection.get_ref().read(), Read::Nothing));
+        self.runs.retain(|run| !has_something(run.connection.get_ref()));
         self.accept(welcome);
         !self.runs.is_empty()
     }
 
     /// Sends `terms` to all runs; `None` makes them kill their commands at once. Admits none.
     pub fn send(&mut self, terms: Option<Terms>) {
-        let ttl = self.ttl;
-        for run in &mut self.runs {
-            let fence = run.fence;
+        let mut runs = std::mem::take(&mut self.runs);
+        for run in &mut runs {
             match terms {
                 // A stopped run reads nothing, and its guard obeys the terms that it read last. If the send fails, the next
                 // change is sent again.
                 Some(terms) if run.sent.is_some_and(|sent| sent != terms) => {
-                    let result = send_message(run.connection.get_ref(), &Message { fence, ttl, terms });
+                    let result = self.send_terms(run.connection.get_ref(), terms, &[]);
                     run.sent = result.map_or(run.sent, |_| Some(terms));
                 }
                 None if run.sent.is_some() => {
@@ -104,16 +102,11 @@ impl NestedRuns {
                 _ => {}
             }
         }
+        self.runs = runs;
     }
 
     fn accept(&mut self, welcome: Option<Terms>) {
         self.full = false;
-        (0..self.listeners.len()).for_each(|listener| self.accept_at(listener, welcome));
-    }
-
-    fn accept_at(&mut self, listener: usize, welcome: Option<Terms>) {
-        let Listener { socket, fence } = &self.listeners[listener];
-        let fence = *fence;
         for _ in 0..MAX_ACCEPTS {
             if self.runs.len() >= MAX_RUNS {
                 self.full = true;
@@ -121,7 +114,7 @@ impl NestedRuns {
             }
             let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
             // SAFETY: the kernel made this descriptor for us in this call; nothing else owns it.
-            let accepted = accept4(socket.as_raw_fd(), flags).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+            let accepted = accept4(self.listener.as_raw_fd(), flags).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
             let connection = match accepted {
                 Ok(connection) => Socket(connection),
                 Err(nix::Error::EAGAIN) => return,
@@ -131,13 +124,21 @@ impl NestedRuns {
                     return;
                 }
             };
-            let Some(terms) = welcome.filter(|_| connection.is_trusted()) else { continue };
+            let is_ours = connection.peer().is_ok_and(|peer| is_trusted(Uid::from_raw(peer.uid())));
+            let Some(terms) = welcome.filter(|_| is_ours) else { continue };
             let Ok(connection) = register(connection.0) else { continue };
-            let welcome = Message { fence, ttl: self.ttl, terms };
-            if send_message(connection.get_ref(), &welcome).is_ok() {
-                self.runs.push(Run { connection, fence, sent: Some(terms) });
+            if self.send_terms(connection.get_ref(), terms, &[self.pipe.as_raw_fd()]).is_ok() {
+                self.runs.push(Run { connection, sent: Some(terms) });
             }
         }
+    }
+
+    fn send_terms(&self, to: &Socket, terms: Terms, descriptors: &[RawFd]) -> nix::Result<usize> {
+        let message = Message { now: clock::now(), ttl: self.ttl, terms, locks: self.locks.clone() }.encode();
+        let rights = [ControlMessage::ScmRights(descriptors)];
+        let rights = if descriptors.is_empty() { &[][..] } else { &rights };
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        sendmsg::<UnixAddr>(to.as_raw_fd(), &[IoSlice::new(&message)], rights, flags, None)
     }
 
     /// The instant at which to call [`NestedRuns::is_overdue`].
@@ -155,23 +156,9 @@ impl NestedRuns {
     }
 }
 
-impl Listener {
-    fn open(token: Token, fence: Fence) -> io::Result<Self> {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(error)?;
-        bind(listener.as_raw_fd(), &address(&name(token.as_uuid())).map_err(error)?).map_err(error)?;
-        listen(&listener, Backlog::MAXCONN).map_err(error)?;
-        Ok(Self { socket: register(listener)?, fence })
-    }
-}
-
 fn register(socket: OwnedFd) -> io::Result<AsyncFd<Socket>> {
     // SAFETY: the socket owns its descriptor, always names the same one, and closes it only when dropped.
     Ok(unsafe { AsyncFd::register_with_interest(Socket(socket), Interest::READABLE) }?)
-}
-
-fn send_message(socket: &Socket, message: &Message) -> nix::Result<usize> {
-    send(socket.as_raw_fd(), &message.encode(), MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL)
 }
 
 /// Whether there is a message, an end or a connection. If not, the next one wakes `cx`.
@@ -195,29 +182,44 @@ fn has_something(socket: &Socket) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::outer::OuterRun;
+    use super::super::outer::{JoinError, OuterRun};
+    use super::super::outlast;
     use super::*;
-    use crate::lock::instant::Instant;
+    use std::os::fd::AsFd;
 
     fn terms(number: u64) -> Terms {
         let at = Instant::from_nanos(number);
         Terms { signal_at: at, kill_at: at, ends: at }
     }
 
+    fn locks<const N: usize>() -> [(Token, Fence); N] {
+        std::array::from_fn(|lock| (Token::fresh(), Fence::new(7 + lock as u64).unwrap()))
+    }
+
+    /// The runs nested under `locks`, and the read end of their pipe.
+    fn nested(locks: &[(Token, Fence)]) -> (NestedRuns, OwnedFd) {
+        let (read, write) = nix::unistd::pipe().unwrap();
+        (NestedRuns::listen(locks.to_vec(), Duration::from_secs(30), write).unwrap(), read)
+    }
+
+    fn on_a_runtime(test: impl Future<Output = ()>) {
+        tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap().block_on(test);
+    }
+
     /// An admitted run starts its command. If `send` admitted one too, the caller would not hear of it.
     #[test]
     fn a_run_is_welcomed_by_admit_alone_and_is_sent_later_terms() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
-        runtime.block_on(async {
-            let (token, fence) = (Token::fresh(), Fence::FIRST);
-            let mut runs = NestedRuns::listen([(token, fence)], Duration::from_secs(30)).unwrap();
-            let mut joining = Box::pin(OuterRun::join(token));
+        on_a_runtime(async {
+            let [lock] = locks();
+            let (mut runs, _read) = nested(&[lock]);
+            let tokens = [lock.0];
+            let mut joining = Box::pin(OuterRun::join(&tokens, &[]));
             assert!(futures_util::poll!(&mut joining).is_pending(), "it is connected");
             runs.send(Some(terms(1)));
             tokio::task::yield_now().await;
             assert!(futures_util::poll!(&mut joining).is_pending(), "it is not welcomed");
             assert!(runs.admit(Some(terms(2))));
-            let Ok(mut run) = joining.await else { panic!("it was refused") };
+            let mut run = joining.await.unwrap();
             assert_eq!(run.terms(), terms(2));
             runs.send(Some(terms(3)));
             run.next().await;
@@ -228,37 +230,70 @@ mod tests {
     }
 
     #[test]
-    fn each_lock_has_a_socket_of_its_own_and_its_own_fence() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
-        runtime.block_on(async {
-            let locks = [7, 8].map(|fence| (Token::fresh(), Fence::new(fence).unwrap()));
-            let mut runs = NestedRuns::listen(locks, Duration::from_secs(30)).unwrap();
-            let mut joined = vec![];
-            for (token, fence) in locks {
-                let mut joining = Box::pin(OuterRun::join(token));
+    fn a_run_of_some_of_the_locks_is_told_their_fences_and_one_of_others_is_refused() {
+        on_a_runtime(async {
+            let [a, b, other] = locks();
+            let (mut runs, _read) = nested(&[a, b]);
+            for (tokens, wanted) in [
+                (vec![b.0, a.0], Ok(vec![b, a])),
+                (vec![b.0], Ok(vec![b])),
+                (vec![b.0, other.0], Err(JoinError::Partly)),
+                (vec![other.0], Err(JoinError::Refused)),
+            ] {
+                let claims = [other.0, a.0];
+                let mut joining = Box::pin(OuterRun::join(&tokens, &claims));
                 assert!(futures_util::poll!(&mut joining).is_pending());
                 assert!(runs.admit(Some(terms(2))));
-                let Ok(run) = joining.await else { panic!("it was refused") };
-                assert_eq!((run.token(), run.fence()), (token, fence));
-                joined.push(run);
+                assert_eq!(joining.await.map(|run| run.grants().to_vec()), wanted);
             }
-            joined.pop();
-            assert!(runs.admit(None), "one connection is left");
-            joined.pop();
-            assert!(!runs.admit(None));
         });
     }
 
     #[test]
     fn a_run_that_comes_when_none_is_welcome_is_refused() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
-        runtime.block_on(async {
-            let token = Token::fresh();
-            let mut runs = NestedRuns::listen([(token, Fence::FIRST)], Duration::from_secs(30)).unwrap();
-            let mut joining = Box::pin(OuterRun::join(token));
+        on_a_runtime(async {
+            let [lock] = locks();
+            let (mut runs, _read) = nested(&[lock]);
+            let tokens = [lock.0];
+            let mut joining = Box::pin(OuterRun::join(&tokens, &[]));
             assert!(futures_util::poll!(&mut joining).is_pending());
             assert!(!runs.admit(None));
-            assert!(joining.await.is_err());
+            assert_eq!(joining.await.map(|_| ()), Err(JoinError::Refused));
+        });
+    }
+
+    #[test]
+    fn a_listener_without_the_token_is_no_outer_rlock() {
+        on_a_runtime(async {
+            let [lock, other] = locks();
+            let (mut runs, _read) = nested(&[lock]);
+            runs.locks = vec![other];
+            let tokens = [lock.0];
+            let mut joining = Box::pin(OuterRun::join(&tokens, &[]));
+            assert!(futures_util::poll!(&mut joining).is_pending());
+            assert!(runs.admit(Some(terms(2))));
+            assert_eq!(joining.await.map(|_| ()), Err(JoinError::Refused));
+        });
+    }
+
+    #[test]
+    fn the_pipe_hangs_up_when_the_outer_rlock_and_all_runs_have_ended() {
+        on_a_runtime(async {
+            let [lock] = locks();
+            let (mut runs, read) = nested(&[lock]);
+            let tokens = [lock.0];
+            let mut joining = Box::pin(OuterRun::join(&tokens, &[]));
+            assert!(futures_util::poll!(&mut joining).is_pending());
+            assert!(runs.admit(Some(terms(2))));
+            let run = joining.await.unwrap();
+            drop(runs);
+            let is_held = || {
+                use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+                poll(&mut [PollFd::new(read.as_fd(), PollFlags::empty())], PollTimeout::ZERO) == Ok(0)
+            };
+            assert!(is_held());
+            drop(run);
+            assert!(!is_held() && outlast(read.as_fd()));
         });
     }
 }

@@ -22,7 +22,7 @@ fn locks_that_outer_runs_hold_are_run_under_at_once() {
     let dir = tempfile::tempdir().expect("a directory");
     for url in [server.url(), nodes.url(), format!("local:{}", dir.path().display())] {
         let job = |keys: &[&str]| run(keys).node(&url).args(["--restart-guard", "off"]);
-        // A subset of one outer run's locks, all of them, and locks of two outer runs.
+        // A subset of one outer run's locks, and all of them.
         for keys in [&["b"][..], &["c", "a"], &["a", "b", "c"]] {
             for wait in ["", "-n"] {
                 let script = inner(keys, &format!("{wait} -- sh -c 'echo $RLOCK_KEY $RLOCK_TOKEN'"));
@@ -38,8 +38,10 @@ fn locks_that_outer_runs_hold_are_run_under_at_once() {
         let again = inner(&["a"], "-- echo again");
         let between = inner(&["b"], &format!("-- {again}"));
         job(&["a"]).args(["-c", &between]).finish().code(0).silent().printed(&["again"]);
-        let both = inner(&["b"], &format!("-- {}", inner(&["a", "b"], "-- echo both")));
-        job(&["a", "c"]).args(["-c", &both]).finish().code(0).silent().printed(&["both"]);
+        // Locks of two outer runs.
+        let both = inner(&["b"], &format!("-- sh -c '{}; echo $?'", inner(&["a", "b"], "-- echo both")));
+        let refused = job(&["a", "c"]).args(["-c", &both]).finish().code(0).printed(&["64"]);
+        refused.said(&["another of these locks is held by", "let the outer rlock take all of them"]);
     }
     assert_eq!(server.cli(&["EXISTS", "a", "b", "c"]), "0");
 }

@@ -5,15 +5,27 @@ use std::path::Path;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
+use uuid::Uuid;
+
 use super::nested;
 use crate::support::{Server, rlock};
 
+/// Returns the name on which the rlock listens whose first lock has this token.
+pub(super) fn listener_of(token: Uuid) -> String {
+    format!("rlock/2/{}", Uuid::new_v5(&token, b"nested"))
+}
+
+/// Returns the name on which the rlock that holds `job` listens.
+fn listener(server: &Server) -> String {
+    let value = server.cli(&["GET", "job"]);
+    listener_of(value.split(' ').next().expect("a token").parse().expect("a uuid"))
+}
+
 /// Opens a connection to the rlock that holds `job`, as a nested run does.
 fn connected(server: &Server) -> OwnedFd {
-    let value = server.cli(&["GET", "job"]);
-    let name = format!("rlock/1/{}", value.split(' ').next().expect("a token"));
     let ours = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
-    connect(ours.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).expect("a name")).expect("a listener");
+    connect(ours.as_raw_fd(), &UnixAddr::new_abstract(listener(server).as_bytes()).expect("a name"))
+        .expect("a listener");
     ours
 }
 
@@ -49,19 +61,18 @@ fn another_user_cannot_keep_the_lock() {
     }
     let server = Server::start();
     let mut job = rlock("job").on(&server).hold("echo ready; read x; exit 3");
-    let value = server.cli(&["GET", "job"]);
-    let token = value.split(' ').next().expect("a token");
+    let name = listener(&server);
     // It reads the end of the connection, and no welcome.
     let script = "use Socket; socket(S, AF_UNIX, SOCK_SEQPACKET, 0) or die $!;
-        connect(S, pack_sockaddr_un(\"\\0rlock/1/$ARGV[0]\")) or die $!; $n = sysread(S, $_, 99); print defined $n ? $n : $!";
+        connect(S, pack_sockaddr_un(\"\\0$ARGV[0]\")) or die $!; $n = sysread(S, $_, 99); print defined $n ? $n : $!";
     let stranger = |user| {
         let mut perl = std::process::Command::new("perl");
         std::os::unix::process::CommandExt::uid(&mut perl, user);
-        let output = perl.args(["-e", script, token]).current_dir(Path::new("/")).output().expect("perl");
+        let output = perl.args(["-e", script, &name]).current_dir(Path::new("/")).output().expect("perl");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert_eq!(stranger(65_534), "0");
-    assert_eq!(stranger(0), "32");
+    assert_eq!(stranger(0), "56");
     drop(job.stdin.take());
     job.finish().code(3);
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::{MOMENT, STUBBORN, Stopped, apart, local, nested};
-use crate::support::{Server, alive, eventually, guard_of, parent, rlock, signal};
+use crate::support::{Server, alive, eventually, guard_of, parent, rlock, signal, skipped};
 
 #[test]
 fn a_nested_rlock_that_is_killed_takes_its_command_along_and_the_outer_one_goes_on() {
@@ -68,6 +68,34 @@ fn a_local_lock_outlasts_a_killed_outer_rlock_until_nested_commands_are_dead() {
     assert!(alive(guard) && alive(work));
     drop(nested);
     next.finish().code(0).printed(&["alone"]);
+}
+
+#[test]
+fn a_nested_command_below_another_program_is_dead_before_the_lock_of_a_killed_rlock_passes_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (below, end) in
+        [("timeout 60 sh -c", ""), ("setsid -w sh -c", ""), ("script -qec", "/dev/null"), ("sudo -nE sh -c", "")]
+    {
+        let program = below.split(' ').next().expect("a program");
+        let tried = if program == "sudo" { "sudo -n true".to_owned() } else { format!("command -v {program}") };
+        let tried = std::process::Command::new("sh").args(["-c", &tried]).output();
+        if !tried.is_ok_and(|tried| tried.status.success()) {
+            skipped(&format!("{program} cannot be used here"));
+            continue;
+        }
+        let (_locks, node) = local();
+        let file = dir.path().join(program).display().to_string();
+        let work = format!("trap \"\" TERM; echo $$ >{file}.new; mv {file}.new {file}; {STUBBORN}");
+        let job = rlock("job").node(&node).env("NESTED", &nested("", &work));
+        let job = job.args(["-c", &format!("{below} \"$NESTED\" {end}; true")]).spawn();
+        eventually("the nested command runs", || std::path::Path::new(&file).exists());
+        let work = std::fs::read_to_string(&file).expect("a file").trim().parse().expect("a pid");
+        let mut next = rlock("job").node(&node).args(["-v", "-c", &alone(work)]).spawn();
+        next.wait_until_told("waiting: held by");
+        job.signal(Signal::SIGKILL);
+        next.finish().code(0).printed(&["alone"]);
+        drop(job);
+    }
 }
 
 /// Returns a script that prints `alone` if `pid` cannot run. A zombie cannot.
