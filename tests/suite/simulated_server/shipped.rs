@@ -295,7 +295,8 @@ fn request(step: &Step, start: i64) -> Option<(usize, Words)> {
             let parked = format!("parked {value}");
             let flag = |is_set: bool| if is_set { "1" } else { "" };
             let remains = match leaves {
-                Leaves::Parked { parks_tombstone } => [LONG, &parked, LONG, flag(parks_tombstone), "", ""],
+                // A member may be parked so too, and the ends of members have one order.
+                Leaves::Parked { parks_tombstone } => [TTLS[token], &parked, LONG, flag(parks_tombstone), "", ""],
                 Leaves::Mark => ["", "", "", "", LONG, &value],
                 Leaves::Member { parks_tombstone } => [TTLS[token], &parked, TTLS[2], flag(parks_tombstone), "", ""],
             };
