@@ -193,7 +193,7 @@ impl Scenario {
             | Kind::Once
             | Kind::Parked => random.weighted(&[(1, 1), (2, 3), (1, 5)]),
         };
-        let settings = Settings { reclaims: seed % 2 == 1, ..settings(kind, nodes, &mut random) };
+        let settings = settings(kind, nodes, &mut random);
         let ttl = settings.schedule.ttl();
         let hosts = 2 + random.below(4);
         let skew = if matches!(kind, Kind::Clocks | Kind::Forgetful) { 2_000 } else { 0 };
@@ -271,7 +271,7 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
         },
         _ => Deployment::Alone,
     };
-    Settings { nodes, deployment, keys, schedule, guard, order, remains, reclaims: false }
+    Settings { nodes, deployment, keys, schedule, guard, order, remains }
 }
 
 fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {

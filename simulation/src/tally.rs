@@ -24,8 +24,6 @@ pub struct Tally {
     pub healed: u64,
     /// Clients that another one superseded.
     pub superseded: u64,
-    /// Locks that were lost and went on.
-    pub reclaimed: u64,
     /// Servers that took over from others.
     pub switches: u64,
     /// Slots that were moved.
@@ -55,7 +53,6 @@ impl Tally {
             parked: report.counts.parked,
             healed: report.counts.healed,
             superseded: report.exits.get(&Outcome::Superseded.code()).copied().unwrap_or_default(),
-            reclaimed: report.counts.reclaimed,
             switches: report.switches,
             moves: report.moves,
             stale: report.stale,
@@ -76,7 +73,6 @@ impl Tally {
         self.parked += other.parked;
         self.healed += other.healed;
         self.superseded += other.superseded;
-        self.reclaimed += other.reclaimed;
         self.switches += other.switches;
         self.moves += other.moves;
         self.stale += other.stale;
@@ -88,18 +84,18 @@ impl Tally {
     }
 
     /// The heads of the columns that [`fmt::Display`] writes.
-    pub const HEADS: &'static str = "  worlds    grants    faults      lost    healed  reclaimed  requests/grant  longest idle  simulated  violations";
+    pub const HEADS: &'static str = "  worlds    grants    faults      lost    healed  requests/grant  longest idle  simulated  violations";
 }
 
 #[allow(clippy::cast_precision_loss, reason = "shown with one decimal")]
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { worlds, grants, faults, lost, healed, reclaimed, violations, .. } = self;
+        let Self { worlds, grants, faults, lost, healed, violations, .. } = self;
         let each = self.requests as f64 / (*grants).max(1) as f64;
         let (idle, hours) = (self.idle.as_secs_f64(), self.took.as_secs_f64() / 3600.0);
         write!(
             f,
-            "{worlds:8}  {grants:8}  {faults:8}  {lost:8}  {healed:8}  {reclaimed:9}  {each:14.1}  {idle:10.2} s  {hours:7.1} h  {violations:10}"
+            "{worlds:8}  {grants:8}  {faults:8}  {lost:8}  {healed:8}  {each:14.1}  {idle:10.2} s  {hours:7.1} h  {violations:10}"
         )
     }
 }

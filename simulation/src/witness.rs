@@ -45,8 +45,6 @@ pub struct Counts {
     pub parked: u64,
     /// Keys that were set again.
     pub healed: u64,
-    /// Locks that were lost and went on, since no other client had them.
-    pub reclaimed: u64,
     /// Longest time without a holder while a client waited and no fault was on.
     pub idle: Duration,
 }
@@ -244,13 +242,6 @@ impl Witness {
     /// A server came back with older data. It knows nothing of what was deleted since.
     pub fn forgets(&mut self, now: Instant) {
         self.forgot = Some(now);
-    }
-
-    /// The lock of `process` was lost and goes on. That is right for a deleted one only if the deletion was forgotten.
-    pub fn reclaimed(&mut self, process: ProcessId) {
-        self.counts.reclaimed += 1;
-        let forgot = self.forgot;
-        self.doomed.retain(|of, doomed| *of != process || forgot.is_none_or(|at| at < doomed.since));
     }
 
     /// Judges that the commands whose locks were deleted are dead in time, unless a server may have forgotten the deletion.

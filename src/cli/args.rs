@@ -301,10 +301,7 @@ pub struct RunArgs {
     #[arg(allow_negative_numbers = true, help_heading = "Command", hide_short_help = true)]
     pub max_run: Option<Duration>,
 
-    /// When the lock is lost: kill the command, or warn and let it go on, perhaps beside another, or reclaim the lock
-    ///
-    /// reclaim: set a lost key again at once and go on, if a majority of the nodes shows that no other rlock had the lock
-    /// since. Otherwise kill.
+    /// When the lock is lost: kill the command, or warn and let it go on, perhaps beside another
     #[arg(long, value_name = "WHAT", env = "RLOCK_ON_LOST", default_value = "kill")]
     #[arg(help_heading = "Command", hide_short_help = true)]
     pub on_lost: OnLost,

@@ -37,6 +37,4 @@ pub enum OnLost {
     Kill,
     /// Let the command go on and say so
     Warn,
-    /// Take the lock again at once if no other rlock had it since, else as kill
-    Reclaim,
 }

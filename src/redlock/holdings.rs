@@ -91,7 +91,7 @@ impl Holdings {
 
     fn noted(&mut self, lock: usize, change: Change) -> Changed {
         let deadline = match &change {
-            Change::Extended(end) | Change::Reclaimed(end, _) => Some(self.leases.extended(lock, *end)),
+            Change::Extended(end) => Some(self.leases.extended(lock, *end)),
             Change::Shielded(end) => self.leases.shielded(lock, *end),
             Change::Lost(loss) => {
                 self.leases.lost(lock, *loss);
@@ -100,11 +100,6 @@ impl Holdings {
             Change::Trouble(..) | Change::Refused(..) | Change::Unshielded => None,
         };
         Changed { lock, change, deadline }
-    }
-
-    /// Lets each lock go on that is lost and can be taken again: see [`Holding::reclaim`].
-    pub fn reclaim(&mut self) {
-        self.held.iter_mut().for_each(Holding::reclaim);
     }
 
     /// Removes our queue entries from nodes that gave no vote; see [`Holding::leave_queue`].

@@ -95,8 +95,6 @@ pub enum Event<'a> {
     RenewalFailed(AtNode<'a>),
     /// A lock that was kept while another was waited for is lost. All are released, and the wait begins anew.
     LostWhileWaiting,
-    /// The keys of the lock were lost and are set again: the command goes on.
-    Reclaimed { why: &'a str },
     /// The lock was lost, or can no longer be renewed in time.
     Lost { why: &'a str, reaction: Reaction },
     /// The release found that the lock had been lost.
@@ -215,7 +213,6 @@ impl Event<'_> {
             Self::Renewed { left } => (Info, "renewed", json!({ "left_ms": millis(left) })),
             Self::RenewalFailed(at) => (Info, "trouble", at_node(at.node, at.why).into()),
             Self::LostWhileWaiting => (Warning, "anew", json!({})),
-            Self::Reclaimed { why } => (Warning, "reclaimed", json!({ "reason": why })),
             Self::Lost { why, .. } => (Error, "lost", json!({ "reason": why })),
             Self::LostUnnoticed { how } => (Error, "lost", json!({ "reason": lost_how(how) })),
             Self::TimeIsUp => (Error, "max-run", json!({})),

@@ -47,7 +47,6 @@ mod places;
 mod progress;
 mod prose;
 mod queue;
-mod reclaimed;
 mod redisson;
 mod redlock;
 mod remains;

@@ -44,7 +44,6 @@ fn one_node_that_keeps_its_data_has_one_holder_at_a_time() {
 fn one_node_that_forgets_has_one_holder_at_a_time_under_a_restart_guard() {
     let tally = played(Kind::Forgetful);
     assert!(tally.grants > SEEDS * 3 && tally.lost > 0 && tally.faults > SEEDS, "{tally:?}");
-    assert!(tally.reclaimed > 0, "{tally:?}");
 }
 
 #[test]

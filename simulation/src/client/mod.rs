@@ -55,8 +55,6 @@ pub struct Settings {
     pub order: Order,
     /// `--once`, `--hold-at-least` and `--lock-delay`, which all runs then give.
     pub remains: RemainsOptions,
-    /// `--on-lost reclaim`.
-    pub reclaims: bool,
 }
 
 /// A client of a host whose clock is wrong by `skew_ms`.

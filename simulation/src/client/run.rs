@@ -29,12 +29,7 @@ pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>
     let Ok(mut alarm) = Alarm::new() else { return Outcome::Bug };
     let (waiting, cancelled) = (client.waiting(true), &mut async || terminating().await);
     let holdings = match take(&nodes, waiting, &mut claimant, &mut alarm, tell, cancelled).await {
-        Ok(Taken::Held(mut holdings, _)) => {
-            if client.settings.reclaims {
-                holdings.reclaim();
-            }
-            holdings
-        }
+        Ok(Taken::Held(holdings, _)) => holdings,
         Ok(Taken::Cancelled(signal)) => return Outcome::Signalled(signal as i32),
         Ok(Taken::GaveUp(_, reason)) => return gave_up(&reason),
         // Nothing can be joined here.
@@ -42,7 +37,7 @@ pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>
     };
     let options = PolicyOptions {
         schedule: client.settings.schedule,
-        on_lost: if client.settings.reclaims { OnLost::Reclaim } else { OnLost::Kill },
+        on_lost: OnLost::Kill,
         first_signal: Signal::SIGTERM,
         max_run,
         contain: false,
@@ -178,10 +173,6 @@ fn heard(changed: &Changed) -> Option<Event> {
     });
     match *change {
         Change::Extended(_) => deadline.map(Event::Extended),
-        Change::Reclaimed(..) => {
-            kernel::with(|kernel| kernel.witness.reclaimed(kernel.current));
-            deadline.map(Event::Extended)
-        }
         Change::Trouble(..) | Change::Refused(..) => None,
         Change::Lost(loss) => {
             command::gives_nothing_back();

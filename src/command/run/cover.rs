@@ -147,7 +147,7 @@ impl CoverChange {
                 report_change(&report.of(&report.keys[lock]), &change);
                 let lost = matches!(change, Change::Lost(_)).then_some(lock);
                 let event = match change {
-                    Change::Extended(_) | Change::Reclaimed(..) => deadline.map(Event::Extended),
+                    Change::Extended(_) => deadline.map(Event::Extended),
                     Change::Shielded(_) => deadline.map(Event::Shielded),
                     Change::Lost(how) => Some(Event::Lost(how)),
                     Change::Unshielded => Some(Event::Unshielded),
@@ -168,7 +168,6 @@ pub(in crate::command) fn report_change(report: &Reporter, change: &Change) {
         Change::Extended(until) => report.say(&Report::Renewed { left: until.since(clock::now()) }),
         Change::Trouble(node, fault) => report.say(&Report::RenewalFailed(AtNode { node, why: &fault.why })),
         Change::Refused(node, fault) => report.say(&Report::Refused { node, fault }),
-        Change::Reclaimed(_, why) => report.say(&Report::Reclaimed { why }),
         Change::Lost(_) | Change::Shielded(_) | Change::Unshielded => {}
     }
 }

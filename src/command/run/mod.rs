@@ -21,7 +21,6 @@ use crate::cli::{RunArgs, Sources};
 use crate::clock::Alarm;
 use crate::exit::{self, Outcome};
 use crate::job::exec::Image;
-use crate::job::facts::OnLost;
 use crate::job::guard::{Guard, Task};
 use crate::job::inherited::Inherited;
 use crate::job::names;
@@ -79,12 +78,7 @@ async fn run_async(
     let purpose = Purpose::Command(&settings.name, &guard);
     let waited = acquisition::take(&nodes, &settings.lock, purpose, &mut signals, &mut alarm).await?;
     let cover = match waited {
-        Acquired::Won(mut holdings) => {
-            if settings.policy.on_lost == OnLost::Reclaim {
-                holdings.reclaim();
-            }
-            Cover::Own(holdings)
-        }
+        Acquired::Won(holdings) => Cover::Own(holdings),
         // The outer rlock releases the lock, and knows of no success inside its command.
         Acquired::Nested(_, holders) if settings.remains.once.is_some() => {
             return Err(Problem::OnceInside { holder: &holders[0] }.about(&settings.lock.keys).into());

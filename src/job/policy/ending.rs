@@ -27,7 +27,7 @@ impl Policy {
         } else if now >= self.lease_deadline() {
             match self.options.on_lost {
                 OnLost::Warn => self.warn(),
-                OnLost::Kill | OnLost::Reclaim => self.lose_and_stop(now, self.kill_deadline()),
+                OnLost::Kill => self.lose_and_stop(now, self.kill_deadline()),
             }
         } else if now >= self.run_deadline {
             self.timed_out = true;

@@ -23,7 +23,7 @@ impl Policy {
             (OnLost::Warn, LeaseStatus::LostAndIgnored) => Instant::NEVER,
             // Until D itself no other client can have the lock, so there is nothing to warn of.
             (OnLost::Warn, _) => self.terms.ends,
-            (OnLost::Kill | OnLost::Reclaim, _) => self.terms.signal_at,
+            (OnLost::Kill, _) => self.terms.signal_at,
         }
     }
 

@@ -116,7 +116,7 @@ impl Policy {
     /// The instant at which the command must be dead if the lease is not extended.
     fn kill_deadline(&self) -> Instant {
         match self.options.on_lost {
-            OnLost::Kill | OnLost::Reclaim => self.terms.kill_at,
+            OnLost::Kill => self.terms.kill_at,
             OnLost::Warn => Instant::NEVER,
         }
     }

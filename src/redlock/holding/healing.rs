@@ -12,13 +12,7 @@ impl Holding {
     /// node that joins with a counter above our fence joins unproven, and the other nodes are asked at once for their word.
     pub(super) fn renewed(&mut self, node: usize, asked: Instant, until: Instant, counter: Counter) -> Option<Change> {
         let is_above = counter.is_none_or(|counter| counter > self.fence.get());
-        let joins = match self.stage {
-            Stage::Keeping => self.lease.wants_healing(node),
-            // Its tenure is unbroken: other members may have raised the counter.
-            Stage::Reclaiming(_) => self.lease.wants_healing(node) && !self.upkeep[node].was_proven,
-            Stage::Shielding | Stage::Over => false,
-        };
-        if is_above && joins {
+        if is_above && self.stage == Stage::Keeping && self.lease.wants_healing(node) {
             let now = clock::now();
             self.lease.admit(node, asked, until, now);
             for (other, upkeep) in self.upkeep.iter_mut().enumerate() {
@@ -51,7 +45,6 @@ impl Holding {
         let deadline = self.changed_deadline()?;
         Some(match self.stage {
             Stage::Keeping => Change::Extended(deadline),
-            Stage::Reclaiming(_) => self.reclaimed(deadline),
             Stage::Shielding | Stage::Over => Change::Shielded(deadline),
         })
     }

@@ -26,9 +26,6 @@ impl Holding {
             if !self.lease.majority_revoked() {
                 return None;
             }
-            if matches!(self.stage, Stage::Reclaiming(_)) {
-                return Some(self.not_reclaimed(now));
-            }
             self.stage = Stage::Over;
             return Some(Change::Unshielded);
         }
@@ -38,17 +35,13 @@ impl Holding {
             // The rest of the lease may be shorter than before.
             return self.changed_deadline().map(Change::Extended).or_else(|| is_news.then(|| self.trouble(node)));
         };
-        if loss == Loss::Absent && self.may_reclaim(now) {
-            self.begin_reclaim(now);
-            return Some(self.trouble(node));
-        }
         Some(self.lost(loss, now))
     }
 
     pub(super) fn lost(&mut self, loss: Loss, now: Instant) -> Change {
         match loss {
             Loss::TakenOver => self.stage = Stage::Over,
-            Loss::Absent | Loss::Broken => self.begin(Stage::Shielding, now),
+            Loss::Absent | Loss::Broken => self.begin_shield(now),
         }
         Change::Lost(loss)
     }
@@ -63,11 +56,7 @@ impl Holding {
         by: &str,
     ) -> Option<Change> {
         let is_first = !std::mem::replace(&mut self.broken, true);
-        let was_alive = self.stage == Stage::Keeping || matches!(self.stage, Stage::Reclaiming(_));
-        if matches!(self.stage, Stage::Reclaiming(_)) {
-            // A broken lock is not reclaimed. What was set again is a shield now.
-            self.stage = Stage::Shielding;
-        }
+        let was_alive = self.stage == Stage::Keeping;
         let change = until.and_then(|until| self.extended(node, asked, until));
         let upkeep = &mut self.upkeep[node];
         if until.is_none() && upkeep.asked == Some(asked) {
@@ -79,9 +68,9 @@ impl Holding {
         if is_news { Some(Change::Lost(Loss::Broken)) } else { change }
     }
 
-    /// Begins to set the keys again, with a lease of its own. As a shield, its end says how long the command may take to die.
-    pub(super) fn begin(&mut self, stage: Stage, now: Instant) {
-        (self.stage, self.since) = (stage, now);
+    /// Begins to set the keys again as a shield, with a lease of its own: its end says how long the command may take to die.
+    fn begin_shield(&mut self, now: Instant) {
+        (self.stage, self.since) = (Stage::Shielding, now);
         self.lease = Lease::new(self.nodes.quorum());
         self.told_deadline = None;
         (0..self.nodes.len()).for_each(|node| self.ask(node, now));

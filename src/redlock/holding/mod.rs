@@ -1,12 +1,11 @@
 //! A lock that is held: renewed in time, healed where a node has forgotten it, given back at the end.
 //!
 //! [`Holding::next`] is polled beside the command. It says what the lease has become; `job::policy` decides what that means
-//! for the command. The file `upkeep.rs` keeps each node's rhythm, `healing.rs` hears nodes that gain a tenure,
-//! `loss.rs` nodes that lost ours, and `reclaim.rs` says when a lost lock goes on.
+//! for the command. The file `upkeep.rs` keeps each node's rhythm, `healing.rs` hears nodes that gain a tenure, and
+//! `loss.rs` nodes that lost ours.
 
 mod healing;
 mod loss;
-mod reclaim;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -46,10 +45,6 @@ pub struct Holding {
     stage: Stage,
     /// When the current stage began: replies to earlier requests say nothing about its lease.
     since: Instant,
-    /// Whether a key that is lost may be set again for the lease, not only as a shield (`--on-lost reclaim`).
-    reclaims: bool,
-    /// Why the keys were lost that are being reclaimed.
-    lost_by: String,
     /// Whether the lock was broken. The tombstones are kept until the command is dead.
     broken: bool,
     /// D as the caller was last told.
@@ -82,9 +77,6 @@ pub(super) enum Asked {
 enum Stage {
     /// Keeping the lease.
     Keeping,
-    /// The keys are lost and set again, until then at the latest. The lease goes on if a majority proves that no rlock came
-    /// between.
-    Reclaiming(Instant),
     /// The lease was lost, and no other client is known to have the lock. The key is a shield until the command is dead.
     Shielding,
     /// Others have the lock; there is nothing to keep.
@@ -100,8 +92,6 @@ pub enum Change {
     Trouble(String, Fault),
     /// The same, because the node refuses us; told once for each node.
     Refused(String, Fault),
-    /// The keys were lost for this cause and are set again: it lasts until then (`--on-lost reclaim`).
-    Reclaimed(Instant, String),
     /// It is lost, and that is final.
     Lost(Loss),
     /// After a loss: the key shields the command's end until then.
@@ -129,7 +119,6 @@ impl Holding {
         let upkeep = upkeep.collect();
         let told_deadline = lease.deadline();
         let (replies, stage, since) = (late, Stage::Keeping, Instant::from_nanos(0));
-        let (reclaims, broken, lost_by) = (false, false, String::new());
         Self {
             nodes,
             claim,
@@ -141,17 +130,10 @@ impl Holding {
             alarm,
             stage,
             since,
-            reclaims,
-            lost_by,
-            broken,
+            broken: false,
             told_deadline,
             listens_at: Some(now + LISTENS_AFTER),
         }
-    }
-
-    /// Sets a key that is lost again and goes on, where the nodes show that no other rlock had it.
-    pub fn reclaim(&mut self) {
-        self.reclaims = true;
     }
 
     /// Records that the caller knows that the nodes `which` refuse us.
@@ -198,7 +180,6 @@ impl Holding {
                 return std::future::pending().await;
             }
             let due = self.upkeep.iter().map(|u| u.due).min().unwrap_or(Instant::NEVER);
-            let due = if let Stage::Reclaiming(until) = self.stage { due.min(until) } else { due };
             let due = due.min(self.listens_at.unwrap_or(Instant::NEVER));
             let change = tokio::select! {
                 biased;
@@ -215,9 +196,6 @@ impl Holding {
     /// Asks the nodes that are due. An exchange that is due has failed.
     fn tick(&mut self) -> Option<Change> {
         let now = clock::now();
-        if self.reclaims_too_late(now) {
-            return Some(self.not_reclaimed(now));
-        }
         if self.listens_at.is_some_and(|at| at <= now) {
             self.listen();
         }
@@ -252,10 +230,6 @@ impl Holding {
     fn heard(&mut self, node: usize, asked: Instant, renewal: Renewal) -> Option<Change> {
         if asked < self.since {
             return None;
-        }
-        let now = clock::now();
-        if self.reclaims_too_late(now) {
-            return Some(self.not_reclaimed(now));
         }
         let timely = self.upkeep[node].asked == Some(asked);
         // A node without a tenure gains one only while no other client can have had its key, which ends with the lease. It

@@ -25,8 +25,6 @@ pub(super) struct Upkeep {
     pub(super) lost_since: Option<Instant>,
     /// Why the last of them failed.
     pub(super) fault: Option<Fault>,
-    /// Whether its tenure was proven when the keys were lost that are being reclaimed.
-    pub(super) was_proven: bool,
     /// Whether the caller knows that the node refuses us.
     pub(super) refusal_told: bool,
     /// Returns when the connection that last worked breaks.
@@ -49,7 +47,7 @@ pub(super) enum Signal {
 impl Upkeep {
     pub(super) fn new(due: Instant, asked: Option<Instant>, broken: Pending<()>) -> Self {
         let (told_counter, failures, lost_since, fault) = (None, 0, None, None);
-        let (was_proven, refusal_told, called_meanwhile) = (false, false, false);
+        let (refusal_told, called_meanwhile) = (false, false);
         let called = None;
         Self {
             due,
@@ -58,7 +56,6 @@ impl Upkeep {
             failures,
             lost_since,
             fault,
-            was_proven,
             refusal_told,
             broken,
             called,

@@ -51,7 +51,6 @@ impl fmt::Display for Event<'_> {
             Self::LostWhileWaiting => {
                 f.write_str("lost the lock while waiting for another; all are released, and the wait begins anew")
             }
-            Self::Reclaimed { why } => write!(f, "{why}; set again, since no other rlock had the lock meanwhile"),
             Self::Lost { why, reaction, .. } => write!(f, "lost the lock: {why}; {}", reacted(*reaction)),
             Self::LostUnnoticed { how } => write!(
                 f,

@@ -2,7 +2,6 @@
 
 mod healing;
 mod losing;
-mod reclaiming;
 mod renewing;
 mod settling;
 
