@@ -65,10 +65,8 @@ pub struct LockSettings {
     pub wait: Option<Duration>,
     /// `--order`.
     pub order: Order,
-    /// `--supersede`, or `--replace`, which implies it.
+    /// `--supersede`.
     pub supersede: bool,
-    /// `--replace`.
-    pub replace: bool,
     /// `--busy-code`.
     pub busy_code: u8,
     /// `--note`, uncut.
@@ -90,10 +88,7 @@ impl RunSettings {
     /// Checks what was typed.
     pub fn new(args: RunArgs, sources: &Sources) -> Result<Self, Failure> {
         let remains = remains::given(&args);
-        let mut lock = LockSettings::new(&args.lock, args.kill_after, remains, &args.output, sources)?;
-        if args.replace {
-            replace(&mut lock)?;
-        }
+        let lock = LockSettings::new(&args.lock, args.kill_after, remains, &args.output, sources)?;
         let environment = environment(&args.lock, &lock.keys, sources);
         let words = args.words();
         if words.first().is_none_or(|command| command.is_empty()) {
@@ -125,7 +120,7 @@ pub fn check(args: &RunArgs, sources: &Sources) -> Result<(), Failure> {
     wait(&args.lock, sources)?;
     let mode = mode(&args.lock, sources)?;
     if args.lock.form == Form::Redisson {
-        redisson(mode, args.lock.supersede || args.replace, remains::given(args))?;
+        redisson(mode, args.lock.supersede, remains::given(args))?;
     }
     args.output.volume(sources)?;
     let is_given = |span: Option<Duration>| span.is_some_and(|span| !span.is_zero());
@@ -134,7 +129,6 @@ pub fn check(args: &RunArgs, sources: &Sources) -> Result<(), Failure> {
         ("--supersede", args.lock.supersede),
         ("--wait-replicas", args.lock.copies.wait_replicas.is_some_and(|replicas| replicas > 0)),
         ("--fsync", args.lock.copies.fsync),
-        ("--replace", args.replace),
         ("--lock-delay", is_given(args.lock.lock_delay)),
         ("--hold-at-least", is_given(args.hold_at_least)),
     ];
@@ -186,7 +180,6 @@ impl LockSettings {
             wait,
             order: args.order,
             supersede: args.supersede,
-            replace: false,
             busy_code: args.busy_code,
             note,
             report,
@@ -272,22 +265,6 @@ fn redisson(mode: Mode, supersedes: bool, remains: RemainsOptions) -> Result<(),
         ))),
         None => Ok(()),
     }
-}
-
-/// Sets `--replace`, if it fits the other options.
-fn replace(lock: &mut LockSettings) -> Result<(), Failure> {
-    supersedes("--replace", &lock.keys, lock.order, &lock.place)?;
-    if let Mode::Slots(_) = lock.mode {
-        return Err(usage("--replace and --slots contradict each other: it is unknown which of the holders must go"));
-    }
-    if lock.form == Form::Redisson {
-        return Err(usage("--replace and --as redisson contradict each other: clients of Redisson cannot be replaced"));
-    }
-    if lock.wait == Some(Duration::ZERO) {
-        return Err(usage("--replace and --no-wait contradict each other: the holder must stop first"));
-    }
-    (lock.supersede, lock.replace) = (true, true);
-    Ok(())
 }
 
 /// `--wait` and `--no-wait` contradict each other only if both were typed or stand in one section; else the one of the higher

@@ -17,8 +17,8 @@ use rlock::lock::remains::RemainsOptions;
 use rlock::lock::restart::RestartGuard;
 use rlock::lock::schedule::{Schedule, ScheduleOptions};
 
+use crate::client::Settings;
 use crate::client::acquire::Steps;
-use crate::client::{Ends, Settings};
 use crate::command::{AtTerm, Behaviour};
 use crate::deployment::Deployment;
 use crate::fault::{Fault, Faults};
@@ -45,7 +45,7 @@ pub enum Kind {
     Keys,
     /// One to five nodes that are well, and clients that stop, die or give up while they wait.
     Waiters,
-    /// The same, and most runs have `--supersede` or `--replace`.
+    /// The same, and most runs have `--supersede`.
     Newest,
     /// One to three nodes that are well, and fifty clients, of which one in four dies as the holder or stops as a waiter.
     Crowd,
@@ -121,8 +121,8 @@ pub struct Round {
     pub locks: u8,
     /// The kind of lock that it wants.
     pub mode: Mode,
-    /// The other clients that it ends.
-    pub ends: Ends,
+    /// `--supersede`.
+    pub supersedes: bool,
 }
 
 impl Round {
@@ -222,7 +222,7 @@ impl Scenario {
         }
         if kind == Kind::Newest {
             for round in clients.iter_mut().flat_map(|plan| &mut plan.rounds) {
-                round.ends = random.weighted(&[(2, Ends::None), (6, Ends::Waiters), (1, Ends::Holders)]);
+                round.supersedes = random.weighted(&[(1, false), (3, true)]);
             }
         }
         let horizon = ms(random.between(5_000, 25_000));
@@ -301,7 +301,7 @@ fn one_of_a_crowd(number: usize, hosts: usize, random: &mut Random) -> Plan {
         wait: None,
         locks: 1,
         mode: Mode::Exclusive,
-        ends: Ends::None,
+        supersedes: false,
     };
     Plan { host: random.below(hosts), rounds: vec![round] }
 }
@@ -316,7 +316,7 @@ fn probes(ttl: Duration, hosts: usize, random: &mut Random) -> Plan {
         wait,
         locks: 1,
         mode: Mode::Exclusive,
-        ends: Ends::None,
+        supersedes: false,
     };
     let rounds = (0..60).map(round).collect();
     Plan { host: random.below(hosts), rounds }
@@ -360,7 +360,7 @@ fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
         (Kind::Keys, _) => several,
         _ => 1,
     };
-    Round { after: random.time(Duration::ZERO, after), errand, wait, locks, mode: Mode::Exclusive, ends: Ends::None }
+    Round { after: random.time(Duration::ZERO, after), errand, wait, locks, mode: Mode::Exclusive, supersedes: false }
 }
 
 /// Lets each round be of one of the world's kinds of lock.

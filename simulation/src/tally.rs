@@ -84,7 +84,8 @@ impl Tally {
     }
 
     /// The heads of the columns that [`fmt::Display`] writes.
-    pub const HEADS: &'static str = "  worlds    grants    faults      lost    healed  requests/grant  longest idle  simulated  violations";
+    pub const HEADS: &'static str =
+        "  worlds    grants    faults      lost    healed  requests/grant  longest idle  simulated  violations";
 }
 
 #[allow(clippy::cast_precision_loss, reason = "shown with one decimal")]

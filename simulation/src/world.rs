@@ -16,7 +16,7 @@ use rlock::lock::queue::Order;
 use rlock::lock::quorum::Quorum;
 use rlock::lock::token::Token;
 
-use crate::client::{Client, Ends, acquire, operator, run};
+use crate::client::{Client, acquire, operator, run};
 use crate::cluster::Cluster;
 use crate::command::{self, Commands};
 use crate::kernel::{self, BEGIN, Event, Kernel, ProcessId};
@@ -255,7 +255,7 @@ impl<'a> World<'a> {
             wait: round.wait,
             locks: round.locks(),
             mode: round.mode,
-            ends: round.ends,
+            supersedes: round.supersedes,
         };
         kernel::with(|kernel| {
             kernel.tell(|| format!("{id} of host {}: {round:?}", plan.host));
@@ -327,7 +327,7 @@ impl<'a> World<'a> {
             wait: None,
             locks: tokens.keys().map(|place| all[*place]).collect(),
             mode: plan.rounds[dead.round].mode,
-            ends: Ends::None,
+            supersedes: false,
         };
         let tokens: Vec<Token> = tokens.into_values().collect();
         let id = ProcessId { is_guards: true, ..dead };

@@ -255,13 +255,6 @@ pub struct RunArgs {
     #[command(flatten)]
     pub lock: LockArgs,
 
-    /// Supersede, and end the run that holds the lock: its command is stopped, and it exits with 79
-    ///
-    /// This run waits until that has stopped and then takes its turn. A lock of acquire is waited for, and so is a client that is
-    /// not rlock.
-    #[arg(long, action = ArgAction::SetTrue, help_heading = "Lock", hide_short_help = true)]
-    pub replace: bool,
-
     /// Run sh -c STRING instead of CMD
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "argv", help_heading = "Command")]
     #[arg(value_hint = ValueHint::CommandString)]

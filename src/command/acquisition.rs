@@ -74,7 +74,6 @@ pub(super) async fn take(
         wait: lock.wait,
         order: lock.order,
         supersede: lock.supersede,
-        replace: lock.replace,
         schedule: lock.schedule,
         restart_guard: lock.restart_guard,
         outer: lock.outer.clone(),

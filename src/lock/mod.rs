@@ -25,7 +25,6 @@ pub mod outer;
 pub mod queue;
 pub mod quorum;
 pub mod remains;
-pub mod replacing;
 pub mod reply;
 pub mod request;
 pub mod restart;

@@ -13,7 +13,6 @@ pub mod nodes;
 pub mod observe;
 pub mod once;
 pub mod outside;
-mod replace;
 pub mod scan;
 pub mod several;
 pub mod wait;

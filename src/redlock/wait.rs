@@ -11,7 +11,6 @@ use std::time::Duration;
 use super::attempt::Attempt;
 use super::claimant::Claimant;
 use super::holding::Holding;
-use super::replace::replace;
 use super::wake_listener::WakeListener;
 use super::{Nodes, STRAGGLERS, release};
 use crate::clock::{self, Alarm};
@@ -121,11 +120,6 @@ impl<T: Claimant> Driver<'_, T> {
                     Err(why) => ControlFlow::Continue(Some(Event::NotJoined(why))),
                 });
             }
-            Action::Replace => tokio::select! {
-                biased;
-                cause = cancelled() => return Ok(ControlFlow::Break(Waited::Cancelled(cause))),
-                () = self.replace() => {}
-            },
             Action::Announce(ticket) => {
                 if let Some(attempt) = &self.attempt {
                     attempt.announce(ticket).await;
@@ -193,17 +187,6 @@ impl<T: Claimant> Driver<'_, T> {
         }
         if attempt.is_some() {
             self.claimant.undone();
-        }
-    }
-
-    /// Tells the holders to stop that `--replace` has met.
-    async fn replace(&mut self) {
-        let Some(Release { key, mode: Some(mode), .. }) = &self.leaving else { return };
-        let (by, options) = (self.claimant.name(), self.waiting.options());
-        let limit = options.schedule.node_timeout();
-        let (said, is_complete) = replace(self.nodes, key, *mode, &by, &options.outer, limit).await;
-        for notice in self.waiting.has_replaced(said, is_complete) {
-            self.claimant.say(&notice);
         }
     }
 

@@ -65,10 +65,6 @@ pub enum Event<'a> {
     Unreachable { blocked: &'a Blocked, had_majority: bool },
     /// The outer rlock that holds the lock does not answer.
     OuterSilent { occupant: &'a Occupant },
-    /// `--replace`: this holder was told to stop.
-    Replaced { occupant: &'a Occupant },
-    /// `--replace`: this holder is none that can be told to stop.
-    NotReplaced { occupant: &'a Occupant },
     /// A node denies INFO, so its restarts are invisible.
     NoUptime(AtNode<'a>),
     /// A node denies the queue's commands.
@@ -153,8 +149,6 @@ impl<'a> From<&'a Notice> for Event<'a> {
             Notice::TryingAgain(blocked) => Self::Unreachable { blocked, had_majority: false },
             Notice::MajorityGone(blocked) => Self::Unreachable { blocked, had_majority: true },
             Notice::OuterSilent(occupant) => Self::OuterSilent { occupant },
-            Notice::Replaced(occupant) => Self::Replaced { occupant },
-            Notice::NotReplaced(occupant) => Self::NotReplaced { occupant },
             Notice::Refused(refusal) => Self::Refused { node: &refusal.name, fault: &refusal.fault },
             Notice::NoUptime { node, why } => Self::NoUptime(AtNode { node, why }),
             Notice::NoQueue { node, why } => Self::NoQueue(AtNode { node, why }),
@@ -194,8 +188,6 @@ impl Event<'_> {
                 (if had_majority { Warning } else { Info }, "unreachable", fields_of(blocked).into())
             }
             Self::OuterSilent { occupant } => (Warning, "silent", holder(occupant).into()),
-            Self::Replaced { occupant } => (Info, "replacing", holder(occupant).into()),
-            Self::NotReplaced { occupant } => (Warning, "replacing", holder(occupant).into()),
             Self::NoUptime(at) => (Warning, "unguarded", at_node(at.node, at.why).into()),
             Self::NoQueue(at) => (Warning, "unqueued", at_node(at.node, at.why).into()),
             Self::NoWakeups { node, poll_every } => {

@@ -195,9 +195,7 @@ fn what_it_cannot_be_combined_with_is_refused_before_a_server_is_asked() {
     for options in [&["--shared"][..], &["--slots", "3"]] {
         refused(options, "exclusive");
     }
-    for options in
-        [&["--supersede"][..], &["--replace"], &["--hold-at-least", "1m"], &["--lock-delay", "1m"], &["--once", "1h"]]
-    {
+    for options in [&["--supersede"][..], &["--hold-at-least", "1m"], &["--lock-delay", "1m"], &["--once", "1h"]] {
         refused(options, options[0]);
     }
     rlock("job").node("local").args(["--as", "redisson"]).command(["true"]).code(64).said(&["--as redisson", "server"]);

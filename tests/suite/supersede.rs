@@ -1,6 +1,4 @@
-//! `--supersede`: of the waiters that have it, the last that came goes on. `--replace` is in a file of its own.
-
-mod replacing;
+//! `--supersede`: of the waiters that have it, the last that came goes on.
 
 use nix::sys::signal::Signal;
 
@@ -43,9 +41,6 @@ fn the_newer_run_is_named_with_its_note() {
     older.finish().code(76).said(&["superseded by tester@", "(build 77), which came later"]);
     holder.finish().code(0);
     newer.finish().code(0);
-    let holder = job(&nodes, &["--ttl", "3s"]).hold("echo ready; exec sleep 60");
-    job(&nodes, &["--replace", "--note", "build 78"]).command(["true"]).code(0);
-    holder.finish().code(79).mentions(&["(build 78) broke the lock"]);
 }
 
 #[track_caller]
@@ -212,13 +207,7 @@ fn what_it_does_not_fit_is_refused_before_a_node_is_asked() {
         rlock("job").node(node).args(words).command(["true"]).code(64).said(&[told]);
     };
     let nowhere = "redis://127.0.0.1:1";
-    for option in ["--supersede", "--replace"] {
-        refused(&[option, "-k", "other"], nowhere, "is for one lock");
-        refused(&[option, "--order", "newest"], nowhere, "--order contradict each other");
-        refused(&[option, "--order", "any"], nowhere, "--order contradict each other");
-        refused(&[option], "local", "needs a server");
-    }
-    refused(&["--replace", "--slots", "2"], nowhere, "--slots contradict each other");
-    refused(&["--replace", "-n"], nowhere, "--no-wait contradict each other");
-    rlock_words(["acquire", "-k", "job", "--replace"]).node(nowhere).finish().code(64);
+    refused(&["--supersede", "-k", "other"], nowhere, "is for one lock");
+    refused(&["--supersede"], "local", "needs a server");
+    refused(&["--replace"], nowhere, "rlock break --yes KEY");
 }

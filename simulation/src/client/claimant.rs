@@ -12,7 +12,7 @@ use rlock::lock::waiting::{Notice, Unjoined, Waiting};
 use rlock::node::Claim;
 use rlock::redlock::claimant::Claimant;
 
-use super::{Client, Ends, random_token};
+use super::{Client, random_token};
 use crate::{command, kernel};
 
 /// A client's word to its wait.
@@ -42,7 +42,7 @@ impl Claimant for Waiter<'_> {
             let (process, place) = (kernel.current, ticket.as_ref().map(|ticket| ticket.number));
             let now = kernel.now;
             kernel.witness.asks(process, number, place, client.wait, now);
-            if client.ends != Ends::None {
+            if client.supersedes {
                 kernel.witness.newest.asks(process, ticket.as_ref().and_then(|ticket| ticket.supersedes), now);
             }
             kernel.tell(|| format!("{process}: asks for lock {number} as {token}, ticket {place:?}"));

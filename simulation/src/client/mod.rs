@@ -72,20 +72,8 @@ pub struct Client {
     pub locks: Vec<usize>,
     /// The kind of lock that it wants.
     pub mode: Mode,
-    /// The other clients that it ends.
-    pub ends: Ends,
-}
-
-/// The other clients that a client ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Ends {
-    /// None.
-    #[default]
-    None,
-    /// `--supersede`: the older waiters that have it too.
-    Waiters,
-    /// `--replace`: these, and the holders.
-    Holders,
+    /// `--supersede`.
+    pub supersedes: bool,
 }
 
 impl Client {
@@ -118,8 +106,7 @@ impl Client {
             schedule: self.settings.schedule,
             restart_guard: self.settings.guard,
             outer: rlock::lock::outer::OuterLocks::default(),
-            supersede: self.ends != Ends::None,
-            replace: self.ends == Ends::Holders,
+            supersede: self.supersedes,
             for_command,
         };
         Waiting::new(options, self.waiter(), clock::now())

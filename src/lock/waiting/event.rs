@@ -29,10 +29,8 @@ pub struct Options {
     pub restart_guard: RestartGuard,
     /// The locks that outer rlocks hold. To wait for one of them would be to wait for oneself.
     pub outer: OuterLocks,
-    /// `--supersede`, or `--replace`, which implies it.
+    /// `--supersede`.
     pub supersede: bool,
-    /// `--replace`.
-    pub replace: bool,
     /// Whether a command is to run under the lock (`run`), not `acquire`.
     pub for_command: bool,
 }
@@ -78,8 +76,6 @@ pub enum Action {
     Leave,
     /// Ask the outer rlock of this token, which holds the lock, to let us run under it.
     Join(Token, Box<Occupant>),
-    /// Tell the holders that must make room for this waiter to stop, and [`super::Waiting::has_replaced`] once all were told.
-    Replace,
     /// End the waiters with `--supersede` that came before this place, which the attempt that has won would have had.
     Announce(Ticket),
     /// Report this.

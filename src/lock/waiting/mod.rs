@@ -72,8 +72,6 @@ pub struct Waiting {
     came: Option<u64>,
     /// The place with which a waiter asks next that has left the queue; `None`: without one.
     again: Option<Ticket>,
-    /// Whether the holders that `--replace` met have yet to be told to stop.
-    replaces: bool,
     /// Whether a majority has answered once.
     answered: bool,
     /// The result of the last attempt.
@@ -106,7 +104,6 @@ impl Waiting {
             ticket: None,
             came: None,
             again: None,
-            replaces: options.replace,
             rank: None,
             answered: false,
             blocked: None,
@@ -190,10 +187,10 @@ impl Waiting {
                     self.phase = Phase::Joining(token, occupant.clone());
                     vec![Action::Join(token, occupant)]
                 }
-                next @ (Next::Pause | Next::Replace) => {
+                Next::Pause => {
                     let pause = self.pause(subscribed, random);
                     self.pause_for(pause, now);
-                    if next == Next::Replace { vec![Action::Replace] } else { vec![] }
+                    vec![]
                 }
             },
             (Event::NotJoined(why), Phase::Joining(token, occupant)) => {
@@ -255,7 +252,6 @@ impl Waiting {
             self.blocked = Some(blocked);
         }
         actions.extend(self.after_failure(tried, now));
-        self.replace_once_undone(tried);
         actions
     }
 

@@ -21,10 +21,6 @@ pub enum Notice {
     MajorityGone(Blocked),
     /// The outer rlock that holds the lock does not answer.
     OuterSilent(Box<Occupant>),
-    /// `--replace` told this holder to stop.
-    Replaced(Box<Occupant>),
-    /// `--replace` does not end this holder: it is none that a process keeps.
-    NotReplaced(Box<Occupant>),
     /// A node refuses rlock; a majority of the others answers.
     Refused(NodeFault),
     /// A node denies INFO, so its restarts are invisible.

@@ -23,7 +23,5 @@ pub(super) enum Phase {
 pub(super) enum Next {
     Enter(Ticket),
     Pause,
-    /// Pause, and tell the holders to stop.
-    Replace,
     Join(Token, Box<Occupant>),
 }

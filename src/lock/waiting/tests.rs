@@ -54,7 +54,6 @@ fn options(nodes: usize, wait: Option<Duration>) -> Options {
         restart_guard: RestartGuard::Auto,
         outer: OuterLocks::read(&format!("{}:7", outer()), &token(8).to_string()),
         supersede: false,
-        replace: false,
         for_command: true,
     }
 }
@@ -67,10 +66,9 @@ fn waiting(nodes: usize, wait: Option<Duration>) -> Waiting {
     Waiting::new(options(nodes, wait), waiter(), at(0))
 }
 
-/// A wait of a run with `--replace`, which supersedes too.
-fn replacing(nodes: usize, wait: Option<Duration>) -> Waiting {
-    let options = Options { supersede: true, replace: true, ..options(nodes, wait) };
-    Waiting::new(options, waiter(), at(0))
+/// A wait with `--supersede`.
+fn superseding(nodes: usize, wait: Option<Duration>) -> Waiting {
+    Waiting::new(Options { supersede: true, ..options(nodes, wait) }, waiter(), at(0))
 }
 
 fn holder(token: Token, ttl: Duration) -> Box<Blocker> {
@@ -180,7 +178,7 @@ fn the_promise_holds_after_every_short_history() {
         model.step(&Event::Tick, at(0), 0.5);
         explore(&model, &events, 5);
     }
-    let mut model = Model::new(replacing(3, None), at(0));
+    let mut model = Model::new(superseding(3, None), at(0));
     model.step(&Event::Tick, at(0), 0.5);
     explore(&model, &events, 5);
 }
@@ -204,10 +202,10 @@ proptest! {
         history in proptest::collection::vec((0usize..100, 0u64..400, 0.0f64..1.0), 0..80),
         wait in proptest::sample::select(waits().to_vec()),
         to_the_point: bool,
-        replaces: bool,
+        supersedes: bool,
     ) {
         let events = every_event();
-        let mut model = Model::new(if replaces { replacing(3, wait) } else { waiting(3, wait) }, at(0));
+        let mut model = Model::new(if supersedes { superseding(3, wait) } else { waiting(3, wait) }, at(0));
         let mut now = at(0);
         for (choice, pause, random) in history {
             let expected: Vec<&Event> = events.iter().filter(|event| !to_the_point || model.expects(event)).collect();

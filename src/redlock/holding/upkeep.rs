@@ -49,18 +49,7 @@ impl Upkeep {
         let (told_counter, failures, lost_since, fault) = (None, 0, None, None);
         let (refusal_told, called_meanwhile) = (false, false);
         let called = None;
-        Self {
-            due,
-            asked,
-            told_counter,
-            failures,
-            lost_since,
-            fault,
-            refusal_told,
-            broken,
-            called,
-            called_meanwhile,
-        }
+        Self { due, asked, told_counter, failures, lost_since, fault, refusal_told, broken, called, called_meanwhile }
     }
 }
 

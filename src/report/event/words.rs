@@ -23,12 +23,6 @@ impl fmt::Display for Event<'_> {
             Self::OuterSilent { occupant } => {
                 write!(f, "waiting: the outer rlock does not answer: {}", occupant.named())
             }
-            Self::Replaced { occupant } => {
-                write!(f, "replacing: {}; it stops its command at its next renewal at the latest", occupant.named())
-            }
-            Self::NotReplaced { occupant } => {
-                write!(f, "waiting: --replace ends a live run only: {}", occupant.named())
-            }
             Self::NoUptime(at) => {
                 write!(f, "{}: INFO is refused, so a restart of this node goes unseen: {}", at.node, at.why)
             }

@@ -39,7 +39,6 @@ pub(super) struct Model {
     outer_refused_since: Option<Instant>,
     /// When it came, as its tickets tell.
     came: Option<u64>,
-    has_replaced: bool,
 }
 
 impl Model {
@@ -63,7 +62,6 @@ impl Model {
             said: vec![],
             outer_refused_since: None,
             came: None,
-            has_replaced: false,
         }
     }
 
@@ -285,7 +283,6 @@ impl Model {
                 assert_eq!((self.doing, *token, self.queued), (Doing::Undoing, outer(), None));
                 self.doing = Doing::Joining;
             }
-            Action::Replace => self.replaces(),
             Action::Announce(ticket) => {
                 assert_eq!((self.doing, self.queued), (Doing::Trying, None), "told when the lock is won at once");
                 self.came_at(ticket);
@@ -297,14 +294,6 @@ impl Model {
             }
             Action::GiveUp(_) => self.ends(),
         }
-    }
-
-    fn replaces(&mut self) {
-        assert!(self.waiting.options.replace && self.queued.is_some(), "after it stands in line");
-        assert!(matches!(self.last, Some(Tally::Busy(_))), "only holders are told");
-        assert!(!self.has_replaced, "the holders are told once");
-        self.waiting.has_replaced(vec![], true);
-        self.has_replaced = true;
     }
 
     /// Checks the time at which a waiter came that supersedes others: it has it from its first ticket on, and keeps it.

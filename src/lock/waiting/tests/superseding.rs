@@ -1,4 +1,4 @@
-//! `--supersede` and `--replace`.
+//! `--supersede`.
 
 use super::*;
 
@@ -58,31 +58,4 @@ fn a_superseded_waiter_leaves_the_queues_and_gives_back_what_it_had_taken() {
     let by = Box::new(Blocker::Newer(Some(Box::new(waiter()))));
     let actions = w.on(event(tried(Tally::Superseded(by.clone()))), at(9000), 0.5);
     assert_eq!(actions, [Action::Undo(Place::Left), Action::GiveUp(Reason::Superseded(by))]);
-}
-
-#[test]
-fn holders_are_told_once_a_waiter_stands_in_line_and_not_again() {
-    let mut w = replacing(3, None);
-    let replaces = |actions: Vec<Action>| actions.contains(&Action::Replace);
-    assert!(replaces(fail(&mut w, &tried(busy()), at(0))), "the second attempt has a place");
-    assert!(replaces(fail(&mut w, &tried(busy()), at(9000))), "not all were told");
-    w.has_replaced(vec![], true);
-    assert!(!replaces(fail(&mut w, &tried(busy()), at(20_000))));
-}
-
-#[test]
-fn holders_that_no_majority_names_are_not_told() {
-    for attempt in [Tried { by_majority: false, ..tried(busy()) }, tried(tie()), tried(Tally::Busy(reserved()))] {
-        let mut w = replacing(3, None);
-        assert!(!fail(&mut w, &attempt, at(0)).contains(&Action::Replace), "{attempt:?}");
-    }
-}
-
-#[test]
-fn a_holder_that_is_not_ended_is_said_once_and_each_that_is() {
-    let mut w = replacing(3, None);
-    let occupant = || Box::new(Occupant::new(OccupantKind::Unnamed, None));
-    let notices = || vec![Notice::Replaced(occupant()), Notice::Replaced(occupant()), Notice::NotReplaced(occupant())];
-    assert_eq!(w.has_replaced(notices(), false).len(), 3);
-    assert_eq!(w.has_replaced(notices(), false).len(), 2);
 }
