@@ -23,7 +23,6 @@ use crate::lock::key::Key;
 use crate::lock::keys::Keys;
 use crate::lock::mode::Mode;
 use crate::lock::outer::{self, OuterLocks};
-use crate::lock::queue::Order;
 use crate::lock::remains::RemainsOptions;
 use crate::lock::request::Copies;
 use crate::lock::restart::RestartGuard;
@@ -63,8 +62,6 @@ pub struct LockSettings {
     pub form: Form,
     /// `--wait`; `None`: without end.
     pub wait: Option<Duration>,
-    /// `--order`.
-    pub order: Order,
     /// `--supersede`.
     pub supersede: bool,
     /// `--busy-code`.
@@ -165,7 +162,7 @@ impl LockSettings {
         let place = StoreConfig::new(&args.nodes, sources)?;
         let copies = copies::of(args.copies, &place)?;
         if args.supersede {
-            supersedes("--supersede", &keys, args.order, &place)?;
+            supersedes(&keys, &place)?;
         }
         let report = reporter(&keys, output);
         let note = args.note.as_ref().map(|note| note.to_string_lossy().into_owned()).filter(|note| !note.is_empty());
@@ -178,7 +175,6 @@ impl LockSettings {
             mode,
             form: args.form,
             wait,
-            order: args.order,
             supersede: args.supersede,
             busy_code: args.busy_code,
             note,
@@ -234,16 +230,13 @@ fn mode(args: &LockArgs, sources: &Sources) -> Result<Mode, Failure> {
     }
 }
 
-/// Checks that waiters of this lock can supersede each other, as `option` asks.
-fn supersedes(option: &str, keys: &Keys, order: Order, place: &StoreConfig) -> Result<(), Failure> {
+/// Checks that waiters of this lock can supersede each other.
+fn supersedes(keys: &Keys, place: &StoreConfig) -> Result<(), Failure> {
     if keys.len() > 1 {
-        return Err(usage(format!("{option} is for one lock: a run of several waits for each in its turn")));
-    }
-    if order != Order::Oldest {
-        return Err(usage(format!("{option} and --order contradict each other: the last that came goes on alone")));
+        return Err(usage("--supersede is for one lock: a run of several waits for each in its turn"));
     }
     if place.local().is_some() {
-        return Err(usage(format!("{option} needs a server: a lock on this machine alone has no queue")));
+        return Err(usage("--supersede needs a server: a lock on this machine alone has no queue"));
     }
     Ok(())
 }

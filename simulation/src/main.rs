@@ -112,12 +112,11 @@ fn play_all(args: &Args, kinds: &[Kind]) -> (BTreeMap<&'static str, Tally>, Opti
 fn tell(scenario: &Scenario) -> ExitCode {
     let Scenario { settings, latency, clocks, skews, .. } = scenario;
     println!(
-        "{} nodes, TTL {:?}, node timeout {:?}, {:?}, order {:?}\n{latency:?}\nclocks {clocks:?}, hosts {skews:?}",
+        "{} nodes, TTL {:?}, node timeout {:?}, {:?}\n{latency:?}\nclocks {clocks:?}, hosts {skews:?}",
         settings.nodes,
         settings.schedule.ttl(),
         settings.schedule.node_timeout(),
-        settings.guard,
-        settings.order
+        settings.guard
     );
     let report = play_caught(scenario, Story::kept());
     for line in report.story.lines() {

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use rlock::lock::key::Key;
 use rlock::lock::mode::Mode;
-use rlock::lock::queue::Order;
 use rlock::lock::remains::RemainsOptions;
 use rlock::lock::restart::RestartGuard;
 use rlock::lock::schedule::{Schedule, ScheduleOptions};
@@ -256,8 +255,6 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
         Kind::One | Kind::Calm => RestartGuard::Auto,
         _ => RestartGuard::For(schedule.remembered() + ms(random.weighted(&[(1, 0), (1, 999), (1, 500)]))),
     };
-    let drawn = random.weighted(&[(6, Order::Oldest), (1, Order::Newest), (1, Order::Any)]);
-    let order = if matches!(kind, Kind::Newest | Kind::Crowd) { Order::Oldest } else { drawn };
     let names: &[&str] = if kind == Kind::Keys { &["a", "b", "c"] } else { &["job"] };
     let keys = names.iter().map(|name| Key::new("", name).expect("a name")).collect();
     let deployment = match kind {
@@ -271,7 +268,7 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
         },
         _ => Deployment::Alone,
     };
-    Settings { nodes, deployment, keys, schedule, guard, order, remains }
+    Settings { nodes, deployment, keys, schedule, guard, remains }
 }
 
 fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {

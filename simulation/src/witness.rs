@@ -29,7 +29,7 @@ pub struct Waiter {
     /// When its `--wait` is over: it gives up, even in the middle of an attempt.
     pub until: Option<Instant>,
     /// Its ticket, and when it first asked with it.
-    pub ticket: Option<(i64, Instant)>,
+    pub ticket: Option<(u64, Instant)>,
 }
 
 /// Counters of one world.
@@ -102,7 +102,7 @@ impl Witness {
     }
 
     /// `process` asks for `lock`, with this ticket. `wait`: the time that it may wait.
-    pub fn asks(&mut self, process: ProcessId, lock: usize, ticket: Option<i64>, wait: Option<Duration>, now: Instant) {
+    pub fn asks(&mut self, process: ProcessId, lock: usize, ticket: Option<u64>, wait: Option<Duration>, now: Instant) {
         let fresh = Waiter { lock, since: now, until: wait.map(|wait| now + wait), ticket: None };
         let waiter = self.waiting.entry(process).or_insert(fresh);
         if ticket.is_none() && waiter.ticket.is_none() && waiter.since == now {
@@ -135,9 +135,9 @@ impl Witness {
         let Some(Waiter { ticket, .. }) = self.waiting.get(&process).filter(|waiter| waiter.lock == lock) else {
             return;
         };
-        let number = ticket.map_or(i64::MAX, |(number, _)| number);
+        let number = ticket.map_or(u64::MAX, |(number, _)| number);
         let is_passed_over = |(_, other): &(&ProcessId, &Waiter)| {
-            let is_before = |(theirs, entered): (i64, Instant)| theirs < number && now.since(entered) > ENTERING;
+            let is_before = |(theirs, entered): (u64, Instant)| theirs < number && now.since(entered) > ENTERING;
             let gives_up = other.until.is_some_and(|until| until <= now);
             other.lock == lock && !gives_up && other.ticket.is_some_and(is_before)
         };

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use rlock::exit::Outcome;
 use rlock::lock::instant::Instant;
-use rlock::lock::queue::Order;
 use rlock::lock::quorum::Quorum;
 use rlock::lock::token::Token;
 
@@ -65,7 +64,7 @@ pub fn play(scenario: &Scenario, story: Story) -> Report {
     let hosts = scenario.skews.len();
     let network = Network::new(scenario.seed, scenario.latency, hosts, scenario.clocks.len());
     let random = Random::of(scenario.seed, "world", 0);
-    let keeps_order = scenario.kind == Kind::Calm && scenario.settings.order == Order::Oldest;
+    let keeps_order = scenario.kind == Kind::Calm;
     let needed = Quorum::of(scenario.settings.nodes).needed();
     let witness = Witness::new(scenario.settings.keys.len(), needed, keeps_order);
     // The time that is kept for SIGKILL, but for what the guard takes.

@@ -15,7 +15,6 @@ use crate::exit;
 use crate::job::facts::OnLost;
 use crate::lock::form::Form;
 use crate::lock::mode::Mode;
-use crate::lock::queue::Order;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule;
 use crate::report::{LogMode, ProgressMode};
@@ -168,10 +167,6 @@ pub struct LockArgs {
         hide_short_help = true
     )]
     pub form: Form,
-
-    /// Which waiter gets the lock next
-    #[arg(long, value_name = "WHO", env = "RLOCK_ORDER", default_value = "oldest", hide_short_help = true)]
-    pub order: Order,
 
     /// End the waiters with --supersede that came before: they exit with 76. The holder is left alone
     ///

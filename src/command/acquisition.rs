@@ -72,7 +72,6 @@ pub(super) async fn take(
     let options = Options {
         quorum: nodes[0].quorum(),
         wait: lock.wait,
-        order: lock.order,
         supersede: lock.supersede,
         schedule: lock.schedule,
         restart_guard: lock.restart_guard,

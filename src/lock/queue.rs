@@ -12,30 +12,6 @@ use super::details::ELLIPSIS;
 use super::mode::Mode;
 use crate::text::escape;
 
-/// `--order`.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum, Debug)]
-pub enum Order {
-    /// The waiter that has waited longest.
-    Oldest,
-    /// The waiter that came last.
-    Newest,
-    /// A random waiter.
-    Any,
-}
-
-impl Order {
-    /// Returns the ticket number of a waiter that came at `entered`, unix time in µs. The smallest number goes first; of equal
-    /// ones, the smaller id.
-    pub fn ticket(self, entered: u64) -> i64 {
-        let entered = i64::try_from(entered).unwrap_or(i64::MAX);
-        match self {
-            Self::Oldest => entered,
-            Self::Newest => -entered,
-            Self::Any => 0,
-        }
-    }
-}
-
 /// A waiter, as other clients see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Waiter {
@@ -152,8 +128,8 @@ impl FromStr for Waiter {
 pub struct Ticket {
     /// The waiter.
     pub waiter: Waiter,
-    /// Its number, see [`Order::ticket`].
-    pub number: i64,
+    /// When it came, unix time in µs. The smallest number goes first; of equal ones, the smaller id.
+    pub number: u64,
     /// With `--supersede`: when the waiter came, unix time in µs. It ends the waiters with this option that came before.
     pub supersedes: Option<u64>,
 }
@@ -191,13 +167,6 @@ pub enum Wake {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn the_first_waiter_goes_first_unless_the_order_is_newest() {
-        assert!(Order::Oldest.ticket(1) < Order::Oldest.ticket(2));
-        assert!(Order::Newest.ticket(2) < Order::Newest.ticket(1));
-        assert_eq!(Order::Any.ticket(2), Order::Any.ticket(1));
-    }
 
     #[test]
     fn entries_of_releases_without_users_and_notes_are_read() {

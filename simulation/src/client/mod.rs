@@ -14,7 +14,7 @@ use rlock::exit::{BUSY, Outcome};
 use rlock::lock::details::Details;
 use rlock::lock::key::Key;
 use rlock::lock::mode::Mode;
-use rlock::lock::queue::{Order, Waiter};
+use rlock::lock::queue::Waiter;
 use rlock::lock::quorum::Quorum;
 use rlock::lock::remains::RemainsOptions;
 use rlock::lock::restart::RestartGuard;
@@ -51,8 +51,6 @@ pub struct Settings {
     pub schedule: Schedule,
     /// `--restart-guard`.
     pub guard: RestartGuard,
-    /// `--order`.
-    pub order: Order,
     /// `--once`, `--hold-at-least` and `--lock-delay`, which all runs then give.
     pub remains: RemainsOptions,
 }
@@ -102,7 +100,6 @@ impl Client {
         let options = Options {
             quorum: Quorum::of(self.settings.nodes),
             wait: self.wait,
-            order: self.settings.order,
             schedule: self.settings.schedule,
             restart_guard: self.settings.guard,
             outer: rlock::lock::outer::OuterLocks::default(),

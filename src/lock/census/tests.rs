@@ -111,7 +111,7 @@ fn who_waits_is_who_waits_anywhere_in_the_order_of_the_tickets() {
         number,
         supersedes: None,
     };
-    let [a, b, c] = [ticket("a", 3), ticket("b", -1), ticket("c", 2)];
+    let [a, b, c] = [ticket("a", 3), ticket("b", 0), ticket("c", 2)];
     let node =
         |queue: Vec<Ticket>, more| Some(Observation { queue, more, ..Observation::of_nothing(Instant::from_nanos(0)) });
     let of_nodes = [node(vec![b.clone(), a.clone()], false), None, node(vec![b.clone(), c.clone()], false)];

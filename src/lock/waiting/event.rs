@@ -8,7 +8,7 @@ use crate::lock::fault::{Fault, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::occupant::Occupant;
 use crate::lock::outer::OuterLocks;
-use crate::lock::queue::{Order, Ticket, Wake};
+use crate::lock::queue::{Ticket, Wake};
 use crate::lock::quorum::Quorum;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::Schedule;
@@ -21,8 +21,6 @@ pub struct Options {
     pub quorum: Quorum,
     /// `--wait`; `None`: no limit, zero: `--no-wait`.
     pub wait: Option<Duration>,
-    /// `--order`.
-    pub order: Order,
     /// The lease's schedule.
     pub schedule: Schedule,
     /// `--restart-guard`.

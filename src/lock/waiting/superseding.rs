@@ -15,9 +15,8 @@ impl Waiting {
     }
 
     fn ticket_of(&mut self, entered: u64) -> Ticket {
-        let number = self.options.order.ticket(entered);
         let supersedes = self.options.supersede.then(|| *self.came.get_or_insert(entered));
-        Ticket { waiter: self.waiter.clone(), number, supersedes }
+        Ticket { waiter: self.waiter.clone(), number: entered, supersedes }
     }
 
     /// Returns what ends the older waiters when the lock was won without a ticket.

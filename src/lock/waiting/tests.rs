@@ -16,7 +16,7 @@ use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::outer::OuterLocks;
-use crate::lock::queue::{Order, Wake};
+use crate::lock::queue::Wake;
 use crate::lock::quorum::Quorum;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
@@ -49,7 +49,6 @@ fn options(nodes: usize, wait: Option<Duration>) -> Options {
     Options {
         quorum: Quorum::of(nodes),
         wait,
-        order: Order::Oldest,
         schedule: schedule(),
         restart_guard: RestartGuard::Auto,
         outer: OuterLocks::read(&format!("{}:7", outer()), &token(8).to_string()),

@@ -255,8 +255,8 @@ fn ticket(pair: &[Value]) -> Option<Ticket> {
     let word = |index: usize| std::str::from_utf8(bulk(pair.get(index)?)?).ok();
     let score: f64 = word(1)?.parse().ok()?;
     // Tickets are unix microseconds, which a float holds exactly. Other numbers only sort to either end.
-    #[expect(clippy::cast_possible_truncation)]
-    Some(Ticket { waiter: word(0)?.parse().ok()?, number: score as i64, supersedes: None })
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    Some(Ticket { waiter: word(0)?.parse().ok()?, number: score as u64, supersedes: None })
 }
 
 /// The fault of a reply that no script of ours returns: an unknown server's, or a proxy's own. The command may have run.

@@ -34,20 +34,6 @@ fn a_clock_that_is_ahead_puts_no_waiter_behind_later_ones() {
 }
 
 #[test]
-fn with_newest_the_last_comes_first_and_with_any_all_come() {
-    let servers = servers(1);
-    for (order, expected) in [("newest", Some(["c", "b", "a"])), ("any", None)] {
-        let holder = hold(&servers);
-        let waiters = ["a", "b", "c"].map(|name| queued(&servers, &["--order", order], name)).into();
-        all_run(holder, waiters);
-        let ran = ran(&servers);
-        assert!(expected.is_none_or(|expected| ran == expected), "{ran:?}");
-        assert_eq!(ran.len(), 3);
-        servers[0].cli(&["DEL", "ran"]);
-    }
-}
-
-#[test]
 fn a_later_client_does_not_overtake() {
     let servers = servers(1);
     let holder = hold(&servers);

@@ -20,7 +20,7 @@ pub(super) struct Model {
     now: Instant,
     doing: Doing,
     /// The ticket in the queues.
-    queued: Option<i64>,
+    queued: Option<u64>,
     answered: bool,
     /// The last attempt that was counted in full, or the first.
     last: Option<Tally>,

@@ -8,7 +8,7 @@ fn paused(attempt: &Tried) -> Waiting {
     waiting
 }
 
-fn tickets(actions: &[Action]) -> Vec<Option<i64>> {
+fn tickets(actions: &[Action]) -> Vec<Option<u64>> {
     let ticket = |action: &Action| match action {
         Action::Try { ticket, .. } => Some(ticket.as_ref().map(|ticket| ticket.number)),
         _ => None,
@@ -26,12 +26,6 @@ fn the_first_failure_takes_the_ticket_and_the_next_attempt_follows_at_once() {
     assert_eq!(said(&actions).len(), 1);
     assert_eq!(w.on(Event::Undone { subscribed: 3 }, at(4), 0.5), []);
     assert_eq!(tickets(&w.on(Event::Tick, w.wake_at(), 0.5)), [Some(1000)], "the ticket stays");
-}
-
-#[test]
-fn the_order_decides_the_ticket() {
-    let mut w = Waiting::new(Options { order: Order::Newest, ..options(3, None) }, waiter(), at(0));
-    assert_eq!(tickets(&fail(&mut w, &tried(busy()), at(0))), [Some(-1000)]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ fn superseding() -> Waiting {
 }
 
 /// Returns the tickets with which attempts are made: their numbers, and when the waiter came.
-fn tickets(actions: &[Action]) -> Vec<Option<(i64, Option<u64>)>> {
+fn tickets(actions: &[Action]) -> Vec<Option<(u64, Option<u64>)>> {
     let ticket = |action: &Action| match action {
         Action::Try { ticket, .. } => Some(ticket.as_ref().map(|ticket| (ticket.number, ticket.supersedes))),
         _ => None,

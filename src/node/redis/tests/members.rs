@@ -27,7 +27,7 @@ fn queued(number: u8, claim: Claim) -> Claim {
     let id = Uuid::from_u128(u128::from(number));
     let (mode, user) = (claim.details.mode, "u".to_owned());
     let waiter = Waiter { id, host: format!("host{number}"), pid: 1, since: 1, mode, user, note: None };
-    Claim { ticket: Some(Ticket { waiter, number: i64::from(number), supersedes: None }), ..claim }
+    Claim { ticket: Some(Ticket { waiter, number: u64::from(number), supersedes: None }), ..claim }
 }
 
 async fn grant(node: &RedisNode, claim: &Claim) -> (Fence, u16) {

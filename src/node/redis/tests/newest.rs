@@ -9,7 +9,7 @@ use super::*;
 fn comes(number: u8, mode: Mode) -> Claim {
     let waiter = Waiter { mode, ..Waiter::example(number) };
     let came = 1_700_000_000_000_000 + u64::from(number);
-    let ticket = Ticket { waiter, number: i64::from(number), supersedes: Some(came) };
+    let ticket = Ticket { waiter, number: u64::from(number), supersedes: Some(came) };
     let details = Details { mode, ttl: 30_000, n: 3, ..Details::default() };
     Claim { ticket: Some(ticket), details, index: mode.number().map_or(0, |_| 1), ..claim("job", false) }
 }

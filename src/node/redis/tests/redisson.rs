@@ -20,7 +20,7 @@ fn waits(number: u8) -> Claim {
     let id = Uuid::from_u128(u128::from(number));
     let (host, user, note) = (format!("host{number}"), String::new(), None);
     let waiter = Waiter { id, host, pid: 1, since: 1, mode: Mode::Exclusive, user, note };
-    Claim { ticket: Some(Ticket { waiter, number: i64::from(number), supersedes: None }), ..claim_of(false) }
+    Claim { ticket: Some(Ticket { waiter, number: u64::from(number), supersedes: None }), ..claim_of(false) }
 }
 
 async fn grant(node: &RedisNode, claim: &Claim) -> Fence {

@@ -24,7 +24,7 @@ fn waits(number: u8) -> Claim {
     let id = Uuid::from_u128(u128::from(number));
     let (user, note) = (String::new(), None);
     let waiter = Waiter { id, host: format!("host{number}"), pid: 1, since: 1, mode: Mode::Exclusive, user, note };
-    Claim { ticket: Some(Ticket { waiter, number: i64::from(number), supersedes: None }), ..claim_of(number) }
+    Claim { ticket: Some(Ticket { waiter, number: u64::from(number), supersedes: None }), ..claim_of(number) }
 }
 
 fn renew_of(digit: u8, fence: u64) -> Renew {
