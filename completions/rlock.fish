@@ -47,9 +47,6 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -l ttl -d 'Lease length
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l lock-delay -d 'Keep the lock for this long after a loss: what the command had asked others to do may still go on' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l as -d 'Form of the stored lock: redisson is one that Redisson\'s lock() respects and that wakes its waiters' -r -f -a "rlock\t'A string, which every client that uses `SET key value NX` respects'
 redisson\t'A hash as Redisson\'s, whose clients respect it and are told of its end'"
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l order -d 'Which waiter gets the lock next' -r -f -a "oldest\t'The waiter that has waited longest'
-newest\t'The waiter that came last'
-any\t'A random waiter'"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l drift -d 'Clock-rate error allowed for, as a fraction of the TTL' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l restart-guard -d 'Ignore a server that restarted more recently than this: it may have forgotten locks' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the server have it' -r -f
@@ -69,9 +66,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -l hold-at-least -d 'Ke
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l once -d 'Run the command once: for this long after it has exited with 0, others exit with 0 and do not run it' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l kill-after -d 'Time between the first signal and SIGKILL [default: a sixth of the TTL, at most 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l max-run -d 'Stop the command after this, as timeout(1) does: exit 124, even if SIGKILL was needed' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l on-lost -d 'When the lock is lost: kill the command, or warn and let it go on, perhaps beside another, or reclaim the lock' -r -f -a "kill\t'Stop the command before the lock can pass on'
-warn\t'Let the command go on and say so'
-reclaim\t'Take the lock again at once if no other rlock had it since, else as kill'"
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l on-lost -d 'When the lock is lost: kill the command, or warn and let it go on, perhaps beside another' -r -f -a "kill\t'Stop the command before the lock can pass on'
+warn\t'Let the command go on and say so'"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l signal -d 'First signal to the command when the lock is being lost or --max-run is over' -r -f -a "HUP\t''
 INT\t''
 QUIT\t''
@@ -117,7 +113,6 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -s x -l exclusive -d 'B
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s n -l no-wait -d 'Do not wait: the same as --wait 0'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l supersede -d 'End the waiters with --supersede that came before: they exit with 76. The holder is left alone'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l fsync -d 'Count it only once it is on the disks of the server and of these replicas (Redis 7.2; appendonly yes)'
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l replace -d 'Supersede, and end the run that holds the lock: its command is stopped, and it exits with 79'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l contain -d 'End every process that the command started, setsid or not, before the lock is released'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand run" -s v -l verbose -d 'Print each step on stderr'
@@ -131,9 +126,6 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ttl -d 'Lease le
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l lock-delay -d 'Keep the lock for this long after a loss: what the command had asked others to do may still go on' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l as -d 'Form of the stored lock: redisson is one that Redisson\'s lock() respects and that wakes its waiters' -r -f -a "rlock\t'A string, which every client that uses `SET key value NX` respects'
 redisson\t'A hash as Redisson\'s, whose clients respect it and are told of its end'"
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l order -d 'Which waiter gets the lock next' -r -f -a "oldest\t'The waiter that has waited longest'
-newest\t'The waiter that came last'
-any\t'A random waiter'"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l drift -d 'Clock-rate error allowed for, as a fraction of the TTL' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l restart-guard -d 'Ignore a server that restarted more recently than this: it may have forgotten locks' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the server have it' -r -f
@@ -352,4 +344,4 @@ complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_su
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "man" -d 'Print a man page: rlock\'s, or a subcommand\'s'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c rlock -f
-complete -c rlock -n '__fish_rlock_using_subcommand run' -a '(__fish_complete_subcommand --fcs-skip=2 -k --key --slots -w --wait -E --busy-code --note --ttl --lock-delay --as --order --drift --restart-guard --wait-replicas --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config -c --name --hold-at-least --once --kill-after --max-run --on-lost --signal --log --progress --metrics-dir)'
+complete -c rlock -n '__fish_rlock_using_subcommand run' -a '(__fish_complete_subcommand --fcs-skip=2 -k --key --slots -w --wait -E --busy-code --note --ttl --lock-delay --as --drift --restart-guard --wait-replicas --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config -c --name --hold-at-least --once --kill-after --max-run --on-lost --signal --log --progress --metrics-dir)'
