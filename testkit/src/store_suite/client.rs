@@ -83,14 +83,14 @@ impl Client {
             user: "deploy".to_owned(),
             note: None,
         };
-        self.claim.ticket = Some(Ticket { waiter, number: i64::from(place), supersedes: None });
+        self.claim.ticket = Some(Ticket { waiter, number: u64::from(place), supersedes: None });
         self
     }
 
     /// This client, which ends the waiters that came earlier.
     pub fn superseding(mut self) -> Self {
         let ticket = self.claim.ticket.as_mut().expect("a waiter");
-        ticket.supersedes = u64::try_from(ticket.number).ok();
+        ticket.supersedes = Some(ticket.number);
         self
     }
 
