@@ -98,8 +98,10 @@ pub fn fail_epoll_wait(pid: i32) -> Result<bool> {
     ptrace::interrupt(pid)?;
     waitpid(pid, None)?;
     let mut registers = ptrace::getregs(pid)?;
-    let waits = i64::try_from(registers.orig_rax)? == libc::SYS_epoll_wait
-        && registers.rax.cast_signed() == -i64::from(libc::EINTR);
+    // musl calls the second one.
+    let calls = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait];
+    let waits =
+        calls.contains(&i64::try_from(registers.orig_rax)?) && registers.rax.cast_signed() == -i64::from(libc::EINTR);
     if waits {
         registers.rax = (-i64::from(libc::EBADF)).cast_unsigned();
         ptrace::setregs(pid, registers)?;
