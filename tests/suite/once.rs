@@ -202,7 +202,8 @@ fn what_makes_no_sense_is_refused_before_a_server_is_asked() {
     refused(&["-k", "other"], "one lock");
     rlock("job").node("local").args(["--once", "1h"]).command(["true"]).code(64).said(&["--once", "needs a server"]);
     for (time, why) in [("0s", "longer time"), ("9000h", "at most"), ("1", "unit")] {
-        rlock("job").args(["--once", time]).command(["true"]).code(64).said(&["--once", why]);
+        let job = rlock("job").node("redis://127.0.0.1:1").args(["--once", time]);
+        job.command(["true"]).code(64).said(&["--once", why]);
     }
 }
 
