@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future;
 use redis::aio::MultiplexedConnection;
 use redis::{Arg, AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -101,11 +102,12 @@ impl Connection {
         self.tracked(effect, self.exchange(command)).await
     }
 
-    /// Sends two commands in one write: a server that reads one of them reads both. Returns both replies.
+    /// Sends two commands behind each other. Returns both replies. Each has its own: a server that shuts us out answers the first one
+    /// only, with the reason.
     pub(super) async fn send_both(&self, first: &Cmd, second: &Cmd, effect: Effect) -> [Result<Value, Fault>; 2] {
         let mut behind = Err(Fault::new(FaultKind::Unknown, "no reply"));
         let reply = self.tracked(effect, async {
-            let [reply, after] = self.exchange_both(first, second).await;
+            let (reply, after) = future::join(self.exchange(first), self.exchange(second)).await;
             behind = after;
             reply
         });
@@ -115,8 +117,7 @@ impl Connection {
 
     /// Sends a command to the member of a cluster to which its slot is being moved. That serves only what comes directly behind ASKING.
     pub(super) async fn send_asking(&self, command: &Cmd, effect: Effect) -> Result<Value, Fault> {
-        let [_, reply] = self.send_both(&redis::cmd("ASKING"), command, effect).await;
-        reply
+        self.tracked(effect, self.exchange_behind_asking(command)).await
     }
 
     async fn tracked(
@@ -142,22 +143,15 @@ impl Connection {
         self.read(multiplexed.send_packed_command(command).await)
     }
 
-    async fn exchange_both(&self, first: &Cmd, second: &Cmd) -> [Result<Value, Fault>; 2] {
+    async fn exchange_behind_asking(&self, command: &Cmd) -> Result<Value, Fault> {
         let mut multiplexed = self.multiplexed.clone();
+        let asking = redis::cmd("ASKING");
+        let bytes = packed_len(&asking) + packed_len(command);
         let mut both = redis::Pipeline::with_capacity(2);
-        both.add_command(first.clone()).add_command(second.clone());
-        let bytes = packed_len(first) + packed_len(second);
+        both.add_command(asking).add_command(command.clone());
         self.state.send_modify(|state| state.queued += bytes);
-        match multiplexed.send_packed_commands(&both, 0, 2).await {
-            Ok(replies) => {
-                let mut replies = replies.into_iter();
-                [(); 2].map(|()| self.read(Ok(replies.next().unwrap_or(Value::Nil))))
-            }
-            Err(error) => {
-                let fault = self.read(Err(error));
-                [fault.clone(), fault]
-            }
-        }
+        let replies = multiplexed.send_packed_commands(&both, 0, 2).await;
+        self.read(replies.map(|replies| replies.into_iter().nth(1).unwrap_or(Value::Nil)))
     }
 
     fn read(&self, reply: Result<Value, RedisError>) -> Result<Value, Fault> {
