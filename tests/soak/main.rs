@@ -52,6 +52,9 @@ pub(crate) const TTL: Duration = Duration::from_secs(3);
 /// Longest time after the last fault until every waiter has had its turn.
 const AFTERMATH: Duration = Duration::from_secs(60);
 
+/// Time within which a guard has given a lock back: it repeats the release for a TTL, and once more a node timeout later.
+const GIVING_BACK: Duration = TTL.saturating_mul(2);
+
 /// A part of the soak.
 pub(crate) struct Plan {
     pub(crate) name: &'static str,
@@ -299,8 +302,9 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
     let (deployment, of_deployment) = unrest.map(Unrest::finish).transpose()?.unzip();
     let rlocks = contenders.finish(AFTERMATH)?;
     world.await_unreleased();
-    let (verdict, keys, processes) =
-        (Verdict::read(dir.path())?, keys(&world, deployment.as_deref())?, witness::living(dir.path())?);
+    // Keys after the guards: one whose rlock has gone may still be giving the lock back.
+    let processes = witness::outliving(dir.path(), GIVING_BACK)?;
+    let (verdict, keys) = (Verdict::read(dir.path())?, keys(&world, deployment.as_deref())?);
     let events = world.into_events(of_deployment.unwrap_or_default());
     let report = Report { plan, begin, length, events: &events, verdict, rlocks, breaks, keys, processes };
     println!("\n{report}");

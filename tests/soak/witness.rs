@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
@@ -118,8 +118,20 @@ pub(crate) fn last_tick(dir: &Path, pid: u32, locks: &str) -> Option<u64> {
     std::fs::read_to_string(ticks(dir, pid, locks)).ok()?.parse().ok()
 }
 
+/// Waits until all witnesses, rlocks and guards of the directory have ended. Returns those that have not after `limit`.
+pub(crate) fn outliving(dir: &Path, limit: Duration) -> Result<Vec<String>> {
+    let begin = Instant::now();
+    loop {
+        let found = living(dir)?;
+        if found.is_empty() || begin.elapsed() >= limit {
+            return Ok(found);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Returns the processes with the directory in their command line: witnesses, rlocks and guards.
-pub(crate) fn living(dir: &Path) -> Result<Vec<String>> {
+fn living(dir: &Path) -> Result<Vec<String>> {
     let wanted = dir.to_string_lossy().into_owned();
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")?.flatten() {
