@@ -182,7 +182,8 @@ impl Faults {
         let longest = random.weighted(&[(3, self.node_timeout), (3, self.ttl / 2), (2, self.ttl * 2)]);
         let lasts = random.time(Duration::from_millis(1), longest);
         if matches!(self.kind, Kind::Waiters | Kind::Newest) {
-            let target = Target::Waiter(random.below(8));
+            // Where waiters end each other, few wait at a time.
+            let target = Target::Waiter(random.below(if self.kind == Kind::Newest { 3 } else { 8 }));
             return random.weighted(&[
                 (2, Fault::StopClient { target, lasts: lasts * 2 }),
                 (2, Fault::KillClient { target, with_guard: false }),

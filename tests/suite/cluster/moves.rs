@@ -94,12 +94,12 @@ fn readers_and_slots_are_held_through_a_move() {
 
 #[test]
 fn a_holder_outlives_a_move_that_takes_longer_than_its_lease_and_is_released_during_it() {
-    const TTL: Duration = Duration::from_millis(1500);
+    const TTL: Duration = Duration::from_secs(3);
     with_cluster(|cluster| {
         let (url, from) = (cluster.url(), cluster.owner("{job}"));
         let kinds: [(&str, &[&str]); 3] =
             [("{job}exclusive", &[]), ("{job}readers", &["--shared"]), ("{job}slots", &["--slots", "2"])];
-        let hold = |(key, kind)| rlock(key).node(&url).args(["--ttl", "1500ms"]).args(kind).hold(UNTIL_TOLD);
+        let hold = |(key, kind)| rlock(key).node(&url).args(["--ttl", "3s"]).args(kind).hold(UNTIL_TOLD);
         let holders = kinds.map(hold);
         let moved = cluster.move_slot("{job}", cluster.other_than(from));
         let stays = |server: &Server| {
