@@ -138,7 +138,7 @@ fn start(
     let nested = cover.listen(&settings.policy, guard)?;
     let policy = cover.policy(settings.policy);
     set_lock_variables(&mut image, settings, cover)?;
-    let mark = if contain { set_mark(&mut image, cover)? } else { Uuid::nil() };
+    let mark = set_mark(&mut image, cover)?;
     let keeps = cover.descriptors();
     guard.prepare(Task { mark, contains: contain, keeps })?;
     // rlock's lines stand above the command's output, and are not erased below it.

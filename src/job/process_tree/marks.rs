@@ -8,7 +8,7 @@ use super::table::{Identity, Process, ProcessTable, Start};
 
 /// The mark, and the processes that have it.
 #[derive(Clone, Debug)]
-pub struct Marks {
+pub(super) struct Marks {
     token: String,
     /// No process that began before the command has it.
     since: Start,

@@ -32,6 +32,8 @@ pub struct ProcessTree {
     /// Groups of commands under nested rlocks.
     nested: Vec<Group>,
     contain: Contain,
+    /// `None` while rlock lives: a guard needs them once rlock's death has cut the line of parents.
+    marks: Option<Marks>,
 }
 
 /// How processes that left the group are found.
@@ -46,22 +48,27 @@ pub enum Contain {
         /// Children that the process had before it exec'd rlock.
         before: Vec<Identity>,
     },
-    /// By their marks: rlock is dead, and init adopts its orphans.
-    Marked(Marks),
+    /// By their [`Marks`]: rlock is dead, and init adopts its orphans.
+    Marked,
 }
 
 impl ProcessTree {
     /// The processes of the command that leads `group`, for the rlock that is its parent and leaves it unreaped.
     pub fn new(group: Pid, contain: Contain) -> Self {
-        Self { command: Group::new(group, Start::UNKNOWN), nested: Vec::new(), contain }
+        Self { command: Group::new(group, Start::UNKNOWN), nested: Vec::new(), contain, marks: None }
     }
 
     /// The same for a guard: rlock may be dead and the leader reaped. The leader began no later than `began`, and all
     /// other processes no sooner. `token` marks them.
     pub(super) fn orphaned(group: Pid, began: Option<Start>, token: &str, contains: bool) -> Self {
-        let marks = || Contain::Marked(Marks::new(token, began.unwrap_or(Start(0))));
-        let contain = if contains { marks() } else { Contain::No };
-        Self { command: Group::new(group, began.unwrap_or(Start::UNKNOWN)), nested: Vec::new(), contain }
+        let contain = if contains { Contain::Marked } else { Contain::No };
+        let marks = Marks::new(token, began.unwrap_or(Start(0)));
+        Self {
+            command: Group::new(group, began.unwrap_or(Start::UNKNOWN)),
+            nested: Vec::new(),
+            contain,
+            marks: Some(marks),
+        }
     }
 
     /// The command's process group.
@@ -130,7 +137,7 @@ impl ProcessTree {
         for process in &living {
             process.send(Signal::SIGKILL);
         }
-        Ok(living.is_empty())
+        Ok(living.is_empty() && !self.is_a_guard_at_work(&all))
     }
 
     /// Whether no process of the tree can run any more; false if /proc cannot be read.
@@ -145,7 +152,7 @@ impl ProcessTree {
 
     fn living<'a>(&mut self, all: &'a ProcessTable) -> Vec<&'a Process> {
         self.follow(all);
-        if let Contain::Marked(marks) = &mut self.contain {
+        if let Some(marks) = &mut self.marks {
             marks.forget_ended(all);
         }
         all.list.iter().filter(|p| !p.dead && self.contains(all, p)).collect()
@@ -182,10 +189,8 @@ impl ProcessTree {
     }
 
     fn contains(&mut self, all: &ProcessTable, process: &Process) -> bool {
-        if self.is_related(all, process) {
-            return true;
-        }
-        if let Contain::Marked(marks) = &mut self.contain { marks.are_on(process) } else { false }
+        self.is_related(all, process)
+            || matches!(self.contain, Contain::Marked) && self.marks.as_mut().is_some_and(|marks| marks.are_on(process))
     }
 
     /// Whether pids, groups and parents show that `process` belongs to the tree.
@@ -208,6 +213,17 @@ impl ProcessTree {
         let ancestors = all.ancestors(process);
         let between = ancestors.iter().skip(1).take_while(|pid| *pid != rlock);
         between.filter_map(|pid| all.get(*pid)).any(|p| p.is_named(names::RLOCK) && !p.dead)
+    }
+
+    /// Whether the guard of a nested rlock still has to kill its command. If that rlock died with ours, no line of parents
+    /// leads to either; its guard ends when the nested command is dead.
+    fn is_a_guard_at_work(&mut self, all: &ProcessTable) -> bool {
+        let Some(marks) = &mut self.marks else { return false };
+        let us = all.get(getpid()).map(|p| (p.start, p.pid));
+        // Two guards must not wait for each other. One that began before us has no command within ours.
+        let guards = all.list.iter().filter(|p| p.is_named(names::GUARD) && !p.dead && Some((p.start, p.pid)) > us);
+        // A marked rlock may live outside the group, as a daemon does: its guard has nothing to do.
+        guards.into_iter().any(|guard| marks.are_on(guard) && !all.get(guard.parent).is_some_and(|p| marks.are_on(p)))
     }
 }
 
