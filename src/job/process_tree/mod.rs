@@ -12,7 +12,7 @@ use std::io;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use nix::unistd::{Pid, getpid};
+use nix::unistd::{Pid, getpid, getuid};
 
 use self::group::Group;
 use self::marks::Marks;
@@ -223,8 +223,17 @@ impl ProcessTree {
         // Two guards must not wait for each other. One that began before us has no command within ours.
         let guards = all.list.iter().filter(|p| p.is_named(names::GUARD) && !p.dead && Some((p.start, p.pid)) > us);
         // A marked rlock may live outside the group, as a daemon does: its guard has nothing to do.
-        guards.into_iter().any(|guard| marks.are_on(guard) && !all.get(guard.parent).is_some_and(|p| marks.are_on(p)))
+        let mut trusted = guards.into_iter().filter(|guard| is_trusted(guard.pid));
+        trusted.any(|guard| marks.are_on(guard) && !all.get(guard.parent).is_some_and(|p| marks.are_on(p)))
     }
+}
+
+/// Whether the process is of our user or of root. Any other user could give one a guard's name and the mark.
+fn is_trusted(pid: Pid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let real =
+        status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next()?.parse::<u32>().ok());
+    real.is_some_and(|real| real == 0 || real == getuid().as_raw())
 }
 
 /// Whether `ancestor` started this process, or a process that did.
