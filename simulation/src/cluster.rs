@@ -10,8 +10,8 @@
 //! Members hear of a change within 50 ms, and only one is away at a time. rlock promises nothing where a member that confirms a
 //! server has an old map for seconds. Two things are left out:
 //! 1. A move and a failover do not meet. A replica does not know of keys that are being moved.
-//! 2. A slot does not leave a member that may have forgotten locks before the restart guard is over. Its new member does not know
-//!    of that.
+//! 2. A member that may have forgotten locks keeps its slot and its role until the restart guard is over: no other member knows
+//!    that it restarted.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -72,8 +72,8 @@ pub struct Cluster {
     down: Option<(usize, Instant)>,
     is_succeeding: bool,
     moving: Option<Move>,
-    /// When a member last restarted without all its data.
-    forgot: Option<Instant>,
+    /// When the restart guard is over at each member that restarted without all its data.
+    guarded_until: Instant,
     changed: Instant,
     switches: u64,
     moves: u64,
@@ -107,7 +107,7 @@ impl Cluster {
             down: None,
             is_succeeding: false,
             moving: None,
-            forgot: None,
+            guarded_until: BEGIN,
             changed: BEGIN,
             switches: 0,
             moves: 0,
@@ -140,9 +140,9 @@ impl Cluster {
         self.stale
     }
 
-    /// Whether a member may be stopped or killed.
+    /// Whether a member may be stopped or killed, or hand its slot or its role over.
     pub fn may_harm(&self, now: Instant) -> bool {
-        self.down.is_none() && self.is_quiet(now)
+        self.down.is_none() && self.is_quiet(now) && now >= self.guarded_until
     }
 
     /// Whether no slot and no role changes, and all members have heard of the last change.
@@ -150,9 +150,9 @@ impl Cluster {
         self.moving.is_none() && !self.is_succeeding && now.since(self.changed) > GOSSIP * 2
     }
 
-    /// A member restarts without all its data.
-    pub fn forgets(&mut self, now: Instant) {
-        self.forgot = Some(now);
+    /// A member restarts without all its data. `until`: when the restart guard is over there.
+    pub fn forgets(&mut self, until: Instant) {
+        self.guarded_until = until;
     }
 
     /// A member has fallen silent.
@@ -180,22 +180,14 @@ impl Cluster {
         heir.is_some()
     }
 
-    /// Begins to move the slot to the primary behind its own. Returns whether it does. `guard`: the span of the restart guard.
-    pub fn moves_slot(
-        &mut self,
-        at_once: bool,
-        pause: Duration,
-        guard: Duration,
-        nodes: &mut [Node],
-        kernel: &mut Kernel,
-    ) -> bool {
+    /// Begins to move the slot to the primary behind its own. Returns whether it does.
+    pub fn moves_slot(&mut self, at_once: bool, pause: Duration, nodes: &mut [Node], kernel: &mut Kernel) -> bool {
         let from = self.primary();
         let primaries: Vec<usize> = self.members.clone().filter(|member| !self.links.contains_key(member)).collect();
         let behind =
             primaries.iter().position(|primary| *primary == from).map_or(0, |place| (place + 1) % primaries.len());
         let to = primaries[behind];
-        let is_guarded = self.forgot.is_some_and(|at| kernel.now.since(at) <= guard);
-        let may = self.may_harm(kernel.now) && to != from && !is_guarded;
+        let may = self.may_harm(kernel.now) && to != from;
         if may {
             self.moving = Some(Move { from, to, at_once, pause });
             let (source, slot) = (from - self.members.start, self.slot);

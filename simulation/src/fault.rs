@@ -65,6 +65,8 @@ pub enum Fault {
     OutOfMemory { node: usize, lasts: Duration },
     /// A server is a replica.
     Demote { node: usize, lasts: Duration },
+    /// A server forgets its scripts: SCRIPT FLUSH by hand.
+    FlushScripts { node: usize },
     /// All connections of a server are closed.
     Disconnect { node: usize },
     /// A host is cut off from a node: requests, replies or both. `gives_up`: with the cut the connections end.
@@ -201,7 +203,7 @@ impl Faults {
             ]);
         }
         let target = if random.chance(0.5) { Target::Holder } else { Target::Client(random.below(8)) };
-        match random.weighted(&[(3, 0), (5, 1), (4, 2), (2, 3), (2, 4), (2, 5), (3, 6), (1, 7), (1, 8)]) {
+        match random.weighted(&[(3, 0), (5, 1), (4, 2), (2, 3), (2, 4), (2, 5), (3, 6), (1, 7), (1, 8), (2, 9)]) {
             0 => Fault::StopServer { node, lasts },
             1 => self.forgetting(node, lasts, random),
             2 => {
@@ -213,6 +215,7 @@ impl Faults {
             5 => Fault::StopClient { target, lasts },
             6 => Fault::KillClient { target, with_guard: random.chance(0.3) },
             7 => Fault::Terminate { target },
+            9 => Fault::FlushScripts { node },
             // A server with replicas has its role from others.
             _ if self.deployment != Deployment::Alone || random.chance(0.5) => Fault::OutOfMemory { node, lasts },
             _ => Fault::Demote { node, lasts },

@@ -192,7 +192,7 @@ impl Server {
         self.state.writes
     }
 
-    /// Forgets all scripts: SCRIPT FLUSH by hand.
+    /// Forgets all scripts.
     pub fn flush_scripts(&mut self) {
         self.state.scripts.clear();
     }

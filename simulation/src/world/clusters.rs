@@ -47,7 +47,6 @@ impl World<'_> {
 
     /// Lets a trouble hit a cluster. Returns whether it did.
     pub(super) fn shift(&mut self, number: usize, node: usize, shift: Shift, kernel: &mut Kernel) -> bool {
-        let guard = self.grown_up();
         let (cluster, nodes) = (&mut self.clusters[node], &mut self.nodes);
         let primary = cluster.primary();
         match shift {
@@ -60,7 +59,7 @@ impl World<'_> {
                 may
             }
             Shift::HandOver => cluster.hands_over(nodes, kernel),
-            Shift::Move { at_once, pause } => cluster.moves_slot(at_once, pause, guard, nodes, kernel),
+            Shift::Move { at_once, pause } => cluster.moves_slot(at_once, pause, nodes, kernel),
         }
     }
 

@@ -69,6 +69,10 @@ impl World<'_> {
                     self.nodes[node].server_mut().set_replica(true);
                     true
                 }
+                Fault::FlushScripts { node } => {
+                    self.nodes[node].server_mut().flush_scripts();
+                    true
+                }
                 Fault::Disconnect { node } => {
                     self.nodes[node].disconnect_all(kernel);
                     true
@@ -268,6 +272,7 @@ impl World<'_> {
             Fault::Save { .. }
             | Fault::Lose { .. }
             | Fault::StepClock { .. }
+            | Fault::FlushScripts { .. }
             | Fault::Disconnect { .. }
             | Fault::KillClient { .. }
             | Fault::Terminate { .. } => Duration::ZERO,

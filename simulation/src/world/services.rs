@@ -84,9 +84,9 @@ impl World<'_> {
     /// Starts a machine's server again.
     pub(super) fn restart(&mut self, machine: usize, survives: Survives, kernel: &mut Kernel) {
         self.nodes[machine].restart(kernel, survives);
-        let node = self.node_of(machine);
+        let (node, guard) = (self.node_of(machine), self.grown_up());
         if let Some(cluster) = self.clusters.get_mut(node).filter(|_| survives != Survives::All) {
-            cluster.forgets(kernel.now);
+            cluster.forgets(kernel.now + guard);
         }
         self.rises(machine, true, kernel);
     }
