@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use super::directory::Directory;
-use super::file::LockFile;
+use super::file::{LockFile, MAKE};
 use super::{shown, unfit};
 use crate::lock::fence::{Fence, hint};
 use crate::node::{Fault, FaultKind};
@@ -28,7 +28,7 @@ pub(super) fn next(dir: &Rc<Directory>) -> Result<Fence, Fault> {
     let clock = || hint(SystemTime::now());
     let mut last = None;
     for _ in 0..TRIES {
-        let Some(file) = LockFile::open(Rc::clone(dir), NAME.to_owned()).map_err(unfit)? else { continue };
+        let Some(file) = LockFile::open(dir, NAME.to_owned(), MAKE).map_err(unfit)? else { continue };
         if !file.lock().map_err(unfit)? {
             last = Some(file);
             std::thread::yield_now();
@@ -51,7 +51,7 @@ pub(super) fn next(dir: &Rc<Directory>) -> Result<Fence, Fault> {
 
 fn after(file: &LockFile, now: u64) -> Result<Fence, Fault> {
     let path = shown(&file.path());
-    let content = file.content(LONGEST).map_err(|error| unfit(file.told(&error)))?;
+    let content = file.read(0, LONGEST + 1).map_err(|error| unfit(file.told(&error)))?;
     let remedy = "delete it when no lock of this directory is held, and fences go on from the clock";
     let Some(previous) = counted(&content) else {
         return Err(unfit(format!("{path} holds something else than a fence counter; {remedy}")));

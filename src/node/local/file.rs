@@ -37,13 +37,16 @@ const NEW_FILE_TRIES: u32 = 200;
 /// The message for a file that cannot be a lock's.
 const IRREGULAR: &str = "is not a regular file";
 
-/// `F_WRLCK` in the type that the kernel's structure has for it.
-#[allow(clippy::cast_possible_truncation)]
-pub(super) const WRITE_LOCK: libc::c_short = libc::F_WRLCK as libc::c_short;
+/// All bytes of a file, as their first one and their number.
+pub(super) const ALL: Bytes = (0, 0);
 
-/// `F_UNLCK` in that type.
-#[allow(clippy::cast_possible_truncation)]
-pub(super) const NO_LOCK: libc::c_short = libc::F_UNLCK as libc::c_short;
+/// How a file is opened: to look at it, to lock and delete it, or that and to make it if it is missing.
+pub(super) const LOOK: OFlag = OFlag::O_RDONLY;
+pub(super) const LOCK: OFlag = OFlag::O_RDWR;
+pub(super) const MAKE: OFlag = OFlag::O_RDWR.union(OFlag::O_CREAT);
+
+/// A range of bytes in fcntl(2)'s terms: the first one and their number; 0 is without an end.
+pub(super) type Bytes = (i64, i64);
 
 /// A lock's file, open.
 pub(super) struct LockFile {
@@ -53,35 +56,21 @@ pub(super) struct LockFile {
 }
 
 impl LockFile {
-    /// Opens the file `name` of `dir` to lock it, and makes it if it is missing. `None` if it has just been deleted.
-    pub(super) fn open(dir: Rc<Directory>, name: String) -> Result<Option<Self>, String> {
-        Self::opened(dir, name, OFlag::O_RDWR | OFlag::O_CREAT)
-    }
-
-    /// Opens the file `name` of `dir` to observe it. `None` if there is none.
-    pub(super) fn existing(dir: Rc<Directory>, name: String) -> Result<Option<Self>, String> {
-        Self::opened(dir, name, OFlag::O_RDONLY)
-    }
-
-    /// Opens the file `name` of `dir` to lock and delete it. `None` if there is none.
-    pub(super) fn leftover(dir: Rc<Directory>, name: String) -> Result<Option<Self>, String> {
-        Self::opened(dir, name, OFlag::O_RDWR)
-    }
-
-    fn opened(dir: Rc<Directory>, name: String, access: OFlag) -> Result<Option<Self>, String> {
+    /// Opens the file `name` of `dir`. `None` if there is none, or if it has just been deleted.
+    pub(super) fn open(dir: &Rc<Directory>, name: String, access: OFlag) -> Result<Option<Self>, String> {
         // Opening a FIFO or a device must not block.
         let flags = access | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-        let failed = |error: io::Error| told(&dir, &name, &error);
-        let file = match open_at(&dir, &name, flags) {
+        let failed = |error: io::Error| told(dir, &name, &error);
+        let file = match open_at(dir, &name, flags) {
             Ok(file) => file,
             Err(nix::Error::ENOENT) if !access.contains(OFlag::O_CREAT) => return Ok(None),
             // The directory itself has been deleted since it was opened.
             Err(nix::Error::ENOENT) if !dir.stands().map_err(failed)? => return Ok(None),
             // A symlink, a directory, a socket.
             Err(nix::Error::ELOOP | nix::Error::EISDIR | nix::Error::ENXIO) => {
-                return Err(refused(&dir, &name, IRREGULAR));
+                return Err(refused(dir, &name, IRREGULAR));
             }
-            Err(nix::Error::EACCES) if dir.is_shared() => return Err(no_access(&dir, &name)),
+            Err(nix::Error::EACCES) if dir.is_shared() => return Err(no_access(dir, &name)),
             Err(error) => return Err(failed(error.into())),
         };
         let there = file.metadata().map_err(failed)?;
@@ -89,14 +78,24 @@ impl LockFile {
             return Ok(None);
         }
         if let Some(why) = misconfiguration(&there, dir.files_owner()) {
-            return Err(refused(&dir, &name, &why));
+            return Err(refused(dir, &name, &why));
         }
-        let is_fit = there.mode() & 0o777 == dir.file_mode() || access == OFlag::O_RDONLY;
+        let is_fit = there.mode() & 0o777 == dir.file_mode() || access == LOOK;
         if there.len() == 0 && !is_fit && dir.is_shared() {
             // A new file lacks what the umask took away. That of another user gets it from its owner.
             let _ = fchmod(&file, Mode::from_bits_truncate(dir.file_mode()));
         }
-        Ok(Some(Self { dir, name, file }))
+        Ok(Some(Self { dir: Rc::clone(dir), name, file }))
+    }
+
+    /// Takes the kernel's lock if it stands at its path and may be written to. `None` if another process has it, or if it is gone.
+    pub(super) fn seized(file: Option<Self>) -> Result<Option<Self>, String> {
+        let Some(file) = file else { return Ok(None) };
+        if !file.lock()? || !file.stands().unwrap_or(false) {
+            return Ok(None);
+        }
+        file.must_be_ours()?;
+        Ok(Some(file))
     }
 
     /// Takes the kernel's lock; returns false if another process has it. It lasts until the last descriptor of this open file
@@ -155,18 +154,16 @@ impl LockFile {
     /// Writes the holder's value, and shows that it is written.
     pub(super) fn publish(&self, value: &str) -> Result<(), String> {
         self.write(value)?;
-        let lock = whole_file();
-        fcntl(&self.file, FcntlArg::F_OFD_SETLK(&lock)).map(drop).map_err(|error| self.told(&error.into()))
+        self.take_bytes(ALL).map_err(|error| self.told(&error))
     }
 
     /// Returns the holder, if its value is written: a file may be left over from a crash.
     pub(super) fn holder(&self) -> Result<Option<Occupant>, String> {
-        let mut lock = whole_file();
-        fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut lock)).map_err(|error| self.told(&error.into()))?;
-        if lock.l_type == NO_LOCK {
+        let failed = |error: io::Error| self.told(&error);
+        if self.conflict(ALL).map_err(failed)?.is_none() {
             return Ok(None);
         }
-        let occupant = Occupant::from(self.sighting().map_err(|error| self.told(&error))?);
+        let occupant = Occupant::from(self.sighting().map_err(failed)?);
         Ok(Some(match occupant.who {
             // The lock ends with its process, so its holder is on this machine, whatever the file says.
             OccupantKind::Foreign(_) | OccupantKind::Group(_) => unnamed(),
@@ -201,18 +198,23 @@ impl LockFile {
         &self.dir
     }
 
-    /// Returns the first `most` bytes of its content, and one more if there are more.
-    pub(super) fn content(&self, most: usize) -> io::Result<Vec<u8>> {
-        let mut head = vec![0; most + 1];
+    /// Returns `most` bytes of its content from `start` on, or fewer if it ends before.
+    pub(super) fn read(&self, start: u64, most: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; most];
         let mut length = 0;
-        loop {
-            match self.file.read_at(&mut head[length..], length as u64)? {
+        while length < most {
+            match self.file.read_at(&mut bytes[length..], start + length as u64)? {
                 0 => break,
                 read => length += read,
             }
         }
-        head.truncate(length);
-        Ok(head)
+        bytes.truncate(length);
+        Ok(bytes)
+    }
+
+    /// Writes `bytes` over its content from `start` on.
+    pub(super) fn write_at(&self, start: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, start)
     }
 
     /// Replaces its content by `text`.
@@ -225,15 +227,35 @@ impl LockFile {
         told(&self.dir, &self.name, error)
     }
 
-    /// Its content, to be read and written at positions.
-    pub(super) fn file(&self) -> &File {
-        &self.file
+    /// Locks `bytes` for this open file; returns false if another one has any of them.
+    pub(super) fn lock_bytes(&self, bytes: Bytes) -> io::Result<bool> {
+        match fcntl(&self.file, FcntlArg::F_OFD_SETLK(&lock_of(bytes, libc::F_WRLCK))) {
+            Ok(_) => Ok(true),
+            Err(nix::Error::EAGAIN | nix::Error::EACCES) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Locks `bytes`, which are free: it is an error if another open file has any of them.
+    pub(super) fn take_bytes(&self, bytes: Bytes) -> io::Result<()> {
+        if self.lock_bytes(bytes)? { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+    }
+
+    /// Unlocks `bytes`, whichever processes have a descriptor of this open file.
+    pub(super) fn unlock_bytes(&self, bytes: Bytes) {
+        let _ = fcntl(&self.file, FcntlArg::F_OFD_SETLK(&lock_of(bytes, libc::F_UNLCK)));
+    }
+
+    /// Returns the bytes of a lock that another open file has in `bytes`.
+    pub(super) fn conflict(&self, bytes: Bytes) -> io::Result<Option<Bytes>> {
+        let mut lock = lock_of(bytes, libc::F_WRLCK);
+        fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut lock))?;
+        Ok((i32::from(lock.l_type) != libc::F_UNLCK).then_some((lock.l_start, lock.l_len)))
     }
 
     fn sighting(&self) -> io::Result<RawValue> {
         let length = self.file.metadata()?.len();
-        let mut head = if length == 0 { Vec::new() } else { self.content(LARGEST_VALUE)? };
-        head.truncate(LARGEST_VALUE);
+        let head = if length == 0 { Vec::new() } else { self.read(0, LARGEST_VALUE)? };
         Ok(RawValue { kind: "string".to_owned(), length, head, ttl: None })
     }
 }
@@ -297,11 +319,14 @@ fn write_whole(file: &File, value: &str) -> io::Result<()> {
     if old > value.len() as u64 { file.set_len(value.len() as u64) } else { Ok(()) }
 }
 
-/// A write lock from the first byte to the last, in fcntl(2)'s terms.
-fn whole_file() -> libc::flock {
+/// A lock of `bytes` in fcntl(2)'s terms.
+#[allow(clippy::cast_possible_truncation, reason = "the kernel's structure has a smaller type for the kind")]
+fn lock_of((start, length): Bytes, kind: libc::c_int) -> libc::flock {
     // SAFETY: all its fields are numbers.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = WRITE_LOCK;
+    lock.l_type = kind as libc::c_short;
+    lock.l_start = start;
+    lock.l_len = length;
     lock
 }
 
@@ -343,7 +368,7 @@ mod tests {
     }
 
     fn opened(dir: &Rc<Directory>) -> LockFile {
-        LockFile::open(Rc::clone(dir), "job.lock".to_owned()).unwrap().unwrap()
+        LockFile::open(dir, "job.lock".to_owned(), MAKE).unwrap().unwrap()
     }
 
     #[test]
@@ -352,7 +377,7 @@ mod tests {
         let dir = directory(place.path());
         let leftover = opened(&dir);
         leftover.publish("8c7d6f1e-1111-4222-8333-123456789abc {}").unwrap();
-        let look = LockFile::existing(Rc::clone(&dir), "job.lock".to_owned()).unwrap().unwrap();
+        let look = LockFile::open(&dir, "job.lock".to_owned(), LOOK).unwrap().unwrap();
         assert!(look.holder().unwrap().is_some());
         drop(leftover);
         assert!(look.holder().unwrap().is_none());

@@ -1,16 +1,20 @@
-//! The files of one lock in an open directory, and their names.
+//! The files of one lock in an open directory: their names, and the rule by which they are deleted.
 //!
 //! | name | file |
 //! |---|---|
 //! | `KEY.lock` | the lock's own: flock(2) on it decides who holds the lock, one alone or members together |
 //! | `KEY.members` | the [`Table`] of the members, if it has any |
-//! | `KEY.gate` | the [`Gate`], closed by a waiter for whom members of another kind must leave |
+//! | `KEY.gate` | the [`Gate`](super::gate::Gate), closed by a waiter for whom members of another kind must leave |
+//!
+//! The first two are deleted only by a process that has the lock's own file alone, while that stands at its path, and that file last. So
+//! no file is deleted under a process that shares it.
 
 use std::rc::Rc;
 
+use nix::fcntl::OFlag;
+
 use super::directory::Directory;
-use super::file::LockFile;
-use super::gate::Gate;
+use super::file::{LOCK, LOOK, LockFile};
 use super::table::Table;
 use crate::lock::occupant::Occupant;
 use crate::lock::token::Token;
@@ -34,64 +38,48 @@ impl Files {
         &self.dir
     }
 
-    /// Opens the lock's own file, and makes it if it is missing. `None` if it has just been deleted.
-    pub(super) fn lock(&self) -> Result<Option<LockFile>, String> {
-        LockFile::open(Rc::clone(&self.dir), self.lock_name())
+    /// Opens the lock's own file. `None` if there is none, or if it has just been deleted.
+    pub(super) fn lock(&self, access: OFlag) -> Result<Option<LockFile>, String> {
+        self.open("lock", access)
     }
 
-    /// Opens the table of the members, and makes it if it is missing. `None` if it has just been deleted.
-    pub(super) fn table(&self) -> Result<Option<Table>, String> {
-        Table::open(Rc::clone(&self.dir), self.table_name())
+    /// Opens the table of the members. `None` if there is none, or if it has just been deleted.
+    pub(super) fn table(&self, access: OFlag) -> Result<Option<Table>, String> {
+        self.open("members", access)?.map(Table::new).transpose()
     }
 
-    /// Opens the table of the members to observe it. `None` if there is none.
-    pub(super) fn existing_table(&self) -> Result<Option<Table>, String> {
-        Table::existing(Rc::clone(&self.dir), self.table_name())
-    }
-
-    /// Closes the gate for the waiter with this value. `None` if it is closed, or cannot be.
-    pub(super) fn close_gate(&self, value: &str) -> Option<Gate> {
-        Gate::close(&self.dir, self.gate_name(), value).ok().flatten()
-    }
-
-    /// Returns the gate's file, and the waiter that has closed it. `None` if it is open.
-    pub(super) fn closed_gate(&self) -> Result<Option<(LockFile, Occupant)>, String> {
-        let Some(file) = LockFile::existing(Rc::clone(&self.dir), self.gate_name())? else { return Ok(None) };
-        Ok(file.holder()?.map(|waiter| (file, waiter)))
+    /// Opens the gate's file. `None` if there is none, or if it has just been deleted.
+    pub(super) fn gate(&self, access: OFlag) -> Result<Option<LockFile>, String> {
+        self.open("gate", access)
     }
 
     /// Returns the exclusive holder, if its value is written.
     pub(super) fn holder(&self) -> Result<Option<Occupant>, String> {
-        let file = LockFile::existing(Rc::clone(&self.dir), self.lock_name())?;
-        Ok(file.map(|file| file.holder()).transpose()?.flatten())
+        self.lock(LOOK)?.map_or(Ok(None), |file| file.holder())
     }
 
-    /// Returns the members as one occupant, or the first that is in `outer`. `None` if there is no member.
-    pub(super) fn crowd(&self, outer: &[Token]) -> Result<Option<Occupant>, String> {
-        let Some(table) = self.existing_table()? else { return Ok(None) };
+    /// Returns that holder; else the members as one occupant, or the first that is in `outer`.
+    pub(super) fn occupant(&self, outer: &[Token]) -> Result<Option<Occupant>, String> {
+        if let Some(holder) = self.holder()? {
+            return Ok(Some(holder));
+        }
+        let Some(table) = self.table(LOOK)? else { return Ok(None) };
         table.crowd(outer).map_err(|error| table.file().told(&error))
     }
 
-    /// Deletes what a killed process left beside the lock's own file, unless it is in use.
-    pub(super) fn clear_leftovers(&self) {
-        Table::clear(Rc::clone(&self.dir), self.table_name());
-        self.clear_gate();
+    /// Deletes them all, for the process that has the lock's own file alone: also what a killed process left. A gate stays if it is
+    /// closed.
+    pub(super) fn delete(&self, own: &LockFile) {
+        if let Ok(Some(table)) = self.table(LOOK) {
+            table.file().delete();
+        }
+        own.delete();
+        if let Ok(Some(gate)) = self.gate(LOCK).and_then(LockFile::seized) {
+            gate.delete();
+        }
     }
 
-    /// Deletes a gate that a killed process left.
-    pub(super) fn clear_gate(&self) {
-        Gate::clear(Rc::clone(&self.dir), self.gate_name());
-    }
-
-    fn lock_name(&self) -> String {
-        format!("{}.lock", self.stem)
-    }
-
-    fn table_name(&self) -> String {
-        format!("{}.members", self.stem)
-    }
-
-    fn gate_name(&self) -> String {
-        format!("{}.gate", self.stem)
+    fn open(&self, kind: &str, access: OFlag) -> Result<Option<LockFile>, String> {
+        LockFile::open(&self.dir, format!("{}.{kind}", self.stem), access)
     }
 }

@@ -3,53 +3,36 @@
 //! It only makes the order fair, and decides nothing. It is closed while a process has the file locked, so a waiter that was
 //! killed leaves it open. A gate that does not open in time may be deleted by any process: see [`TURN`].
 
-use std::rc::Rc;
 use std::time::Duration;
 
-use super::directory::Directory;
-use super::file::LockFile;
+use super::file::{LockFile, MAKE};
+use super::files::Files;
 
 /// Time for which the lock may be free while the gate is closed: the waiter is stopped then, and is passed over.
 pub(super) const TURN: Duration = Duration::from_secs(1);
 
 /// A gate that this process has closed. It opens when this is dropped.
-pub(super) struct Gate {
-    file: LockFile,
-}
+pub(super) struct Gate(LockFile);
 
 impl Gate {
-    /// Closes the gate `name` of `dir` for the waiter with this value. `None` if another waiter has.
-    pub(super) fn close(dir: &Rc<Directory>, name: String, value: &str) -> Result<Option<Self>, String> {
-        let Some(file) = LockFile::open(Rc::clone(dir), name)? else { return Ok(None) };
-        if !file.lock()? || !file.stands().unwrap_or(false) {
-            return Ok(None);
-        }
-        file.must_be_ours()?;
-        file.publish(value).inspect_err(|_| file.delete())?;
-        Ok(Some(Self { file }))
-    }
-
-    /// Deletes a gate that was left over.
-    pub(super) fn clear(dir: Rc<Directory>, name: String) {
-        if let Ok(Some(file)) = LockFile::leftover(dir, name)
-            && matches!(file.lock(), Ok(true))
-            && file.stands().unwrap_or(false)
-            && file.must_be_ours().is_ok()
-        {
-            file.delete();
-        }
+    /// Closes the gate of the lock with these files for the waiter with this value. `None` if another waiter has, or if it cannot be.
+    pub(super) fn close(files: &Files, value: &str) -> Option<Self> {
+        let file = files.gate(MAKE).and_then(LockFile::seized).ok().flatten()?;
+        let closed = file.publish(value);
+        let gate = Self(file);
+        closed.is_ok().then_some(gate)
     }
 
     /// Whether it keeps others out: it has not been deleted.
     pub(super) fn stands(&self) -> bool {
-        self.file.stands().unwrap_or(false)
+        self.0.stands().unwrap_or(false)
     }
 }
 
 impl Drop for Gate {
     fn drop(&mut self) {
         if self.stands() {
-            self.file.delete();
+            self.0.delete();
         }
     }
 }

@@ -9,8 +9,7 @@ mod fence;
 mod file;
 mod files;
 mod gate;
-mod listening;
-mod member;
+mod held;
 mod survey;
 mod table;
 mod watch;
@@ -19,17 +18,17 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::time::Duration;
 
 use self::directory::Directory;
-use self::file::LockFile;
+use self::file::{LOOK, LockFile, MAKE, unnamed};
 use self::files::Files;
 use self::gate::{Gate, TURN};
-use self::listening::{Awaited, Listening, OwnGate, Until};
-use self::member::{Joined, Member};
+use self::held::Held;
 pub use self::survey::Survey;
-use self::watch::Watch;
+use self::table::Table;
+use self::watch::{Awaited, Watch};
 use super::address::LocalDir;
 use super::{
     Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Look, Node, Pages, Pending, Probe, Release, ReleaseReply,
@@ -50,7 +49,7 @@ use crate::text::escape;
 /// Number of tries, each of which fails if the file or its directory was deleted or replaced after it was opened.
 const TRIES: u32 = 1000;
 
-/// Number of these in which no holder is found, but a table without members, before the lock counts as held.
+/// Number of these in which the lock is taken, but no holder is found, before it counts as held.
 const UNSETTLED: u32 = 100;
 
 /// Time for which a new holder has no watch. To begin one delays the command, and the kernel takes some ten milliseconds to close it.
@@ -82,7 +81,7 @@ impl Store for LocalStore {
             chosen: self.dir.clone(),
             held: Rc::default(),
             awaited: Rc::default(),
-            gate: RefCell::default(),
+            gate: Rc::default(),
             free_since: Cell::default(),
             watch: Rc::default(),
         })
@@ -106,37 +105,11 @@ struct LocalNode {
     held: Rc<RefCell<Option<Held>>>,
     /// The change for which the waiter of the last attempt waits.
     awaited: Rc<RefCell<Option<Awaited>>>,
-    /// The gate that the waiter has closed, as long as it listens.
-    gate: RefCell<Weak<OwnGate>>,
+    /// The gate that the waiter has closed, until it has the lock or ends.
+    gate: Rc<RefCell<Option<Gate>>>,
     /// Since when the lock was free, as far as was seen, while another waiter kept its gate closed.
     free_since: Cell<Option<Instant>>,
     watch: Rc<Watch>,
-}
-
-struct Held {
-    token: Token,
-    place: Place,
-    granted: Instant,
-}
-
-/// How the lock is held.
-enum Place {
-    Alone(Files, LockFile),
-    Member(Box<Member>),
-}
-
-impl Place {
-    /// The files that must stay at their paths.
-    fn files(&self) -> Vec<&LockFile> {
-        match self {
-            Self::Alone(_, file) => vec![file],
-            Self::Member(member) => member.files().to_vec(),
-        }
-    }
-
-    fn stands(&self) -> io::Result<bool> {
-        self.files().into_iter().try_fold(true, |all, file| Ok(all && file.stands()?))
-    }
 }
 
 impl LocalNode {
@@ -146,84 +119,58 @@ impl LocalNode {
     }
 
     fn take(&self, claim: &Claim) -> Result<Vote, Fault> {
-        if claim.details.mode.has_members() { self.join(claim) } else { self.take_alone(claim) }
-    }
-
-    fn take_alone(&self, claim: &Claim) -> Result<Vote, Fault> {
-        let mut unsettled = 0;
-        for _ in 0..TRIES {
+        let has_members = claim.details.mode.has_members();
+        for attempt in 0..TRIES {
             let files = self.files(&claim.key)?;
-            let Some(file) = files.lock().map_err(unfit)? else {
-                continue;
-            };
-            if !file.lock().map_err(unfit)? {
-                let holder = file.holder().transpose().or_else(|| files.crowd(&claim.outer).transpose());
-                let holder = match holder.transpose().map_err(unfit)? {
-                    Some(holder) => holder,
-                    // Members that come or go share it for a moment, and may leave it free.
-                    None if unsettled < UNSETTLED && files.existing_table().map_err(unfit)?.is_some() => {
-                        unsettled += 1;
-                        std::thread::yield_now();
-                        continue;
-                    }
-                    None => file::unnamed(),
-                };
-                return Ok(self.held_by(holder, files, Until::Gone(file), claim));
+            if has_members && let Some(vote) = self.at_the_gate(&files, claim)? {
+                return Ok(vote);
+            }
+            let Some(file) = files.lock(MAKE).map_err(unfit)? else { continue };
+            let is_locked = if has_members { file.lock_shared() } else { file.lock() };
+            if !is_locked.map_err(unfit)? {
+                let holder = files.occupant(&claim.outer).map_err(unfit)?;
+                // A client that comes or goes has it for a moment, and may leave it free.
+                if holder.is_none() && attempt < UNSETTLED {
+                    std::thread::yield_now();
+                    continue;
+                }
+                return Ok(self.held_by(holder.unwrap_or_else(unnamed), files, (file, None), claim));
             }
             // The last holder may have deleted it between our open and our flock.
             if !file.stands().map_err(|error| unfit(file.told(&error)))? {
                 continue;
             }
             file.must_be_ours().map_err(unfit)?;
-            // No grant without a value: a `check` or an `rlock run` under it could not tell whose the lock is.
-            let fence = fence::next(files.dir());
-            let granted =
-                fence.and_then(|fence| file.publish(&claim.details.value(claim.token)).map(|()| fence).map_err(unfit));
-            let fence = granted.inspect_err(|_| file.delete())?;
-            self.hold(claim, Place::Alone(files, file));
-            return Ok(Vote::Granted { until: Instant::NEVER, fence, index: 0 });
-        }
-        Err(restless())
-    }
-
-    fn hold(&self, claim: &Claim, place: Place) {
-        *self.held.borrow_mut() = Some(Held { token: claim.token, place, granted: clock::now() });
-    }
-
-    fn join(&self, claim: &Claim) -> Result<Vote, Fault> {
-        for _ in 0..TRIES {
-            let files = self.files(&claim.key)?;
-            if let Some(vote) = self.at_the_gate(&files, claim)? {
-                return Ok(vote);
+            let table = if has_members { files.table(MAKE) } else { Ok(None) };
+            let held = Held { token: claim.token, files, file, table: table.map_err(unfit)?, granted: clock::now() };
+            if has_members && held.table.is_none() {
+                continue;
             }
-            match Member::join(files.clone(), claim)? {
-                Joined::Seated(member, fence) => {
-                    let index = member.index(claim);
-                    self.hold(claim, Place::Member(Box::new(member)));
+            let granted = held.publish(claim);
+            if !matches!(granted, Ok(Ok(_))) {
+                held.leave();
+            }
+            match granted? {
+                Ok((fence, index)) => {
+                    *self.gate.borrow_mut() = None;
+                    *self.held.borrow_mut() = Some(held);
                     return Ok(Vote::Granted { until: Instant::NEVER, fence, index });
                 }
-                Joined::Held(holder, file) => return Ok(self.held_by(holder, files, Until::Gone(file), claim)),
-                Joined::Full(holder, table) => {
-                    let until = Until::Room(table, claim.details.mode);
-                    return Ok(self.held_by(holder, files, until, claim));
-                }
-                Joined::Again => {}
+                Err(members) => return Ok(self.held_by(members, held.files, (held.file, held.table), claim)),
             }
         }
-        Err(restless())
+        Err(Fault::new(FaultKind::Unavailable, "the lock's file is deleted or replaced all the time"))
     }
 
     /// Returns the vote for a member while another waiter keeps the gate closed. One that does not take its turn is passed over.
     fn at_the_gate(&self, files: &Files, claim: &Claim) -> Result<Option<Vote>, Fault> {
-        let own = self.gate.borrow().upgrade();
-        if own.is_some_and(|own| own.borrow().as_ref().is_some_and(Gate::stands)) {
+        if self.gate.borrow().as_ref().is_some_and(Gate::stands) {
             return Ok(None);
         }
-        let Some((gate, waiter)) = files.closed_gate().map_err(unfit)? else { return Ok(None) };
-        let holder = files.holder().transpose().or_else(|| files.crowd(&claim.outer).transpose());
-        if let Some(holder) = holder.transpose().map_err(unfit)? {
-            self.free_since.set(None);
-            return Ok(Some(self.held_by(holder, files.clone(), Until::Gone(gate), claim)));
+        let Some(gate) = files.gate(LOOK).map_err(unfit)? else { return Ok(None) };
+        let Some(waiter) = gate.holder().map_err(unfit)? else { return Ok(None) };
+        if let Some(holder) = files.occupant(&claim.outer).map_err(unfit)? {
+            return Ok(Some(self.held_by(holder, files.clone(), (gate, None), claim)));
         }
         let now = clock::now();
         let since = self.free_since.get().unwrap_or(now);
@@ -233,23 +180,26 @@ impl LocalNode {
             gate.delete();
             return Ok(None);
         }
-        *self.awaited.borrow_mut() = Some(Awaited { until: Until::Gone(gate), gate: None });
+        *self.awaited.borrow_mut() = Some(Awaited { gone: gate, room: None, gate: None });
         Ok(Some(Vote::Reserved(Box::new(Reservation { waiter: waiter.holder().map(waits), left }))))
     }
 
-    /// Returns the vote against `claim`, and notes what it waits for if it waits.
-    fn held_by(&self, holder: Occupant, files: Files, until: Until, claim: &Claim) -> Vote {
+    /// Returns the vote against `claim`, and notes what it waits for if it waits: these files.
+    fn held_by(&self, holder: Occupant, files: Files, (gone, table): (LockFile, Option<Table>), claim: &Claim) -> Vote {
         self.free_since.set(None);
-        let must_leave = matches!(&holder.who, OccupantKind::Group(group) if group.marker.mode != claim.details.mode);
+        let mode = claim.details.mode;
+        let members = if let OccupantKind::Group(group) = &holder.who { Some(group.marker.mode) } else { None };
+        let room = table.filter(|_| members == Some(mode)).map(|table| (table, mode));
+        let must_leave = members.is_some_and(|members| members != mode);
         let gate = must_leave.then(|| (files, claim.details.value(claim.token)));
-        *self.awaited.borrow_mut() = Some(Awaited { until, gate });
+        *self.awaited.borrow_mut() = Some(Awaited { gone, room, gate });
         Vote::Held(Box::new(holder))
     }
 
     fn standing(&self, token: Token) -> Result<Option<Revoked>, Fault> {
         let held = self.held.borrow();
         let Some(held) = held.as_ref().filter(|held| held.token == token) else { return Ok(Some(Revoked::Missing)) };
-        for file in held.place.files() {
+        for file in held.parts() {
             match file.stands() {
                 Ok(true) => {}
                 Ok(false) if file.path().symlink_metadata().is_ok() => return Ok(Some(Revoked::TakenOver)),
@@ -265,7 +215,7 @@ impl LocalNode {
             return Ok(Renewal::Lost(revoked, None));
         }
         if let Some(held) = self.held.borrow().as_ref() {
-            held.place.files().into_iter().for_each(LockFile::touch);
+            held.parts().for_each(LockFile::touch);
         }
         Ok(Renewal::Renewed(Instant::NEVER, None))
     }
@@ -277,7 +227,7 @@ impl LocalNode {
         if let Some(holder) = files.holder().map_err(unfit)? {
             return Ok(Observation { holders: vec![holder], ..nothing });
         }
-        let Some(table) = files.existing_table().map_err(unfit)? else { return Ok(nothing) };
+        let Some(table) = files.table(LOOK).map_err(unfit)? else { return Ok(nothing) };
         let members = table.members(look.token).map_err(|error| unfit(table.file().told(&error)));
         members.map(|(holders, members)| Observation { holders, members, ..nothing })
     }
@@ -286,14 +236,9 @@ impl LocalNode {
         if let Some(revoked) = self.standing(token)? {
             return Ok(ReleaseReply::NotOurs(revoked));
         }
-        match self.held.borrow_mut().take().map(|held| held.place) {
-            Some(Place::Alone(files, file)) => {
-                file.delete();
-                drop(file);
-                files.clear_leftovers();
-            }
-            Some(Place::Member(member)) => member.leave(),
-            None => {}
+        if let Some(held) = self.held.borrow_mut().take() {
+            held.leave();
+            held.table.as_ref().inspect(|table| table.wake_waiters());
         }
         Ok(ReleaseReply::Released)
     }
@@ -332,16 +277,27 @@ impl Node for LocalNode {
     }
 
     fn wake(&self) -> Pending<Wake> {
-        let gate = self.gate.borrow().upgrade().unwrap_or_default();
-        *self.gate.borrow_mut() = Rc::downgrade(&gate);
-        Box::pin(Listening::new(&self.awaited, &self.watch, gate))
+        let (awaited, gate, watch) = (Rc::clone(&self.awaited), Rc::clone(&self.gate), Rc::clone(&self.watch));
+        Box::pin(async move {
+            // Not before it is polled: a client that does not wait closes no gate.
+            let awaited = awaited.borrow_mut().take();
+            if let Some(awaited) = awaited {
+                if let Some((files, value)) = &awaited.gate
+                    && !gate.borrow().as_ref().is_some_and(Gate::stands)
+                {
+                    *gate.borrow_mut() = Gate::close(files, value);
+                }
+                // After a holder that was killed, and where no file can be watched, the waiter polls.
+                if awaited.happened(&watch).await.is_ok() {
+                    return Wake::Recheck;
+                }
+            }
+            std::future::pending().await
+        })
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
-        self.held
-            .borrow()
-            .as_ref()
-            .map_or_else(Vec::new, |held| held.place.files().into_iter().map(AsRawFd::as_raw_fd).collect())
+        self.held.borrow().as_ref().map_or_else(Vec::new, |held| held.parts().map(AsRawFd::as_raw_fd).collect())
     }
 
     fn broken(&self) -> Pending<()> {
@@ -367,9 +323,9 @@ async fn until_taken_away(held: &RefCell<Option<Held>>, watch: &Watch) -> io::Re
         Alarm::new()?.reached(begin).await;
     }
     if let Some(held) = held.borrow().as_ref() {
-        held.place.files().into_iter().try_for_each(|file| watch.begin(file))?;
+        held.parts().try_for_each(|file| watch.begin(file, false))?;
     }
-    while held.borrow().as_ref().map_or(Ok(false), |held| held.place.stands())? {
+    while held.borrow().as_ref().map_or(Ok(false), Held::stands)? {
         watch.stirred().await?;
     }
     Ok(())
@@ -387,10 +343,6 @@ fn waits((token, details): (Token, &Details)) -> Waiter {
         user: details.user.clone(),
         note: details.note.clone(),
     }
-}
-
-fn restless() -> Fault {
-    Fault::new(FaultKind::Unavailable, "the lock's file is deleted or replaced all the time")
 }
 
 /// A fault that waiting does not mend.

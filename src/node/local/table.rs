@@ -3,28 +3,23 @@
 //! 1. A member locks its seat, one byte, with an open file description lock (fcntl(2)). The kernel frees the seat when the
 //!    last descriptor is closed, so nothing of a member that was killed is counted.
 //! 2. The member's entry is written before its seat is locked. So an observer, which takes no lock, reads whole entries.
-//! 3. The first byte is the entrance. The process that locks it may take a seat, write the marker, and delete the table.
+//! 3. The first byte is the entrance. A process takes a seat, and writes the marker, only while it has that byte locked.
 //! 4. The marker is the kind of all members. It counts while any seat is taken.
 //!
 //! The holder of a lock's own file is decided by flock(2) alone: a member shares that lock, and the table only tells members
 //! from each other.
 
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::rc::Rc;
 use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, fcntl};
-
-use super::directory::Directory;
-use super::file::{LockFile, NO_LOCK, WRITE_LOCK};
+use super::file::{Bytes, LockFile, unnamed};
 use crate::lock::details::{Details, LARGEST_VALUE};
 use crate::lock::fence::Fence;
 use crate::lock::group::{Group, Marker};
 use crate::lock::mode::Mode;
 use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::token::Token;
+use crate::node::Claim;
 
 /// Most readers of one lock.
 const MOST_READERS: u16 = 10_000;
@@ -33,10 +28,10 @@ const MOST_READERS: u16 = 10_000;
 const ENTRY: usize = LARGEST_VALUE + 64;
 
 /// The first byte, which is locked to enter.
-const ENTRANCE: (i64, i64) = (0, 1);
+const ENTRANCE: Bytes = (0, 1);
 
 /// The bytes of all seats; without an end.
-const SEATS: (i64, i64) = (1, 0);
+const SEATS: Bytes = (1, 0);
 
 /// Number of tries to enter. Another process needs microseconds there, unless it is stopped.
 const TRIES: u32 = 2000;
@@ -45,54 +40,31 @@ const TRIES: u32 = 2000;
 const LISTED: usize = 1000;
 
 /// A table, open.
-pub(super) struct Table {
-    file: LockFile,
-}
+pub(super) struct Table(LockFile);
 
 impl Table {
-    /// Opens the table `name` of `dir`, and makes it if it is missing. `None` if it has just been deleted.
-    pub(super) fn open(dir: Rc<Directory>, name: String) -> Result<Option<Self>, String> {
-        Self::checked(LockFile::open(dir, name)?)
-    }
-
-    /// Opens the table `name` of `dir` to observe it. `None` if there is none.
-    pub(super) fn existing(dir: Rc<Directory>, name: String) -> Result<Option<Self>, String> {
-        Self::checked(LockFile::existing(dir, name)?)
-    }
-
-    /// Deletes a table that was left over, unless it is in use.
-    pub(super) fn clear(dir: Rc<Directory>, name: String) {
-        let table = LockFile::leftover(dir, name).and_then(Self::checked);
-        if let Ok(Some(table)) = table
-            && matches!(table.lock(ENTRANCE), Ok(true))
-            && table.file.stands().unwrap_or(false)
-            && matches!(table.first_taken(), Ok(None))
-        {
-            table.delete();
-        }
-    }
-
-    fn checked(file: Option<LockFile>) -> Result<Option<Self>, String> {
-        let Some(table) = file.map(|file| Self { file }) else { return Ok(None) };
-        let head = table.read(0).map_err(|error| table.file.told(&error))?;
+    /// The table in `file`, unless that holds something else.
+    pub(super) fn new(file: LockFile) -> Result<Self, String> {
+        let table = Self(file);
+        let head = table.read(0).map_err(|error| table.0.told(&error))?;
         // A power loss may leave an empty file. Another marker is that of a kind to come.
         if head.is_empty() || head.starts_with(b"rlock ") {
-            return Ok(Some(table));
+            return Ok(table);
         }
-        Err(table.file.refused("holds something else than the members of a lock"))
+        Err(table.0.refused("holds something else than the members of a lock"))
     }
 
     /// Its file.
     pub(super) fn file(&self) -> &LockFile {
-        &self.file
+        &self.0
     }
 
-    /// Enters, until [`Table::unlock`] or [`Table::go_out`]. Returns false if another process does not go out.
+    /// Enters, until [`Table::go_out`]. Returns false if another process does not go out.
     ///
     /// That is never waited for: a process that was stopped there must not stop all others.
     pub(super) fn enter(&self) -> io::Result<bool> {
         for _ in 0..TRIES {
-            if self.lock(ENTRANCE)? {
+            if self.0.lock_bytes(ENTRANCE)? {
                 return Ok(true);
             }
             std::thread::yield_now();
@@ -102,37 +74,34 @@ impl Table {
 
     /// Lets the next process in.
     pub(super) fn go_out(&self) {
-        let _ = self.unlock_range(ENTRANCE);
+        self.0.unlock_bytes(ENTRANCE);
     }
 
-    /// Gives back the seat and the entrance, whichever processes have a descriptor of this open file.
-    pub(super) fn unlock(&self) {
-        let _ = self.unlock_range((0, 0));
+    /// Wakes the waiters for a seat, by a write behind the marker.
+    pub(super) fn wake_waiters(&self) {
+        let _ = self.0.write_at(offset(1) - 1, b"\0");
     }
 
-    /// Deletes it. To be called inside, and only if it stands: a table with another one's name would be deleted otherwise.
-    pub(super) fn delete(&self) {
-        self.file.delete();
-    }
-
-    /// Returns a seat that another process has taken.
-    pub(super) fn first_taken(&self) -> io::Result<Option<u16>> {
-        Ok(self.conflict(SEATS)?.map(|(seat, _)| seat))
-    }
-
-    /// Returns all seats that other processes have taken.
-    pub(super) fn taken(&self) -> io::Result<Vec<u16>> {
-        let (mut taken, mut open) = (Vec::new(), vec![(1, i64::from(u16::MAX))]);
-        while let Some((first, end)) = open.pop() {
-            if first < end
-                && let Some((seat, length)) = self.conflict((first, end - first))?
+    /// Returns a free seat for `claim`, or the members that have all of them, or are of another kind. To be called inside.
+    pub(super) fn seat_for(&self, claim: &Claim) -> io::Result<Result<u16, Occupant>> {
+        let mode = claim.details.mode;
+        if self.is_taken()? {
+            let is_ours = self.marker()?.is_some_and(|marker| marker.mode == mode);
+            // An outer rlock's place is ours too: a second one would not end with it.
+            if (!is_ours || !claim.outer.is_empty())
+                && let Some(crowd) = self.crowd(&claim.outer)?
+                && (!is_ours || crowd.holder().is_some())
             {
-                taken.push(seat);
-                open.extend([(first, i64::from(seat)), (i64::from(seat) + length, end)]);
+                return Ok(Err(crowd));
             }
         }
-        taken.sort_unstable();
-        Ok(taken)
+        // Readers begin anywhere, so that many do not try each other's seats.
+        let (random, _) = claim.token.as_uuid().as_u64_pair();
+        let from = if mode.number().is_some() { claim.index } else { (random % 1000) as u16 };
+        match self.free_seat(mode, from)? {
+            Some(seat) => Ok(Ok(seat)),
+            None => Ok(Err(self.crowd(&[])?.unwrap_or_else(unnamed))),
+        }
     }
 
     /// Returns a free seat for a member of kind `mode`, `from` or the next one behind it.
@@ -140,7 +109,7 @@ impl Table {
         let most = mode.number().unwrap_or(MOST_READERS);
         for step in 0..most {
             let seat = seat_at(from, step, most);
-            if self.conflict((i64::from(seat), 1))?.is_none() {
+            if self.0.conflict((i64::from(seat), 1))?.is_none() {
                 return Ok(Some(seat));
             }
         }
@@ -148,26 +117,16 @@ impl Table {
     }
 
     /// Takes `seat`, which is free, for the member that `details` describe. To be called inside. The first one makes the marker.
-    pub(super) fn take(&self, seat: u16, fence: Fence, token: Token, details: &Details) -> io::Result<()> {
-        if self.first_taken()?.is_none() {
+    /// Returns the index of its slot; 0 without slots.
+    pub(super) fn take(&self, seat: u16, fence: Fence, token: Token, details: &Details) -> io::Result<u16> {
+        if !self.is_taken()? {
             let ttl = Duration::from_millis(details.ttl);
             self.write(0, &Marker { mode: details.mode, nodes: details.n, ttl }.to_string())?;
         }
         let index = if details.mode.number().is_some() { seat } else { 0 };
         self.write(seat, &format!("{index} {fence} {}", details.value(token)))?;
-        if self.lock((i64::from(seat), 1))? { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
-    }
-
-    /// Gives `seat` back. To be called inside. The write wakes waiters for a slot, so it comes behind the unlocking.
-    pub(super) fn vacate(&self, seat: u16) {
-        let _ = self.unlock_range((i64::from(seat), 1));
-        let _ = self.write(seat, "");
-    }
-
-    /// Returns the kind of the members, if there are any and it can be read.
-    pub(super) fn marker(&self) -> io::Result<Option<Marker>> {
-        let head = self.read(0)?;
-        Ok(std::str::from_utf8(&head).ok().and_then(Marker::read))
+        self.0.take_bytes((i64::from(seat), 1))?;
+        Ok(index)
     }
 
     /// Returns the members, each with its slot, and their number. Of many, not all are listed, but `wanted` is.
@@ -206,50 +165,48 @@ impl Table {
         Ok(Some(Occupant::new(self.marker()?.map_or(OccupantKind::Unnamed, group), None)))
     }
 
+    /// Whether another process has a seat.
+    fn is_taken(&self) -> io::Result<bool> {
+        Ok(self.0.conflict(SEATS)?.is_some())
+    }
+
+    /// Returns all seats that other processes have taken.
+    fn taken(&self) -> io::Result<Vec<u16>> {
+        let (mut taken, mut open) = (Vec::new(), vec![(1, i64::from(u16::MAX))]);
+        while let Some((first, end)) = open.pop() {
+            if first < end
+                && let Some((start, length)) = self.0.conflict((first, end - first))?
+            {
+                // A process that is not rlock may lock any bytes. They count as one member.
+                let behind = if length == 0 { end } else { start + length };
+                taken.push(u16::try_from(start.max(first)).unwrap_or(u16::MAX));
+                open.extend([(first, start), (behind, end)]);
+            }
+        }
+        taken.sort_unstable();
+        Ok(taken)
+    }
+
+    /// Returns the kind of the members, if there are any and it can be read.
+    fn marker(&self) -> io::Result<Option<Marker>> {
+        let head = self.read(0)?;
+        Ok(std::str::from_utf8(&head).ok().and_then(Marker::read))
+    }
+
     fn member(&self, seat: u16) -> io::Result<Option<Occupant>> {
         Ok(Occupant::member(&self.read(seat)?, None))
     }
 
     fn read(&self, seat: u16) -> io::Result<Vec<u8>> {
-        let mut entry = vec![0; ENTRY];
-        let mut length = 0;
-        while length < ENTRY {
-            match self.file.file().read_at(&mut entry[length..], offset(seat) + length as u64)? {
-                0 => break,
-                more => length += more,
-            }
+        let mut entry = self.0.read(offset(seat), ENTRY)?;
+        if let Some(end) = entry.iter().position(|byte| *byte == 0) {
+            entry.truncate(end);
         }
-        entry.truncate(entry.iter().position(|byte| *byte == 0).unwrap_or(length));
         Ok(entry)
     }
 
     fn write(&self, seat: u16, entry: &str) -> io::Result<()> {
-        self.file.file().write_all_at(&[entry.as_bytes(), b"\0"].concat(), offset(seat))
-    }
-
-    fn lock(&self, range: (i64, i64)) -> io::Result<bool> {
-        match fcntl(self.file.file(), FcntlArg::F_OFD_SETLK(&lock_of(range, WRITE_LOCK))) {
-            Ok(_) => Ok(true),
-            Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn unlock_range(&self, range: (i64, i64)) -> io::Result<()> {
-        Ok(fcntl(self.file.file(), FcntlArg::F_OFD_SETLK(&lock_of(range, NO_LOCK))).map(drop)?)
-    }
-
-    /// Returns the first byte and the length of a lock that another process has in `range`.
-    fn conflict(&self, range: (i64, i64)) -> io::Result<Option<(u16, i64)>> {
-        let mut lock = lock_of(range, WRITE_LOCK);
-        fcntl(self.file.file(), FcntlArg::F_OFD_GETLK(&mut lock))?;
-        if lock.l_type == NO_LOCK {
-            return Ok(None);
-        }
-        // A process that is not rlock may lock any byte. It counts as one member.
-        let seat = u16::try_from(lock.l_start.max(range.0)).unwrap_or(u16::MAX);
-        let length = if lock.l_len == 0 { i64::from(u16::MAX) } else { lock.l_start + lock.l_len - i64::from(seat) };
-        Ok(Some((seat, length.max(1))))
+        self.0.write_at(offset(seat), &[entry.as_bytes(), b"\0"].concat())
     }
 }
 
@@ -261,14 +218,4 @@ fn seat_at(from: u16, step: u16, most: u16) -> u16 {
 
 fn offset(seat: u16) -> u64 {
     u64::from(seat) * ENTRY as u64
-}
-
-/// A lock in fcntl(2)'s terms, of the bytes from the first number on; the second one is their number, 0 for all.
-fn lock_of((start, length): (i64, i64), kind: libc::c_short) -> libc::flock {
-    // SAFETY: all its fields are numbers.
-    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = kind;
-    lock.l_start = start;
-    lock.l_len = length;
-    lock
 }

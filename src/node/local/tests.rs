@@ -383,7 +383,7 @@ fn a_gate_is_closed_from_one_attempt_to_the_next_and_no_longer() {
             matches!(&reserved, Vote::Reserved(turn) if turn.waiter.as_ref().is_some_and(|w| w.host == waiter)),
             "{reserved:?}"
         );
-        drop(second);
+        drop((second, writer));
         assert!(!is_closed());
         assert!(matches!(join(Mode::Shared), Vote::Granted { .. }));
         // A gate that a killed waiter left keeps no member out.

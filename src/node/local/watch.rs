@@ -9,6 +9,9 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::io::unix::AsyncFd;
 
 use super::file::LockFile;
+use super::files::Files;
+use super::table::Table;
+use crate::lock::mode::Mode;
 
 /// An instance of inotify(7), made when there is something to watch and kept open until exit: closing it can take the kernel
 /// 20 ms, which would delay the new holder.
@@ -24,22 +27,14 @@ struct Queue {
 }
 
 impl Watch {
-    /// Watches `file` and its directory from now on: these very ones, not others that get their names. An error if the kernel
-    /// refuses, for instance at the limit `fs.inotify.max_user_instances`.
-    pub(super) fn begin(&self, file: &LockFile) -> io::Result<()> {
-        self.begin_for(file, AddWatchFlags::empty())
-    }
-
-    /// The same, and watches what is written to the file.
-    pub(super) fn begin_with_writes(&self, file: &LockFile) -> io::Result<()> {
-        self.begin_for(file, AddWatchFlags::IN_MODIFY)
-    }
-
-    fn begin_for(&self, file: &LockFile, more: AddWatchFlags) -> io::Result<()> {
+    /// Watches `file` and its directory from now on: these very ones, not others that get their names. `writes`: what is written to
+    /// the file, too. An error if the kernel refuses, for instance at the limit `fs.inotify.max_user_instances`.
+    pub(super) fn begin(&self, file: &LockFile, writes: bool) -> io::Result<()> {
         let queue = self.queue()?;
         let add = |descriptor: RawFd, changes| {
             queue.inotify.add_watch(format!("/proc/self/fd/{descriptor}").as_str(), changes)
         };
+        let more = if writes { AddWatchFlags::IN_MODIFY } else { AddWatchFlags::empty() };
         add(file.as_raw_fd(), AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF | more)?;
         add(file.dir().as_fd().as_raw_fd(), AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF)?;
         Ok(())
@@ -61,5 +56,34 @@ impl Watch {
         // SAFETY: the number stays the queue's: `inotify` owns it, and both are dropped together.
         let news = unsafe { AsyncFd::register(inotify.as_fd().as_raw_fd()) }?;
         Ok(self.queue.get_or_init(|| Queue { news, inotify }))
+    }
+}
+
+/// The change that a waiter waits for, since its last attempt.
+pub(super) struct Awaited {
+    /// This file is no longer the one at its path: a holder deletes it before it releases the lock.
+    pub(super) gone: LockFile,
+    /// Or a seat is free for a member of this kind.
+    pub(super) room: Option<(Table, Mode)>,
+    /// The files of the lock, and the waiter's value, if members of another kind must leave for it.
+    pub(super) gate: Option<(Files, String)>,
+}
+
+impl Awaited {
+    pub(super) async fn happened(&self, watch: &Watch) -> io::Result<()> {
+        watch.begin(&self.gone, false)?;
+        if let Some((table, _)) = &self.room {
+            watch.begin(table.file(), true)?;
+        }
+        // It may have happened before it was watched.
+        while self.gone.stands()? && !self.has_room()? {
+            watch.stirred().await?;
+        }
+        Ok(())
+    }
+
+    fn has_room(&self) -> io::Result<bool> {
+        let Some((table, mode)) = &self.room else { return Ok(false) };
+        Ok(!table.file().stands()? || table.free_seat(*mode, 1)?.is_some())
     }
 }
