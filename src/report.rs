@@ -13,10 +13,8 @@ mod stderr;
 
 use std::fmt::Display;
 use std::io::{self, BufRead, IsTerminal};
-use std::os::fd::AsFd;
 use std::time::SystemTime;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Map, Value};
 
 pub use event::{AtNode, Event, Share, strange_variable};
@@ -140,14 +138,9 @@ pub fn print(log: Log, event: &Event, keys: Option<&Keys>) {
     stderr::line(line(log, event, keys), log);
 }
 
-/// Prints `event` in the guard of an rlock that has gone: by one write, or not at all where the reader has stopped.
+/// Prints `event` in the guard of an rlock that has gone.
 pub fn say_at_once(log: Log, event: &Event, keys: &Keys) {
-    let (line, stderr) = (line(log, event, Some(keys)), io::stderr());
-    let mut room = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
-    // A pipe that is writable takes so many bytes at once (pipe(7)).
-    if line.len() <= libc::PIPE_BUF && poll(&mut room, PollTimeout::ZERO) == Ok(1) {
-        let _ = nix::unistd::write(&stderr, line.as_bytes());
-    }
+    stderr::write_at_once(&line(log, event, Some(keys)));
 }
 
 /// Shows `what` and asks the user at the terminal; `None` without a terminal.

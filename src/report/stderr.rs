@@ -20,7 +20,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{getpgrp, tcgetpgrp};
 
 use super::{Event, Log};
-use crate::background;
+use crate::{background, clock};
 
 /// Capacity of the queue in bytes, that of a pipe. A longer line is taken if the queue is empty.
 const ROOM: usize = 64 * 1024;
@@ -31,9 +31,12 @@ const ERASURE: &str = "\r\x1b[K";
 /// Size of the writer's stack: it calls write(2) and frees lines.
 const STACK: usize = 64 * 1024;
 
-/// Longest wait for the last lines. A waiter that gets a TERM must exit within a second, in which it also leaves the
-/// nodes' queues.
+/// Longest wait for a reader at the end. A waiter that gets a TERM must exit within a second, in which it also leaves the nodes'
+/// queues.
 const LAST: Duration = Duration::from_millis(500);
+
+/// Longest wait for a writer that the kernel does not run: beside many busy processes its start alone took more than [`LAST`].
+const STARVED: Duration = Duration::from_secs(10);
 
 /// Longest wait for lines before another process prints: far more than a terminal needs for a line, and little beside the
 /// shortest lease.
@@ -49,11 +52,13 @@ struct Queue {
     dropped: Option<(u64, Log)>,
     /// Whether a status line is drawn, which must go before any other line comes.
     is_drawn: bool,
+    /// Whether the first line is being written: then its reader is what takes time.
+    is_writing: bool,
 }
 
 impl Queue {
     const fn new() -> Self {
-        Self { lines: VecDeque::new(), bytes: 0, dropped: None, is_drawn: false }
+        Self { lines: VecDeque::new(), bytes: 0, dropped: None, is_drawn: false, is_writing: false }
     }
 
     /// Whether everything is written.
@@ -100,10 +105,56 @@ impl Queue {
     }
 }
 
-static QUEUE: Mutex<Queue> = Mutex::new(Queue::new());
+/// The queue, and those who wait for a change of it.
+struct Output {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
 
-/// Notified of each line that is queued or written.
-static CHANGED: Condvar = Condvar::new();
+impl Output {
+    const fn new() -> Self {
+        Self { queue: Mutex::new(Queue::new()), changed: Condvar::new() }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes what is queued, and never returns.
+    fn run(&self, write: impl Fn(&str)) {
+        let mut queue = self.locked();
+        loop {
+            let Some(line) = queue.next() else {
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            queue.is_writing = true;
+            self.changed.notify_all();
+            drop(queue);
+            write(&line);
+            queue = self.locked();
+            queue.is_writing = false;
+            queue.is_done_with(&line);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until all is written. The reader gets `limit` at most. Time in which the writer does not run is not the reader's.
+    fn finish(&self, limit: Duration) {
+        let (begun, mut left) = (clock::now(), limit);
+        let mut queue = self.locked();
+        while !queue.is_idle() && !left.is_zero() && clock::now() < begun + STARVED {
+            let (is_writing, since) = (queue.is_writing, clock::now());
+            let longest = if is_writing { left } else { STARVED };
+            queue = self.changed.wait_timeout(queue, longest).unwrap_or_else(PoisonError::into_inner).0;
+            if is_writing {
+                left = left.saturating_sub(clock::now().since(since));
+            }
+        }
+    }
+}
+
+static STDERR: Output = Output::new();
 
 /// The process whose writer runs; `None` if it could not be started. A fork inherits this, but no writer.
 static PROCESS: OnceLock<Option<u32>> = OnceLock::new();
@@ -148,57 +199,40 @@ pub(super) fn is_in_the_foreground() -> bool {
     tcgetpgrp(io::stderr()).is_ok_and(|group| group == getpgrp())
 }
 
-/// Waits for queued lines to be written before another process prints.
+/// Waits for queued lines to be written before another process prints. The lock is held, so any other delay counts too.
 pub fn settle() {
-    wait(ORDER);
+    if has_writer() {
+        let _ = STDERR.changed.wait_timeout_while(STDERR.locked(), ORDER, |queue| !queue.is_idle());
+    }
 }
 
 /// Waits for queued lines to be written before the process ends. A reader that has stopped reading cannot delay it for long.
 pub fn finish() {
-    wait(LAST);
+    if has_writer() {
+        STDERR.finish(LAST);
+    }
 }
 
 fn queue(line: String, add: impl FnOnce(&mut Queue, String)) {
     match PROCESS.get_or_init(start) {
-        Some(process) if *process == std::process::id() => {
-            add(&mut locked(), line);
-            CHANGED.notify_all();
+        Some(_) if has_writer() => {
+            add(&mut STDERR.locked(), line);
+            STDERR.changed.notify_all();
         }
         // A guard has no writer, and its descriptors are closed.
         Some(_) => {}
-        None => write_where_there_is_room(&line),
+        None => write_at_once(&line),
     }
 }
 
-fn wait(limit: Duration) {
-    if PROCESS.get().is_some_and(|process| *process == Some(std::process::id())) {
-        let _ = CHANGED.wait_timeout_while(locked(), limit, |queue| !queue.is_idle());
-    }
-}
-
-fn locked() -> MutexGuard<'static, Queue> {
-    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Whether this process has started its writer.
+fn has_writer() -> bool {
+    PROCESS.get() == Some(&Some(std::process::id()))
 }
 
 /// Starts the writer.
 fn start() -> Option<u32> {
-    background::spawn("rlock-stderr", STACK, write_all).ok().map(|()| std::process::id())
-}
-
-/// Runs the writer.
-fn write_all() {
-    let mut queue = locked();
-    loop {
-        if let Some(line) = queue.next() {
-            drop(queue);
-            write(&line);
-            queue = locked();
-            queue.is_done_with(&line);
-            CHANGED.notify_all();
-        } else {
-            queue = CHANGED.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
+    background::spawn("rlock-stderr", STACK, || STDERR.run(write)).ok().map(|()| std::process::id())
 }
 
 /// One write, so that lines of several rlocks do not mix. An unwritable stderr changes nothing else.
@@ -219,13 +253,13 @@ fn write(line: &str) {
     }
 }
 
-/// Without a thread: what does not fit is lost, and a line longer than the room may still wait for its reader.
-fn write_where_there_is_room(line: &str) {
+/// Writes a line by one write, or not at all where the reader has stopped. A longer one is cut to what a pipe that is writable takes
+/// at once (pipe(7)).
+pub(super) fn write_at_once(line: &str) {
     let stderr = io::stderr();
-    let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
-    let _ = poll(&mut fds, PollTimeout::ZERO);
-    if fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLOUT)) {
-        write(line);
+    let mut room = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+    if poll(&mut room, PollTimeout::ZERO) == Ok(1) {
+        let _ = nix::unistd::write(&stderr, &line.as_bytes()[..line.len().min(libc::PIPE_BUF)]);
     }
 }
 
@@ -300,5 +334,33 @@ mod tests {
         let all = written(&mut queue);
         let last = ["failed\n", "rlock: 5 lines were dropped: stderr was not read\n"].map(str::to_owned);
         assert_eq!(all[all.len() - 2..], last);
+    }
+
+    #[test]
+    fn a_writer_that_does_not_run_yet_is_waited_for_and_a_reader_is_not() {
+        static LATE: Output = Output::new();
+        LATE.locked().insist("last\n".to_owned());
+        let reader = Duration::from_millis(1);
+        let end = std::thread::spawn(move || {
+            LATE.finish(reader);
+            LATE.locked().is_idle()
+        });
+        // The end waits for several times the reader's limit before there is a writer. A shorter time would show less.
+        std::thread::sleep(reader * 50);
+        let (stopped, waits) = std::sync::mpsc::channel::<()>();
+        let waits = Mutex::new(waits);
+        std::thread::spawn(move || {
+            LATE.run(|line| {
+                if line == "unread\n" {
+                    let _ = waits.lock().unwrap().recv();
+                }
+            });
+        });
+        assert!(end.join().unwrap(), "the line was not written");
+        LATE.locked().insist("unread\n".to_owned());
+        LATE.changed.notify_all();
+        LATE.finish(reader);
+        assert!(!LATE.locked().is_idle(), "the reader was waited for");
+        drop(stopped);
     }
 }
