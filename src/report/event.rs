@@ -53,8 +53,8 @@ pub enum Event<'a> {
     NoteCut { limit: usize },
     /// The wait goes on. `ahead`: number of waiters in front.
     Waiting { blocked: &'a Blocked, ahead: Option<u32> },
-    /// Something takes long. `still`: it is not the first line about this.
-    Progress { status: &'a Status<'a>, still: bool },
+    /// Something takes long.
+    Progress { status: &'a Status<'a> },
     /// A wait that was shown in plain lines has ended with the lock.
     WaitOver { after: Duration },
     /// The processes that the command left behind are being ended (`--contain`).
@@ -180,7 +180,7 @@ impl Event<'_> {
                 fields.extend(ahead.map(|ahead| ("ahead".to_owned(), ahead.into())));
                 (Info, "waiting", fields.into())
             }
-            Self::Progress { status, .. } => (Info, "waiting", status.fields().into()),
+            Self::Progress { status } => (Info, "waiting", status.fields().into()),
             Self::WaitOver { after } => (Info, "acquired", json!({ "wait_ms": millis(after) })),
             Self::EndingLeftovers { count } => (Info, "leftovers", json!({ "count": count })),
             Self::WaitingForever { blocked } => (Warning, "waiting", fields_of(blocked).into()),

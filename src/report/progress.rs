@@ -12,8 +12,8 @@ use super::status_text::Status;
 use super::{Event, Log, Reporter, stderr};
 use crate::clock;
 use crate::lock::instant::Instant;
-use crate::text::escape::cut;
 use crate::text::terminal;
+use crate::text::escape::cut;
 
 /// Time before anything is shown, between two drawings, and between two plain lines about a change.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -129,52 +129,37 @@ impl Drop for StatusLine {
     }
 }
 
-/// When plain lines are due.
+/// When plain lines are due: after a second, a second after a change, and each minute.
 #[derive(Debug)]
 struct Pace {
-    /// Time of the first line.
-    first: Instant,
-    /// The last line's time and subject.
-    last: Option<(Instant, String)>,
-    /// Whether it tells the first subject and its changes; if not, events do.
-    tells_news: bool,
-    /// Whether a change waits for its line.
+    /// Time of the last line, or of the begin.
+    last: Instant,
+    /// Whether the first line was told, by us or by an event.
+    has_begun: bool,
+    /// A new one is worth a line.
+    subject: String,
     is_changed: bool,
 }
 
-/// A plain line.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Due {
-    /// About something new.
-    News,
-    /// About the same as the last one.
-    Still,
-}
-
 impl Pace {
-    fn new(now: Instant, tells_news: bool) -> Self {
-        Self { first: now + PATIENCE, last: None, tells_news, is_changed: false }
+    /// `is_told`: events tell the first subject and each other.
+    fn new(now: Instant, is_told: bool) -> Self {
+        Self { last: now, has_begun: is_told, subject: String::new(), is_changed: false }
     }
 
     fn due(&self) -> Instant {
-        match &self.last {
-            None => self.first,
-            Some((at, _)) if self.is_changed => *at + PATIENCE,
-            Some((at, _)) => *at + REPEATED,
-        }
+        self.last + if self.has_begun && !self.is_changed { REPEATED } else { PATIENCE }
     }
 
-    /// Returns whether a line about `subject` is due `now`.
-    fn on(&mut self, now: Instant, subject: String) -> Option<Due> {
-        self.is_changed = self.tells_news && self.last.as_ref().is_some_and(|(_, last)| *last != subject);
-        if now < self.due() {
-            return None;
+    /// Whether a line about `subject` is due `now`.
+    fn is_due(&mut self, now: Instant, subject: String) -> bool {
+        self.is_changed |= self.subject != subject;
+        self.subject = subject;
+        let is_due = now >= self.due();
+        if is_due {
+            (self.last, self.has_begun, self.is_changed) = (now, true, false);
         }
-        let due = if self.last.is_none() || self.is_changed { Due::News } else { Due::Still };
-        let is_told = due == Due::News && !self.tells_news;
-        self.is_changed = false;
-        self.last = Some((now, subject));
-        Some(due).filter(|_| !is_told)
+        is_due
     }
 }
 
@@ -190,8 +175,7 @@ impl Progress {
     /// Begins now.
     pub fn new(report: &Reporter) -> Self {
         let form = report.progress.form(report.log, report.quiet);
-        // With -v or JSON, events tell the changes.
-        let pace = RefCell::new(Pace::new(clock::now(), !report.tells_steps()));
+        let pace = RefCell::new(Pace::new(clock::now(), report.tells_steps()));
         Self { form, line: StatusLine::new(form == Form::Line), pace }
     }
 
@@ -209,9 +193,10 @@ impl Progress {
         match self.form {
             Form::Line => self.line.draw(|| format!("rlock: {}: {}", report.keys, status.line())),
             Form::Plain => {
-                let due = self.pace.borrow_mut().on(clock::now(), status.subject());
-                if let Some(due) = due {
-                    report.show(&Event::Progress { status, still: due == Due::Still });
+                // With -v or JSON, events tell what changes.
+                let subject = if report.tells_steps() { String::new() } else { status.subject() };
+                if self.pace.borrow_mut().is_due(clock::now(), subject) {
+                    report.show(&Event::Progress { status });
                 }
             }
             Form::None => {}
@@ -220,8 +205,7 @@ impl Progress {
 
     /// Tells that a wait of `after` has ended with the lock, if it was shown in plain lines and no event tells it.
     pub fn acquired(&self, report: &Reporter, after: Duration) {
-        let has_said = self.pace.borrow().last.is_some();
-        if self.form == Form::Plain && has_said && !report.tells_steps() {
+        if self.form == Form::Plain && self.pace.borrow().has_begun && !report.tells_steps() {
             report.show(&Event::WaitOver { after });
         }
     }
@@ -269,24 +253,13 @@ mod tests {
 
     #[test]
     fn plain_lines_come_after_a_second_at_each_change_and_each_minute() {
-        let mut pace = Pace::new(at(10), true);
-        let mut on = |second: u64, subject: &str| pace.on(at(second), subject.to_owned());
-        assert_eq!(on(10, "a"), None);
-        assert_eq!(on(11, "a"), Some(Due::News));
-        assert_eq!(on(60, "a"), None);
-        assert_eq!(on(71, "a"), Some(Due::Still));
-        assert_eq!(on(72, "b"), Some(Due::News));
-        assert_eq!(on(72, "c"), None, "one line a second");
+        let mut pace = Pace::new(at(10), false);
+        let mut is_due = |second: u64, subject: &str| pace.is_due(at(second), subject.to_owned());
+        assert!(!is_due(10, "a") && is_due(11, "a") && !is_due(60, "a") && is_due(71, "a"));
+        assert!(is_due(72, "b") && !is_due(72, "c"), "one line a second");
         assert_eq!(pace.due(), at(73));
-        assert_eq!(pace.on(at(73), "c".to_owned()), Some(Due::News));
+        assert!(pace.is_due(at(73), "c".to_owned()));
         assert_eq!(pace.due(), at(133));
-    }
-
-    #[test]
-    fn where_events_tell_each_change_plain_lines_only_repeat() {
-        let mut pace = Pace::new(at(0), false);
-        let mut on = |second: u64, subject: &str| pace.on(at(second), subject.to_owned());
-        assert_eq!((on(1, "a"), on(2, "b")), (None, None));
-        assert_eq!(on(61, "b"), Some(Due::Still));
+        assert_eq!(Pace::new(at(10), true).due(), at(70));
     }
 }

@@ -74,7 +74,7 @@ pub enum Status<'a> {
 }
 
 impl Status<'_> {
-    /// Returns the text that is redrawn on a terminal: `waiting 1m 12s, 2 ahead; held for 3m 40s by …; gives up in 18m`.
+    /// Returns the text of the redrawn line, and of a plain one: `waiting 1m 12s, 2 ahead; held for 3m 40s by …; gives up in 18m`.
     pub fn line(&self) -> String {
         match self {
             Self::Wait { waited, ahead: rank, left, .. } => {
@@ -88,17 +88,6 @@ impl Status<'_> {
                 format!("{}: {waited} of {limit} at most", self.cause())
             }
             Self::Scan { seen, of } => format!("scanning: {} of {of} keys", seen.min(of)),
-        }
-    }
-
-    /// Returns the text of a plain line. `still`: it is not the first about this.
-    pub(super) fn plain(&self, still: bool) -> String {
-        match self {
-            Self::Wait { waited, ahead: rank, .. } if still => {
-                format!("still waiting after {}{}: {}", duration::show_seconds(*waited), ahead(*rank), self.cause())
-            }
-            Self::Wait { ahead: rank, .. } => format!("waiting{}: {}", ahead(*rank), self.cause()),
-            Self::Break { .. } | Self::Scan { .. } => self.line(),
         }
     }
 
@@ -252,10 +241,8 @@ mod tests {
             "waiting 1m 12s, 2 ahead; held for 3m 40s by ci@runner4, deploy.sh (https://ci/job/7); gives up in 18m";
         assert_eq!(status.line(), line);
         assert_eq!(cut(&status.line(), 30), "waiting 1m 12s, 2 ahead; held…");
-        let holder = "held for 3m 40s by ci@runner4, deploy.sh (https://ci/job/7)";
-        assert_eq!(status.plain(false), format!("waiting, 2 ahead: {holder}"));
         let status = wait(Some(&held), 120, Some(0), None);
-        assert_eq!(status.plain(true), format!("still waiting after 2m: {holder}"));
+        assert_eq!(status.line(), "waiting 2m; held for 3m 40s by ci@runner4, deploy.sh (https://ci/job/7)");
         assert_eq!(wait(None, 3, None, None).line(), "waiting 3s; no majority of the nodes has answered yet");
         assert_eq!(status.fields()["wait_ms"], 120_000);
     }

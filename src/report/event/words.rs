@@ -14,7 +14,7 @@ impl fmt::Display for Event<'_> {
             Self::StrangeVariable { name, meant } => f.write_str(&strange_variable(name, *meant)),
             Self::NoteCut { limit } => write!(f, "--note is cut to the {limit} bytes that are stored"),
             Self::Waiting { blocked, ahead: rank } => write!(f, "waiting{}: {}", ahead(*rank), told(blocked)),
-            Self::Progress { status, still } => f.write_str(&status.plain(*still)),
+            Self::Progress { status } => f.write_str(&status.line()),
             Self::WaitOver { after } => write!(f, "acquired after {}", duration::show_rounded(*after)),
             Self::EndingLeftovers { count: 1 } => f.write_str("ending a process that the command left behind"),
             Self::EndingLeftovers { count } => write!(f, "ending {count} processes that the command left behind"),
