@@ -21,7 +21,7 @@ pub use examples::{Example, examples};
 pub use files::{Row, Settings, runs};
 pub use help::VARIABLES;
 pub use parse::{Parsed, log_format, parse};
-pub use sources::{Rank, Source, Sources, StrangeVariable, strange_variables};
+pub use sources::{Source, Sources, StrangeVariable, strange_variables};
 use subcommands::{AcquireArgs, BreakArgs, CheckArgs, ConfigArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs};
 pub use values::{Shell, restart_guard};
 

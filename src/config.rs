@@ -8,7 +8,7 @@ mod scope;
 mod setting;
 
 use crate::exit::{Failure, Outcome};
-use crate::text::similar;
+use crate::text::nearest;
 
 use places::Contents;
 pub use places::{Choice, Place};
@@ -73,6 +73,6 @@ pub fn fault(position: &Position, why: impl std::fmt::Display) -> Failure {
 
 /// The failure of the unknown name at `position`.
 pub fn unknown<'a>(position: &Position, name: &str, known: impl IntoIterator<Item = &'a str>) -> Failure {
-    let hint = similar::nearest(name, known).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+    let hint = nearest(name, known).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
     fault(position, format!("unknown name {}{hint}", crate::text::escape::text(name)))
 }

@@ -171,6 +171,12 @@ pub fn is_shortage(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| SHORTAGES.contains(&code))
 }
 
+/// Tells an error of a system call, and the remedy if the system lacks something.
+pub fn told_of_system(error: &io::Error) -> String {
+    let remedy = "; raise the limits of descriptors, processes and memory (ulimit -a)";
+    format!("{error}{}", if is_shortage(error) { remedy } else { "" })
+}
+
 /// Whether `told` has such an error in it, in the words of [`io::Error`].
 pub fn tells_shortage(told: &str) -> bool {
     SHORTAGES.iter().any(|code| told.contains(&format!("(os error {code})")))

@@ -23,7 +23,7 @@ use crate::lock::keys::Keys;
 use crate::report::{Event, Reporter};
 use crate::text::escape;
 use crate::text::exposition::{Gauge, labels};
-use crate::text::file_name::stem;
+use crate::text::file_stem;
 
 const HELD: Gauge = Gauge::new("rlock_held", "Whether the last run of this host still holds the lock.");
 const LAST_START: Gauge =
@@ -105,7 +105,7 @@ fn unix_time() -> Duration {
 
 /// Writes the files of the lock `key` in `directory`.
 pub fn write(directory: &Path, key: &Key, record: &Record) -> io::Result<()> {
-    let name = stem(key.stored());
+    let name = file_stem(key.stored());
     let of_key = labels(&[("key", key.stored())]);
     if let Some(started) = record.started {
         let mut text = String::new();

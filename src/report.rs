@@ -21,7 +21,6 @@ pub use event::{AtNode, Event, Share, strange_variable};
 pub use log::{Log, LogMode};
 pub use notify::Manager;
 pub use problem::Problem;
-use problem::told_of_system;
 pub use progress::{Form, Progress, ProgressMode, StatusLine};
 pub use status_text::{Status, occupied};
 pub use stderr::{finish, settle};
@@ -175,7 +174,8 @@ pub fn failure(log: Log, error: &anyhow::Error) {
     fields.insert("event".to_owned(), event.into());
     fields.insert("code".to_owned(), outcome.code().into());
     let keys = failure.and_then(|failure| failure.keys.as_ref());
-    let message = exit::error_of_system(error).map_or_else(|| format!("{error:#}"), |cause| told_of_system(&cause));
+    let message =
+        exit::error_of_system(error).map_or_else(|| format!("{error:#}"), |cause| exit::told_of_system(&cause));
     stderr::last_line(render(log, Level::Error, keys, &message, || fields));
 }
 

@@ -7,7 +7,7 @@ use clap::Command;
 
 use super::examples::examples;
 use crate::exit;
-use crate::text::terminal;
+use crate::text;
 
 /// Number of columns that clap fills at most.
 const MOST_COLUMNS: usize = 100;
@@ -74,7 +74,7 @@ fn long(subcommand: Option<&str>) -> String {
 }
 
 fn table(title: &str, rows: &[(&str, &str)]) -> String {
-    let columns = terminal::columns(io::stdout()).unwrap_or(MOST_COLUMNS).min(MOST_COLUMNS);
+    let columns = text::columns(io::stdout()).unwrap_or(MOST_COLUMNS).min(MOST_COLUMNS);
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut text = format!("{title}:\n");
     for (name, meaning) in rows {

@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::help::with_texts;
 use super::hints;
-use super::sources::{Rank, Sources, variable};
+use super::sources::{Sources, variable};
 use super::{Cli, Command, Deferred, FileArgs, OutputArgs, definition};
 use crate::exit::{Failure, Outcome};
 use crate::report::{Log, LogMode, Problem};
@@ -42,18 +42,10 @@ pub(super) struct Common<'a> {
 }
 
 impl OutputArgs {
-    /// Returns `--quiet` and `--verbose`. They contradict each other only if their sources are of one rank; else the higher one
-    /// decides. Of two variables it is `RLOCK_VERBOSE`.
+    /// Returns `--quiet` and `--verbose`, of which one at most is on.
     pub fn volume(&self, sources: &Sources) -> Result<(bool, bool), Failure> {
-        if !(self.quiet && self.verbose) {
-            return Ok((self.quiet, self.verbose));
-        }
-        let (of_quiet, of_verbose) = (sources.of("quiet").rank(), sources.of("verbose").rank());
-        if of_quiet == of_verbose && of_quiet != Rank::Variable {
-            let message = "--quiet and --verbose contradict each other: give one of them";
-            return Err(Failure::new(Outcome::Usage, message));
-        }
-        Ok((of_quiet > of_verbose, of_verbose >= of_quiet))
+        let decisive = sources.decisive(&[("quiet", self.quiet), ("verbose", self.verbose)])?;
+        Ok((decisive == Some("quiet"), decisive == Some("verbose")))
     }
 }
 

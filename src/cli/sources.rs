@@ -7,10 +7,10 @@ use clap::parser::ValueSource;
 
 use super::definition;
 use super::help::VARIABLES;
-use crate::config::{self, Origin};
+use crate::config::{Origin, Rank};
 use crate::exit::{Failure, Outcome};
 use crate::job::names::NESTED_MARK;
-use crate::text::similar::nearest;
+use crate::text::nearest;
 
 /// Where a value came from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,22 +21,14 @@ pub enum Source<'a> {
     Typed,
 }
 
-/// A setting of a higher rank goes before those of lower ranks that contradict it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Rank {
-    BuiltIn,
-    File(config::Rank),
-    Variable,
-    Typed,
-}
-
 impl Source<'_> {
-    pub fn rank(self) -> Rank {
+    /// A source of a higher rank goes before those of lower ranks.
+    pub(super) fn rank(self) -> (u8, Option<Rank>) {
         match self {
-            Self::BuiltIn => Rank::BuiltIn,
-            Self::File(origin) => Rank::File(origin.rank()),
-            Self::Variable => Rank::Variable,
-            Self::Typed => Rank::Typed,
+            Self::BuiltIn => (0, None),
+            Self::File(origin) => (1, Some(origin.rank())),
+            Self::Variable => (2, None),
+            Self::Typed => (3, None),
         }
     }
 }
@@ -77,6 +69,21 @@ impl Sources {
     /// Whether option `id` was set at all.
     pub fn given(&self, id: &str) -> bool {
         self.of(id) != Source::BuiltIn
+    }
+
+    /// Returns which of the options that exclude each other counts: of those that are on, the one of the highest rank. Two of one
+    /// rank contradict each other.
+    pub fn decisive<'a>(&self, options: &[(&'a str, bool)]) -> Result<Option<&'a str>, Failure> {
+        let given: Vec<_> =
+            options.iter().filter(|(_, is_on)| *is_on).map(|(id, _)| (self.of(id).rank(), *id)).collect();
+        let Some((highest, id)) = given.iter().max() else { return Ok(None) };
+        if given.iter().filter(|(rank, _)| rank == highest).count() == 1 {
+            return Ok(Some(id));
+        }
+        let mut names: Vec<String> = options.iter().map(|(id, _)| format!("--{}", id.replace('_', "-"))).collect();
+        let last = names.pop().unwrap_or_default();
+        let why = format!("{} and {last} contradict each other: give one of them", names.join(", "));
+        Err(Failure::new(Outcome::Usage, why))
     }
 
     /// Adds to the refusal of an option's value where the value came from. The message begins with the flag, and the first flag in

@@ -3,18 +3,16 @@
 use serde_json::json;
 
 use super::acquisition::{self, Acquired, Purpose};
-use super::common::{block_on, report_releases, write_all};
-use super::nodes::{open_each, warn_of_settings};
+use super::common::{block_on, open_each, report_releases, warn_of_settings, write_all};
 use crate::cli::Sources;
 use crate::cli::subcommands::{AcquireArgs, Format};
 use crate::clock::{self, Alarm};
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 use crate::job::inherited::Inherited;
 use crate::job::signals::Signals;
 use crate::lock::key::Key;
 use crate::lock::remains::RemainsOptions;
 use crate::redlock::holdings::Holdings;
-use crate::report::Problem;
 use crate::settings::LockSettings;
 use crate::text::duration::millis;
 
@@ -23,10 +21,12 @@ pub fn acquire(args: &AcquireArgs, sources: &Sources, inherited: &Inherited) -> 
     let settings = LockSettings::new(&args.lock, None, RemainsOptions::default(), &args.output, sources)?;
     settings.place.needs_server("acquire")?;
     let [key] = &settings.keys[..] else {
-        return Err(Problem::TakesOneLock.about(&settings.keys).into());
+        let why = "acquire takes one lock; rlock run takes several at once";
+        return Err(Failure::about(&settings.keys, Outcome::Usage, why).into());
     };
     if format == Format::Env && !is_plain(key.typed()) {
-        return Err(Problem::UnsafeForShell.about(key).into());
+        let why = "a shell could read this key as something else; use --format json";
+        return Err(Failure::about(key, Outcome::Usage, why).into());
     }
     warn_of_settings(&settings);
     block_on(take(&settings, key, inherited, format))
@@ -50,7 +50,8 @@ async fn take(settings: &LockSettings, key: &Key, inherited: &Inherited, format:
     let shown = shown(format, key, &holdings).unwrap_or_default();
     if let Err(error) = write_all(shown.as_bytes()) {
         report_releases(&settings.report, &holdings.release().await);
-        return Err(Problem::TokenNotPrinted { error: &error }.about(key).into());
+        let why = format!("cannot print the token: {error}; the lock is released");
+        return Err(Failure::about(key, Outcome::Output, why).into());
     }
     Ok(Outcome::Done)
 }

@@ -4,9 +4,8 @@
 
 use std::time::Duration;
 
-use super::common::{block_on, same_list, unanswered};
+use super::common::{block_on, open, same_list, unanswered, warn_of_refusals};
 use super::identity::Identity;
-use super::nodes::{open, warn_of_refusals};
 use crate::cli::Sources;
 use crate::cli::subcommands::BreakArgs;
 use crate::clock::{self, Alarm};
@@ -23,7 +22,7 @@ use crate::redlock::observe::{Observations, observe};
 use crate::redlock::outside::{self, Count};
 use crate::report::{Event, Problem, Progress, Reporter, Share, Status, ask, occupied};
 use crate::settings;
-use crate::settings::token::NodeSettings;
+use crate::settings::NodeSettings;
 use crate::text::is_pattern;
 
 /// Interval at which the nodes are asked whether the holder has released the key.

@@ -1,18 +1,25 @@
-//! Work that several subcommands share: the runtime, output on stdout, and the failures and events from what the nodes said.
+//! Work that several subcommands share: the runtime, the nodes, output on stdout, and the failures, warnings and events from what the
+//! nodes said.
 
 use std::io;
+use std::time::Duration;
 
 use tokio::runtime;
 
-use crate::exit::Failure;
+use crate::cli::{StrangeVariable, strange_variables};
+use crate::exit::{Failure, Outcome, tells_shortage};
+use crate::lock::details::{LONGEST_NOTE, fits};
 use crate::lock::fault::Faults;
 use crate::lock::key::Key;
-use crate::lock::occupant::Occupant;
-use crate::lock::token::Token;
-use crate::redlock::observe::{Observations, observe_token};
+use crate::lock::request::Copies;
+use crate::node::Store;
+use crate::node::local::LocalStore;
+use crate::node::place::Way;
+use crate::node::redis::RedisServer;
+use crate::redlock::observe::Observations;
 use crate::redlock::{Nodes, ReleaseOutcome};
 use crate::report::{AtNode, Event, Problem, Reporter};
-use crate::settings::token::HeldLock;
+use crate::settings::{LockSettings, StoreConfig};
 
 /// Runs `work` to its end, on this thread.
 pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
@@ -59,36 +66,61 @@ pub(super) fn same_list(key: &Key, nodes: &Nodes, looks: &Observations, may_forc
     })
 }
 
-/// Returns the failure of a subcommand whose token has no majority. It names the holder.
-pub(super) fn not_the_holder(key: &Key, nodes: &Nodes, looks: &Observations, token: Token) -> Failure {
-    let census = looks.census();
-    match census.is_held_by(token) {
-        None => unanswered(key, nodes, &looks.faults),
-        Some(_) => Problem::NotTheHolder { census: &census }.about(key),
+/// Warns of settings of `run` and `acquire` that are taken otherwise than the user may expect.
+pub(super) fn warn_of_settings(settings: &LockSettings) {
+    if settings.note.as_deref().is_some_and(|note| !fits(note, LONGEST_NOTE)) {
+        settings.report.say(&Event::NoteCut { limit: LONGEST_NOTE });
+    }
+    if settings.report.tells_steps() {
+        for StrangeVariable { name, meant } in strange_variables() {
+            settings.report.say(&Event::StrangeVariable { name: &name, meant: meant.as_deref() });
+        }
     }
 }
 
-/// Refuses to change a lock that an outer `rlock run` renews. Its command would go on without the lock, or with a lease
-/// that its holder does not know.
-///
-/// The nodes confirm what the variables claim, and name the holder. A lock that `acquire` took is the caller's. If too few
-/// nodes answer, nothing is changed: *unknown is not no*.
-pub(super) async fn refuse_inside(lock: &HeldLock, nodes: &Nodes) -> Result<(), Failure> {
-    let HeldLock { key, token, reach, .. } = lock;
-    if !lock.is_kept {
-        return Ok(());
-    }
-    let looks = observe_token(nodes, key, *token, reach.limit, |census| census.tells_whose(*token)).await;
-    let census = looks.census();
-    if census.is_held_by(*token) != Some(true) {
-        return Err(not_the_holder(key, nodes, &looks, *token));
-    }
-    match census.entry(*token).and_then(Occupant::holder) {
-        Some((_, details)) if !details.kept => Ok(()),
-        holder => {
-            let pid = holder.and_then(|(_, details)| details.pid);
-            Err(Problem::KeptByRun { pid }.about(key))
-        }
+/// Opens the nodes of each lock. The locks on one server share its connections.
+pub(super) fn open_each(settings: &LockSettings) -> Result<Vec<Nodes>, Failure> {
+    let limit = settings.schedule.node_timeout();
+    let stores = stores(&settings.place, limit, settings.keys.len(), settings.copies)?;
+    Ok(settings.keys.iter().map(|_| nodes_of(&stores)).collect())
+}
+
+/// Opens the nodes; each exchange takes `limit` at most. Of the writes only those with `copies` count.
+pub(super) fn open(place: &StoreConfig, limit: Duration, copies: Option<Copies>) -> Result<Nodes, Failure> {
+    Ok(nodes_of(&stores(place, limit, 1, copies)?))
+}
+
+/// Returns nodes for one lock, or for observations of many.
+pub(super) fn nodes_of(stores: &[Box<dyn Store>]) -> Nodes {
+    stores.iter().map(|store| store.lock()).collect()
+}
+
+/// Opens the stores; each exchange takes `limit` at most. `observations`: number of locks that are asked about at once. Of the
+/// writes only those with `copies` count.
+pub(super) fn stores(
+    place: &StoreConfig,
+    limit: Duration,
+    observations: usize,
+    copies: Option<Copies>,
+) -> Result<Vec<Box<dyn Store>>, Failure> {
+    let Some(dir) = place.local() else {
+        let server =
+            |way: &Way| -> Box<dyn Store> { Box::new(RedisServer::new(way, limit, observations).with_copies(copies)) };
+        return Ok(place.servers().iter().map(server).collect());
+    };
+    let store = LocalStore::open(dir).map_err(unfit_store)?;
+    Ok(vec![Box::new(store)])
+}
+
+/// Returns the failure of a store that cannot be opened, which says why.
+pub(super) fn unfit_store(why: String) -> Failure {
+    Failure::new(if tells_shortage(&why) { Outcome::System } else { Outcome::Config }, why)
+}
+
+/// Warns of the nodes that refuse rlock while a majority of the others answers.
+pub(super) fn warn_of_refusals(report: &Reporter, faults: &Faults) {
+    for refusal in faults.refusals() {
+        report.say(&Event::Refused { node: &refusal.name, fault: &refusal.fault });
     }
 }
 

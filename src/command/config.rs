@@ -10,9 +10,9 @@ use crate::cli::{self, Row, Settings, Source};
 use crate::exit::Outcome;
 use crate::secret;
 use crate::settings;
+use crate::text;
 use crate::text::escape;
 use crate::text::table::{Column, fit};
-use crate::text::terminal;
 
 /// Where nothing is set.
 const UNSET: &str = "-";
@@ -97,5 +97,5 @@ fn table(rows: &[Vec<String>]) -> String {
         Column { title: "VALUE", yields: true, rank: 1 },
         Column { title: "SOURCE", yields: true, rank: 2 },
     ];
-    fit(&columns, rows, terminal::columns(std::io::stdout())).into_iter().map(|line| line + "\n").collect()
+    fit(&columns, rows, text::columns(std::io::stdout())).into_iter().map(|line| line + "\n").collect()
 }

@@ -6,19 +6,18 @@ mod trial;
 
 use futures_util::future::join_all;
 
-use super::common::{block_on, print};
-use super::nodes::stores;
+use super::common::{block_on, print, stores, unfit_store};
 use crate::cli::subcommands::DoctorArgs;
 use crate::cli::{Sources, strange_variables};
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 use crate::lock::key::Key;
 use crate::lock::schedule::ScheduleOptions;
 use crate::node::local::Survey;
 use crate::node::place::Way;
 use crate::node::redis::acl::{OF_CLUSTER, OF_DATABASE, acl_line, is_user};
-use crate::report::{Problem, strange_variable};
+use crate::report::strange_variable;
 use crate::settings;
-use crate::settings::token::{NODE_TIMEOUT, NodeSettings};
+use crate::settings::{NODE_TIMEOUT, NodeSettings};
 use crate::text::escape;
 use crate::text::is_pattern;
 use checks::{Finding, Level, Use};
@@ -34,7 +33,8 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     // The user stands in the ACL line, which is pasted into a server.
     let is_odd = |way: &&Way| way.user().is_some_and(|user| !is_user(user));
     if let Some(way) = reach.place.servers().iter().find(is_odd) {
-        return Err(Problem::InvalidUser { node: &way.to_string() }.failure().into());
+        let why = format!("--node {way}: no server has a user with a blank or a control character");
+        return Err(Failure::new(Outcome::Config, why).into());
     }
     let mut report = block_on(async { examined(&reach, &keys, own.as_ref(), &how).await })?;
     report.findings.extend(args.keys.iter().filter(|name| is_pattern(name)).map(|name| {
@@ -60,7 +60,7 @@ async fn examined(reach: &NodeSettings, keys: &[Key], own: Option<&Key>, how: &U
     let stores = stores(&reach.place, limit, 1, None)?;
     let probes = join_all(stores.iter().filter_map(|store| store.probe(keys))).await;
     let survey = match reach.place.local() {
-        Some(chosen) => Some(Survey::of(chosen).map_err(|why| Problem::Store { why }.failure())?),
+        Some(chosen) => Some(Survey::of(chosen).map_err(unfit_store)?),
         None => None,
     };
     let mut findings = survey.as_ref().map_or_else(|| checks::of_servers(&probes, how), checks::of_local);

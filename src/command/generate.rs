@@ -6,8 +6,8 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use super::common::print;
 use crate::cli::{self, Shell};
-use crate::exit::{self, Outcome};
-use crate::report::Problem;
+use crate::exit::{self, Failure, Outcome};
+use crate::text::escape;
 
 /// Hands what follows `--` to the package bash-completion. Debian 12 calls the function `_command_offset`.
 const BASH: &str = "
@@ -73,16 +73,12 @@ fn described() -> clap::Command {
 pub fn man(subcommand: Option<&str>) -> anyhow::Result<Outcome> {
     let mut whole = cli::definition();
     whole.build();
-    let page = match subcommand {
-        None => whole,
-        Some(name) => match whole.find_subcommand(name) {
-            Some(found) => found.clone(),
-            None => {
-                return Err(Problem::NoManPage { name: &crate::text::escape::text(name) }.failure().into());
-            }
-        },
+    let page = subcommand.map_or(Some(&whole), |name| whole.find_subcommand(name));
+    let Some(page) = page else {
+        let why = format!("no man page for {}", escape::text(subcommand.unwrap_or_default()));
+        return Err(Failure::new(Outcome::Usage, why).into());
     };
-    let man = Man::new(page);
+    let man = Man::new(page.clone());
     let man = man.manual("rlock").source(concat!("rlock ", env!("CARGO_PKG_VERSION")));
     let mut text = Vec::new();
     man.render_title(&mut text)?;

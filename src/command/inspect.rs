@@ -11,8 +11,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::{StreamExt, stream};
 use glob::{Pattern, PatternError};
 
-use super::common::{block_on, print, unanswered};
-use super::nodes::{nodes_of, stores};
+use super::common::{block_on, nodes_of, print, stores, unanswered};
 use crate::cli::Sources;
 use crate::cli::subcommands::{InspectArgs, InspectFormat};
 use crate::clock::{self, Alarm};
@@ -26,8 +25,8 @@ use crate::redlock::observe::{Observations, Room, look};
 use crate::redlock::scan::scan;
 use crate::report::{Form, Problem, Status, StatusLine};
 use crate::settings;
-use crate::settings::token::NodeSettings;
-use crate::text::terminal;
+use crate::settings::NodeSettings;
+use crate::text;
 use crate::text::{escape, is_pattern};
 
 /// Number of locks that are observed at once.
@@ -181,7 +180,7 @@ impl View {
             }
             _ if incomplete.is_some() => None,
             InspectFormat::Json => Some(json::of(locks, nodes)),
-            InspectFormat::Table => Some(table::of(locks, nodes, unread, terminal::columns(std::io::stdout()))),
+            InspectFormat::Table => Some(table::of(locks, nodes, unread, text::columns(std::io::stdout()))),
         }
     }
 
@@ -256,7 +255,7 @@ async fn watch(
 /// Returns the text for a redraw: on a terminal in place of the last one, cut to its height; else below it.
 fn screen(text: &str, is_data: bool) -> String {
     let stdout = std::io::stdout();
-    let rows = terminal::rows(&stdout).filter(|_| !is_data && stdout.is_terminal());
+    let rows = text::rows(&stdout).filter(|_| !is_data && stdout.is_terminal());
     let Some(rows) = rows else { return if is_data { text.to_owned() } else { format!("{text}\n") } };
     let room = rows.saturating_sub(1).max(1);
     let lines: Vec<&str> = text.lines().collect();

@@ -1,21 +1,18 @@
 //! The subcommands, one public module each. The private modules are shared:
 //!
 //! * the way to the locks ([`acquisition`]), under which name ([`identity`])
-//! * the nodes ([`nodes`]), the runtime, output on stdout and failures ([`common`])
+//! * the nodes, the runtime, output on stdout and failures ([`common`])
 
 pub mod acquire;
 mod acquisition;
 pub mod break_lock;
-pub mod check;
 mod common;
 pub mod config;
 pub mod doctor;
 pub mod generate;
+pub mod held;
 mod identity;
 pub mod inspect;
-mod nodes;
-pub mod release;
-pub mod renew;
 pub mod run;
 
 use crate::cli::{Command, Parsed};
@@ -28,9 +25,9 @@ pub fn dispatch(parsed: Parsed, inherited: &Inherited) -> anyhow::Result<Outcome
     let outcome = match cli.command {
         Command::Run(args) => run::run(*args.0, &sources, inherited),
         Command::Acquire(args) => acquire::acquire(&args.0, &sources, inherited),
-        Command::Renew(args) => renew::renew(&args, &sources),
-        Command::Release(args) => release::release(&args, &sources),
-        Command::Check(args) => check::check(&args, &sources),
+        Command::Renew(args) => held::renew(&args, &sources),
+        Command::Release(args) => held::release(&args, &sources),
+        Command::Check(args) => held::check(&args, &sources),
         Command::Inspect(args) => inspect::inspect(&args, &sources),
         Command::Break(args) => break_lock::break_lock(&args, &sources),
         Command::Doctor(args) => doctor::doctor(&args, &sources),

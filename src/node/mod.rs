@@ -1,6 +1,6 @@
 //! The place where a lock lives: a [`Store`], on which each lock is a [`Node`]; and a folder for each kind of store.
 //!
-//! A kind of store is known by its [`address`], chosen in `settings::store` and opened in `command::nodes`. The requests and
+//! A kind of store is known by its [`address`], chosen in `settings::store` and opened in `command::common`. The requests and
 //! replies of a node are plain values of `lock::request` and `lock::reply`. [`Probe`] alone is about servers only.
 //!
 //! A node answers for itself alone; `redlock` decides what the answers of several mean together. A request is on its way

@@ -1,25 +1,22 @@
 //! Every sentence that ends a subcommand with a failure, with its exit code and its data in `--log json`.
 //!
-//! Input that is refused before any lock is touched is worded in `settings` and `cli`, beside the rule that refuses it.
+//! What a single rule refuses is worded beside that rule.
 
 use std::io;
-use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use super::event::Share;
 use super::status_text::{at_node, fields_of, fields_of_faults, holder, newer_waiter, occupied, of_kinds, told};
-use crate::exit::{Failure, Outcome, is_shortage, tells_shortage};
+use crate::exit::{Failure, Outcome, tells_shortage};
 use crate::lock::blocker::Blocker;
 use crate::lock::census::{Census, State};
 use crate::lock::fault::{Fault, FaultKind, Faults};
-use crate::lock::fence::Fence;
 use crate::lock::keys::Keys;
 use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
 use crate::lock::quorum::Quorum;
 use crate::lock::waiting::Blocked;
-use crate::text::duration;
 
 /// A failure that ends a subcommand.
 #[derive(Debug)]
@@ -40,20 +37,6 @@ pub enum Problem<'a> {
     OtherList { node: &'a str, why: &'a str, may_force: bool },
     /// The token is not the holder's.
     NotTheHolder { census: &'a Census<'a> },
-    /// `check`: the lock has another fence, or one that too few nodes know.
-    OtherFence { known: Option<Fence>, asked: Fence },
-    /// `check`: less of the lease is left than was asked for.
-    TooLittleLeft { left: Duration, asked: Duration },
-    /// `renew`: the TTL would outlast what other clients rely on.
-    TtlTooLong { taken: Duration },
-    /// `renew`: the lock's value names no TTL.
-    TtlUnknown,
-    /// `acquire` of several locks.
-    TakesOneLock,
-    /// `--fence` is above every fence that the nodes know.
-    FenceTooHigh { given: Fence, highest: Fence },
-    /// `renew` and `release` inside a live run.
-    KeptByRun { pid: Option<u32> },
     /// `run` inside the lock of an `acquire`.
     KeptByNoRun,
     /// `acquire` inside a live run.
@@ -86,26 +69,8 @@ pub enum Problem<'a> {
     BrokenAtMinority(Share),
     /// `break`: the holder did not release the tombstone.
     NotReleased,
-    /// `acquire --format env`: the key is not fit for a shell.
-    UnsafeForShell,
-    /// `acquire`: the token could not be printed.
-    TokenNotPrinted { error: &'a io::Error },
     /// Output could not be printed.
     NotPrinted { error: &'a io::Error },
-    /// `man`: no such page.
-    NoManPage { name: &'a str },
-    /// A user name that no server has.
-    InvalidUser { node: &'a str },
-    /// The store cannot be opened; it says why.
-    Store { why: String },
-    /// `run`: /proc is of no use.
-    UnusableProc { error: &'a io::Error },
-    /// `run`: the guard cannot be started.
-    NoGuard { error: &'a io::Error },
-    /// `run`: the guard has ended and cannot be replaced.
-    GuardGone { error: &'a io::Error },
-    /// `run`: the command cannot be started. `released`: what became of the lock.
-    NotStarted { command: &'a str, outcome: Outcome, why: String, lock: &'a str },
 }
 
 impl Problem<'_> {
@@ -142,9 +107,8 @@ impl Problem<'_> {
     }
 
     /// Returns its exit code and its sentence.
-    #[expect(clippy::too_many_lines, reason = "one row for each problem")]
     fn told(&self) -> (Outcome, String) {
-        use Outcome::{Config, Lost, No, Output, System, Usage};
+        use Outcome::{Config, No, Output, System, Usage};
         match self {
             Self::Busy { blocked, wanted, code } => {
                 (Outcome::Busy(*code), format!("busy: {}{}", told(blocked), of_kinds(blocked, *wanted)))
@@ -170,31 +134,6 @@ impl Problem<'_> {
                 (Config, format!("{node}: {why}{force}"))
             }
             Self::NotTheHolder { census } => (No, format!("not the holder's token: {}", whose(census))),
-            Self::OtherFence { known: Some(fence), asked } => {
-                (No, format!("the lock is this token's, but its fence is {fence}, not {asked}"))
-            }
-            Self::OtherFence { known: None, asked } => {
-                (No, format!("the lock is this token's, but too few nodes know its fence to say that it is {asked}"))
-            }
-            Self::TooLittleLeft { left, asked } => {
-                let (left, asked) = (duration::show_rounded(*left), duration::show(*asked));
-                (No, format!("the lock is this token's, but only {left} are certainly left of it, not {asked}"))
-            }
-            Self::TtlTooLong { taken } => {
-                let taken = duration::show(*taken);
-                let why = "that the lock was taken for, which other clients rely on";
-                (Usage, format!("--ttl is longer than the {taken} {why}"))
-            }
-            Self::TakesOneLock => (Usage, "acquire takes one lock; rlock run takes several at once".to_owned()),
-            Self::TtlUnknown => (Usage, "the lock does not say how long it was taken for; give --ttl".to_owned()),
-            Self::FenceTooHigh { given, highest } => {
-                (Usage, format!("--fence {given} is above the last fence, {highest}"))
-            }
-            Self::KeptByRun { pid } => {
-                let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
-                let told = "holds this lock, and renews and releases it itself; nothing was changed";
-                (Usage, format!("rlock run{pid} {told}"))
-            }
             Self::KeptByNoRun => (
                 Usage,
                 "held by rlock acquire already, with the RLOCK_TOKEN of this environment: release it first, or ask rlock check and run the command without rlock run".to_owned(),
@@ -243,29 +182,7 @@ impl Problem<'_> {
                 No,
                 "broken, but its holder has not released it: it cannot end its command, or runs with --on-lost warn; the key still keeps other clients out; --now deletes it".to_owned(),
             ),
-            Self::UnsafeForShell => {
-                (Usage, "a shell could read this key as something else; use --format json".to_owned())
-            }
-            Self::TokenNotPrinted { error } => {
-                (Output, format!("cannot print the token: {error}; the lock is released"))
-            }
             Self::NotPrinted { error } => (Output, format!("cannot print: {error}")),
-            Self::NoManPage { name } => (Usage, format!("no man page for {name}")),
-            Self::InvalidUser { node } => {
-                (Config, format!("--node {node}: no server has a user with a blank or a control character"))
-            }
-            Self::Store { why } => (if tells_shortage(why) { System } else { Config }, why.clone()),
-            Self::UnusableProc { error } => {
-                (if is_shortage(error) { System } else { Config }, unusable_proc(error))
-            }
-            Self::NoGuard { error } => {
-                (System, format!("cannot start the guard: {}; nothing was run", told_of_system(error)))
-            }
-            Self::GuardGone { error } => {
-                let told = "the guard has ended and another cannot be started";
-                (Lost, format!("{told} ({error}); the command was killed"))
-            }
-            Self::NotStarted { command, outcome, why, lock } => (*outcome, format!("{command}: {why}{lock}")),
         }
     }
 }
@@ -279,27 +196,12 @@ fn outcome_of(faults: &Faults, quorum: Quorum) -> Outcome {
     }
 }
 
-/// Tells an error of a system call, and the remedy if the system lacks something.
-pub(super) fn told_of_system(error: &io::Error) -> String {
-    let remedy = "; raise the limits of descriptors, processes and memory (ulimit -a)";
-    format!("{error}{}", if is_shortage(error) { remedy } else { "" })
-}
-
 /// Tells what a wait came to, and the remedy.
 fn given_up(blocked: &Blocked) -> String {
     match blocked {
         Blocked::Unreachable(faults, quorum) => faults.no_majority_with_remedies(*quorum),
         _ => told(blocked),
     }
-}
-
-fn unusable_proc(error: &io::Error) -> String {
-    if is_shortage(error) {
-        return format!("cannot read /proc: {}; nothing was run", told_of_system(error));
-    }
-    format!(
-        "/proc: {error}, so rlock could not see a command end; mount a /proc of this namespace (unshare --mount-proc); nothing was run"
-    )
 }
 
 fn no_terminal(who: &str) -> String {

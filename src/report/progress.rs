@@ -12,7 +12,7 @@ use super::status_text::Status;
 use super::{Event, Log, Reporter, stderr};
 use crate::clock;
 use crate::lock::instant::Instant;
-use crate::text::terminal;
+use crate::text;
 use crate::text::escape::cut;
 
 /// Time before anything is shown, between two drawings, and between two plain lines about a change.
@@ -117,7 +117,7 @@ impl StatusLine {
         }
         self.due.set(now + PATIENCE);
         if stderr::is_in_the_foreground() {
-            let columns = terminal::columns(io::stderr()).unwrap_or(80);
+            let columns = text::columns(io::stderr()).unwrap_or(80);
             stderr::draw(&cut(&text(), usize::saturating_sub(columns, 1)));
         }
     }

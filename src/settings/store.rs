@@ -1,9 +1,13 @@
 //! `--node`: the addresses, checked without asking any of them, and the kind of store that they name.
 
+use std::time::Duration;
+
 use super::credentials::Remote;
+use super::lock::{copies, node_timeout};
 use super::{config, credentials, usage};
-use crate::cli::{NodeArgs, Sources, StrangeVariable, strange_variables};
+use crate::cli::{CopyArgs, NodeArgs, Sources, StrangeVariable, strange_variables};
 use crate::exit::Failure;
+use crate::lock::request::Copies;
 use crate::node::address::{Address, LocalDir, joined};
 use crate::node::place::Way;
 use crate::report::strange_variable;
@@ -68,6 +72,37 @@ impl StoreConfig {
             (Addresses::Local(_), Some(what)) => Err(no_server(what)),
             _ => Ok(()),
         }
+    }
+}
+
+/// Limit for each exchange of a subcommand without a TTL to take a share of.
+pub const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The nodes, and the limit for each exchange.
+pub struct NodeSettings {
+    pub place: StoreConfig,
+    /// Limit for each exchange with one of them.
+    pub limit: Duration,
+    /// `--wait-replicas` and `--fsync` of `renew`.
+    pub copies: Option<Copies>,
+}
+
+impl NodeSettings {
+    /// Checks what was typed.
+    pub fn new(args: &NodeArgs, sources: &Sources) -> Result<Self, Failure> {
+        Ok(Self {
+            place: StoreConfig::new(args, sources)?,
+            limit: args.node_timeout.unwrap_or(NODE_TIMEOUT),
+            copies: None,
+        })
+    }
+
+    /// Asks for copies of each write. Returns the limit for an exchange, if one was `given` or the copies need one.
+    pub fn copied(&mut self, given: Option<Duration>, args: CopyArgs) -> Option<Duration> {
+        let limit = node_timeout(given, args);
+        self.limit = limit.unwrap_or(self.limit);
+        self.copies = copies(args);
+        limit
     }
 }
 

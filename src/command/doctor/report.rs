@@ -9,10 +9,10 @@ use crate::node::local::Survey;
 use crate::node::redis::acl::PASSWORD_PLACE;
 use crate::node::redis::probe::Probe;
 use crate::node::{Denied, Fault, FaultKind};
+use crate::text;
 use crate::text::duration;
 use crate::text::escape;
 use crate::text::table::{self, Column};
-use crate::text::terminal;
 
 /// All findings.
 pub(super) struct Report {
@@ -61,7 +61,7 @@ impl Report {
 
     /// Returns the table, the findings, the verdict and, if it is asked for or needed, the ACL line.
     pub(super) fn text(&self, with_acl: bool) -> String {
-        let width = terminal::columns(std::io::stdout());
+        let width = text::columns(std::io::stdout());
         let rows: Vec<Vec<String>> =
             self.names.iter().zip(&self.probes).map(|(name, probe)| row(name, probe)).collect();
         let mut lines = if rows.is_empty() { self.names.clone() } else { table::fit(&COLUMNS, &rows, width) };

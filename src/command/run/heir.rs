@@ -13,8 +13,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::join_all;
 use uuid::Uuid;
 
-use super::super::common::block_on;
-use super::super::nodes::open_each;
+use super::super::common::{block_on, open_each};
 use crate::cli::{RunArgs, Sources};
 use crate::clock::{self, Alarm};
 use crate::job::guard::{Heir, Left};

@@ -15,11 +15,10 @@ mod supervise;
 
 use super::acquisition::Purpose;
 use super::acquisition::{self, Acquired};
-use super::common::block_on;
-use super::nodes::{open_each, warn_of_settings};
+use super::common::{block_on, open_each, warn_of_settings};
 use crate::cli::{RunArgs, Sources};
 use crate::clock::Alarm;
-use crate::exit::{self, Outcome};
+use crate::exit::{self, Failure, Outcome, is_shortage, told_of_system};
 use crate::job::exec::Image;
 use crate::job::guard::{Guard, Task};
 use crate::job::inherited::Inherited;
@@ -42,12 +41,18 @@ use supervise::{Job, Started};
 /// Runs the command under the locks.
 pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::Result<Outcome> {
     let settings = Rc::new(RunSettings::new(args.clone(), sources)?);
-    process_tree::check_proc().map_err(|error| Problem::UnusableProc { error: &error }.about(&settings.lock.keys))?;
+    process_tree::check_proc().map_err(|error| {
+        let (outcome, why) = unusable_proc(&error);
+        Failure::about(&settings.lock.keys, outcome, format!("{why}; nothing was run"))
+    })?;
     block_sigttou();
     prctl::set_name(names::RLOCK)?;
     // Forked while rlock has one thread and no connection.
     let guard = Guard::start(heir::of(&settings, args, sources.clone()));
-    let guard = guard.map_err(|error| Problem::NoGuard { error: &error }.about(&settings.lock.keys))?;
+    let guard = guard.map_err(|error| {
+        let why = format!("cannot start the guard: {}; nothing was run", told_of_system(&error));
+        Failure::about(&settings.lock.keys, Outcome::System, why)
+    })?;
     warn_of_settings(&settings.lock);
     let report = &settings.lock.report;
     let mut metrics = settings.metrics.as_ref().map(|directory| Metrics::new(directory, &settings.lock.keys));
@@ -62,6 +67,14 @@ pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::R
         report.say(&Event::Exit { outcome });
     }
     Ok(outcome)
+}
+
+fn unusable_proc(error: &io::Error) -> (Outcome, String) {
+    if is_shortage(error) {
+        return (Outcome::System, format!("cannot read /proc: {}", told_of_system(error)));
+    }
+    let remedy = "mount a /proc of this namespace (unshare --mount-proc)";
+    (Outcome::Config, format!("/proc: {error}, so rlock could not see a command end; {remedy}"))
 }
 
 async fn run_async(

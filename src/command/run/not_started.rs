@@ -8,7 +8,6 @@ use crate::exit::{Failure, Outcome, is_shortage};
 use crate::input;
 use crate::job::exec;
 use crate::job::spawn::TOO_LATE;
-use crate::report::Problem;
 use crate::secret::{is_assignment, without_secrets};
 use crate::settings::RunSettings;
 use crate::text::escape;
@@ -44,7 +43,7 @@ pub(super) fn cannot_start(settings: &RunSettings, error: &io::Error, lock: &str
         _ if is_shortage(error) => (Outcome::System, error.to_string()),
         _ => (Outcome::CannotExecute, error.to_string()),
     };
-    Problem::NotStarted { command: &command, outcome, why, lock }.about(&settings.lock.keys)
+    Failure::about(&settings.lock.keys, outcome, format!("{command}: {why}{lock}"))
 }
 
 fn not_found(command: &str, found: &Found) -> String {

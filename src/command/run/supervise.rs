@@ -10,7 +10,7 @@ use super::cover::Cover;
 use super::heir;
 use crate::clock::{self, Alarm};
 use crate::command::common::report_release;
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 use crate::job::facts::CaughtSignal;
 use crate::job::guard::Guard;
 use crate::job::nested::runs::NestedRuns;
@@ -25,7 +25,7 @@ use crate::lock::key::Key;
 use crate::lock::lease::Loss;
 use crate::lock::remains::{Ending, Remains, RemainsOptions};
 use crate::redlock::ReleaseOutcome;
-use crate::report::{Event as Report, Problem, Reporter};
+use crate::report::{Event as Report, Reporter};
 use crate::settings::LockSettings;
 
 /// Time that processes get to end before rlock reports that it waits for them.
@@ -363,7 +363,8 @@ fn leave(guard: Guard, lock: &LockSettings, remains: Remains, freed: &[ReleaseOu
 }
 
 fn unguarded(error: &std::io::Error) -> anyhow::Error {
-    Problem::GuardGone { error }.failure().into()
+    let told = "the guard has ended and another cannot be started";
+    Failure::new(Outcome::Lost, format!("{told} ({error}); the command was killed")).into()
 }
 
 async fn nested_changed(nested: Option<&NestedRuns>) {

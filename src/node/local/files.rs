@@ -18,7 +18,7 @@ use super::file::{LOCK, LOOK, LockFile};
 use super::table::Table;
 use crate::lock::occupant::Occupant;
 use crate::lock::token::Token;
-use crate::text::file_name::stem;
+use crate::text::file_stem;
 
 /// The files of one lock.
 #[derive(Clone)]
@@ -30,7 +30,7 @@ pub(super) struct Files {
 impl Files {
     /// The files of the lock `key` in `dir`.
     pub(super) fn new(dir: Directory, key: &str) -> Self {
-        Self { dir: Rc::new(dir), stem: stem(key) }
+        Self { dir: Rc::new(dir), stem: file_stem(key) }
     }
 
     /// Their directory.

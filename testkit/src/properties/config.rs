@@ -12,8 +12,7 @@ use rlock::exit::{Failure, Outcome, outcome_of};
 use rlock::lock::remains::RemainsOptions;
 use rlock::node::address::{Address, Secret, Seeds, Server, Service, joined};
 use rlock::node::place::Way;
-use rlock::settings::token::{HeldLock, NodeSettings};
-use rlock::settings::{LockSettings, RunSettings, StoreConfig};
+use rlock::settings::{HeldLock, LockSettings, NodeSettings, RunSettings, StoreConfig};
 use rlock::text::duration;
 
 use super::is_fit_to_be_shown;

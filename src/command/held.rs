@@ -1,0 +1,261 @@
+//! `rlock check`, `renew` and `release`: work on a lock that the caller claims by its token.
+
+use std::time::Duration;
+
+use super::common::{block_on, open, same_list, unanswered, warn_of_refusals};
+use crate::cli::Sources;
+use crate::cli::subcommands::{CheckArgs, ReleaseArgs, RenewArgs};
+use crate::clock;
+use crate::exit::{Failure, Outcome};
+use crate::lock::census::Census;
+use crate::lock::fence::Fence;
+use crate::lock::mode::Mode;
+use crate::lock::occupant::Occupant;
+use crate::lock::request::Renew;
+use crate::lock::schedule::{DRIFT, LONGEST_TTL, Schedule, ScheduleOptions};
+use crate::redlock::Nodes;
+use crate::redlock::observe::{Observations, observe_token};
+use crate::redlock::outside;
+use crate::report::{Event, Problem};
+use crate::settings::{HeldLock, schedule};
+use crate::text::duration;
+
+/// Time for a release that waits for no reply to be written.
+const WRITING: Duration = Duration::from_millis(20);
+
+/// A lock that the caller claims, and its nodes.
+struct Claimed<'a> {
+    lock: &'a HeldLock,
+    nodes: Nodes,
+}
+
+/// Tells whether the caller still holds the lock (Chubby's `CheckSequencer`, Burrows 2006, section 2.4).
+pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
+    let lock = HeldLock::new(&args.held, &args.output, sources)?;
+    if sources.typed("fence") {
+        lock.reach.place.needs_server("--fence")?;
+    }
+    // On this machine alone all locks share one counter, and the fence in the environment came with the token.
+    let fence = args.fence.filter(|_| lock.reach.place.local().is_none());
+    let question = Question { fence, at_least: args.at_least.unwrap_or_default() };
+    match block_on(async { Ok(Claimed::open(&lock)?.check(&question).await) })? {
+        Err(failure) if failure.outcome == Outcome::No && args.output.quiet => Ok(Outcome::No),
+        answer => Ok(answer?),
+    }
+}
+
+/// Compare and extend, on a majority.
+pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
+    let mut lock = HeldLock::new(&args.held, &args.output, sources)?;
+    lock.reach.place.needs_server("renew")?;
+    let node_timeout = lock.reach.copied(args.held.nodes.node_timeout, args.copies);
+    let fit = |ttl: Duration| {
+        let options = ScheduleOptions { node_timeout, ..ScheduleOptions::new(ttl) };
+        schedule(options).map_err(|failure| Failure::about(&lock.key, Outcome::Usage, failure))
+    };
+    // An invalid TTL is refused before any node is asked.
+    args.ttl.map(fit).transpose()?;
+    block_on(async { Ok(Claimed::open(&lock)?.renew(args, fit).await?) })
+}
+
+/// Compare and delete.
+pub fn release(args: &ReleaseArgs, sources: &Sources) -> anyhow::Result<Outcome> {
+    let lock = HeldLock::new(&args.held, &args.output, sources)?;
+    lock.reach.place.needs_server("release")?;
+    block_on(async { Ok(Claimed::open(&lock)?.release().await?) })
+}
+
+/// The conditions of `check`.
+struct Question {
+    fence: Option<Fence>,
+    at_least: Duration,
+}
+
+impl<'a> Claimed<'a> {
+    fn open(lock: &'a HeldLock) -> Result<Self, Failure> {
+        Ok(Self { lock, nodes: open(&lock.reach.place, lock.reach.limit, lock.reach.copies)? })
+    }
+
+    /// Asks the nodes until they are `certain`. A lock whose holder uses another number of nodes is refused: a majority of ours may
+    /// be a minority of the holder's.
+    async fn observe(&self, certain: impl Fn(&Census) -> bool) -> Result<Observations, Failure> {
+        let HeldLock { key, token, reach, .. } = self.lock;
+        let looks = observe_token(&self.nodes, key, *token, reach.limit, certain).await;
+        same_list(key, &self.nodes, &looks, false)?;
+        Ok(looks)
+    }
+
+    fn tells_whose(&self) -> impl Fn(&Census) -> bool {
+        let token = self.lock.token;
+        move |census| census.tells_whose(token)
+    }
+
+    /// Returns the failure of a token that has no majority. It names the holder.
+    fn not_the_holder(&self, looks: &Observations) -> Failure {
+        let census = looks.census();
+        match census.is_held_by(self.lock.token) {
+            None => unanswered(&self.lock.key, &self.nodes, &looks.faults),
+            Some(_) => Problem::NotTheHolder { census: &census }.about(&self.lock.key),
+        }
+    }
+
+    /// Returns the failure of a request that a majority has refused, though the lock was the caller's a moment ago.
+    async fn lost(&self) -> Failure {
+        let HeldLock { key, token, reach, .. } = self.lock;
+        let looks = observe_token(&self.nodes, key, *token, reach.limit, self.tells_whose()).await;
+        self.not_the_holder(&looks)
+    }
+
+    /// Refuses to change a lock that an outer `rlock run` renews. Its command would go on without the lock, or with a lease
+    /// that its holder does not know.
+    ///
+    /// The nodes confirm what the variables claim, and name the holder. A lock that `acquire` took is the caller's. If too few
+    /// nodes answer, nothing is changed: *unknown is not no*.
+    fn refuse_inside(&self, looks: &Observations) -> Result<(), Failure> {
+        let HeldLock { token, is_kept, .. } = self.lock;
+        if !is_kept {
+            return Ok(());
+        }
+        let census = looks.census();
+        if census.is_held_by(*token) != Some(true) {
+            return Err(self.not_the_holder(looks));
+        }
+        match census.entry(*token).and_then(Occupant::holder) {
+            Some((_, details)) if !details.kept => Ok(()),
+            holder => {
+                let pid = holder.and_then(|(_, details)| details.pid).map(|pid| format!(" (pid {pid})"));
+                let told = "holds this lock, and renews and releases it itself; nothing was changed";
+                Err(self.usage(format!("rlock run{} {told}", pid.unwrap_or_default())))
+            }
+        }
+    }
+
+    async fn check(&self, question: &Question) -> Result<Outcome, Failure> {
+        let HeldLock { key, token, report, .. } = self.lock;
+        let is_met = |census: &Census| question.unmet(self.lock, census).is_none();
+        let is_not_held = |census: &Census| census.is_held_by(*token) == Some(false) && census.tells_whose(*token);
+        let certain =
+            |census: &Census| census.is_held_by(*token) == Some(true) && is_met(census) || is_not_held(census);
+        let looks = self.observe(certain).await?;
+        let census = looks.census();
+        if census.is_held_by(*token) != Some(true) {
+            return Err(self.not_the_holder(&looks));
+        }
+        if let Some(why) = question.unmet(self.lock, &census) {
+            return Err(Failure::about(key, Outcome::No, format!("the lock is this token's, but {why}")));
+        }
+        warn_of_refusals(report, &looks.faults);
+        report.say(&Event::Checked);
+        Ok(Outcome::Done)
+    }
+
+    async fn renew(
+        &self,
+        args: &RenewArgs,
+        fit: impl Fn(Duration) -> Result<Schedule, Failure>,
+    ) -> Result<Outcome, Failure> {
+        let HeldLock { key, token, report, .. } = self.lock;
+        let looks = self.observe(self.tells_whose()).await?;
+        self.refuse_inside(&looks)?;
+        let census = looks.census();
+        if census.is_held_by(*token) != Some(true) {
+            return Err(self.not_the_holder(&looks));
+        }
+        let entry = census.entry(*token);
+        let holder = entry.and_then(Occupant::holder);
+        let delay = holder.map_or(0, |(_, details)| details.delay);
+        let lock_delay = Duration::from_millis(delay).min(LONGEST_TTL);
+        let schedule = fit(self.ttl(args.ttl, &looks, lock_delay)?)?.outlasted(lock_delay, Duration::ZERO);
+        let fence = self.known_fence(args.fence, &looks)?;
+        let index = entry.map(|entry| entry.seat.index);
+        let mode = holder.map_or(Mode::Exclusive, |(_, details)| details.mode);
+        let term = schedule.term();
+        let request = Renew { key: key.clone(), token: *token, fence, term, index, mode, raises_counter: false };
+        let (count, end) = outside::renew(&self.nodes, &request, schedule.node_timeout()).await;
+        if let Some(end) = end {
+            warn_of_refusals(report, &count.faults);
+            report.say(&Event::Renewed { left: end.since(clock::now()) });
+            return Ok(Outcome::Done);
+        }
+        match count.is_majority(self.nodes.quorum()) {
+            None => Err(unanswered(key, &self.nodes, &count.faults)),
+            Some(_) => Err(self.lost().await),
+        }
+    }
+
+    /// Returns the TTL that was asked for, else the one that the lock was taken with, without its `--lock-delay`.
+    ///
+    /// The restart guard of other clients relies on the one in the lock's value (docs/design.md §6). So with several nodes no
+    /// renewal may make it longer.
+    fn ttl(&self, asked: Option<Duration>, looks: &Observations, lock_delay: Duration) -> Result<Duration, Failure> {
+        let taken = looks.census().entry(self.lock.token).and_then(Occupant::lease_length);
+        let taken = taken.map(|taken| taken.saturating_sub(lock_delay));
+        match (asked, taken) {
+            (Some(asked), Some(taken)) if self.nodes.len() > 1 && asked > taken => {
+                let taken = duration::show(taken);
+                let why = "that the lock was taken for, which other clients rely on";
+                Err(self.usage(format!("--ttl is longer than the {taken} {why}")))
+            }
+            (Some(ttl), _) | (None, Some(ttl)) => Ok(ttl),
+            (None, None) => Err(self.usage("the lock does not say how long it was taken for; give --ttl".to_owned())),
+        }
+    }
+
+    /// Returns the fence to carry: the one that the nodes know, or the least one, which lowers no counter. One above all that the
+    /// nodes know is a typing error, and would stay with them.
+    fn known_fence(&self, given: Option<Fence>, looks: &Observations) -> Result<Fence, Failure> {
+        let seen = looks.of_nodes.iter().flatten().map(|observation| observation.fence).collect::<Option<Vec<_>>>();
+        match (given, seen.and_then(|all| all.into_iter().max())) {
+            (Some(given), Some(highest)) if given > highest => {
+                Err(self.usage(format!("--fence {given} is above the last fence, {highest}")))
+            }
+            (Some(given), _) => Ok(given),
+            (None, _) => Ok(looks.census().fence(self.lock.token).unwrap_or(Fence::FIRST)),
+        }
+    }
+
+    fn usage(&self, why: String) -> Failure {
+        Failure::about(&self.lock.key, Outcome::Usage, why)
+    }
+
+    async fn release(&self) -> Result<Outcome, Failure> {
+        let HeldLock { key, token, report, reach, .. } = self.lock;
+        // Observed first: with another list of nodes, only some of the lock's keys would be deleted.
+        let looks = self.observe(self.tells_whose()).await?;
+        self.refuse_inside(&looks)?;
+        if looks.census().is_held_by(*token).is_none() {
+            // A node that hangs executes it when it resumes. Another node timeout is not spent on its reply.
+            outside::release(&self.nodes, key, *token, WRITING).await;
+            return Err(self.not_the_holder(&looks));
+        }
+        let count = outside::release(&self.nodes, key, *token, reach.limit).await;
+        match count.is_majority(self.nodes.quorum()) {
+            Some(true) => {
+                warn_of_refusals(report, &count.faults);
+                report.say(&Event::Released);
+                Ok(Outcome::Done)
+            }
+            None => Err(unanswered(key, &self.nodes, &count.faults)),
+            Some(false) => Err(self.lost().await),
+        }
+    }
+}
+
+impl Question {
+    /// Tells the condition that a lock of the caller's does not meet.
+    fn unmet(&self, lock: &HeldLock, census: &Census) -> Option<String> {
+        if let Some(asked) = self.fence.filter(|fence| !census.has_fence(lock.token, *fence)) {
+            return Some(match census.fence(lock.token) {
+                Some(fence) => format!("its fence is {fence}, not {asked}"),
+                None => format!("too few nodes know its fence to say that it is {asked}"),
+            });
+        }
+        // The part of the lease that is certainly left.
+        let end = census.valid_until(lock.token, DRIFT);
+        let left = end.map_or(Duration::ZERO, |end| end.since(clock::now()));
+        (left < self.at_least).then(|| {
+            let (left, asked) = (duration::show_rounded(left), duration::show(self.at_least));
+            format!("only {left} are certainly left of it, not {asked}")
+        })
+    }
+}

@@ -1,0 +1,238 @@
+//! Settings of locks: of those that `run` and `acquire` take, and of one that its holder claims.
+
+use std::time::Duration;
+
+use super::{NodeSettings, StoreConfig, remains, usage};
+use crate::cli::subcommands::HeldArgs;
+use crate::cli::{CopyArgs, LockArgs, NodeArgs, OutputArgs, Sources};
+use crate::exit::Failure;
+use crate::lock::form::Form;
+use crate::lock::key::Key;
+use crate::lock::keys::Keys;
+use crate::lock::mode::Mode;
+use crate::lock::outer::{self, OuterLocks};
+use crate::lock::remains::RemainsOptions;
+use crate::lock::request::Copies;
+use crate::lock::restart::RestartGuard;
+use crate::lock::schedule::{LONGEST_TTL, Schedule, ScheduleError, ScheduleOptions, millis_up};
+use crate::lock::token::Token;
+use crate::report::Reporter;
+use crate::text::duration;
+
+/// Limit for an exchange with `--fsync`, unless one is given. A server with `appendfsync everysec` takes a second, and may skip
+/// one (redis.conf).
+const WITH_FSYNC: Duration = Duration::from_millis(2500);
+
+/// Settings of the locks, for `run` and `acquire`.
+pub struct LockSettings {
+    pub keys: Keys,
+    pub place: StoreConfig,
+    /// `--restart-guard`.
+    pub restart_guard: RestartGuard,
+    pub schedule: Schedule,
+    /// `--wait-replicas`, `--fsync`.
+    pub copies: Option<Copies>,
+    /// The kind of the lock.
+    pub mode: Mode,
+    /// `--as`.
+    pub form: Form,
+    /// `--wait`; `None`: without end.
+    pub wait: Option<Duration>,
+    /// `--supersede`.
+    pub supersede: bool,
+    /// `--busy-code`.
+    pub busy_code: u8,
+    /// `--note`, uncut.
+    pub note: Option<String>,
+    pub report: Reporter,
+    /// Locks of outer rlocks, as the environment claims.
+    pub outer: OuterLocks,
+}
+
+/// A lock that the caller claims by its token.
+pub struct HeldLock {
+    pub key: Key,
+    pub token: Token,
+    /// Whether the environment says that an outer `rlock run` renews and releases it.
+    pub is_kept: bool,
+    pub report: Reporter,
+    pub reach: NodeSettings,
+}
+
+impl HeldLock {
+    /// Checks what was typed.
+    pub fn new(args: &HeldArgs, output: &OutputArgs, sources: &Sources) -> Result<Self, Failure> {
+        let key = key(&args.nodes, &args.key)?;
+        Ok(Self {
+            report: reporter(&key, output),
+            key,
+            token: args.token,
+            is_kept: outer_locks().is_run(args.token),
+            reach: NodeSettings::new(&args.nodes, sources)?,
+        })
+    }
+}
+
+/// Consequences of a run's options alone, whatever its locks and its nodes are.
+pub(super) struct Rules {
+    pub(super) schedule: Schedule,
+    pub(super) wait: Option<Duration>,
+    pub(super) mode: Mode,
+    /// An option that a lock on this machine alone does not have.
+    pub(super) needs_server: Option<&'static str>,
+}
+
+impl Rules {
+    /// Checks what was typed. `kill_after` and `remains`: those of a command.
+    pub(super) fn new(
+        args: &LockArgs,
+        kill_after: Option<Duration>,
+        remains: RemainsOptions,
+        sources: &Sources,
+    ) -> Result<Self, Failure> {
+        let node_timeout = node_timeout(args.nodes.node_timeout, args.copies);
+        let options = ScheduleOptions { ttl: args.ttl, drift: args.drift, node_timeout, kill_after };
+        let schedule = schedule(options)?.outlasted(remains.lock_delay, remains.longest());
+        let mode = mode(args, sources)?;
+        let of_release = [
+            ("--hold-at-least", !remains.hold_at_least.is_zero()),
+            ("--lock-delay", !remains.lock_delay.is_zero()),
+            ("--once", remains.once.is_some()),
+        ];
+        if args.form == Form::Redisson {
+            if mode != Mode::Exclusive {
+                return Err(usage("--as redisson is for exclusive locks: its clients know no other kind"));
+            }
+            if let Some(option) = first(&[("--supersede", args.supersede)]).or(first(&of_release)) {
+                let why = "it is for a lock that is held and released";
+                return Err(usage(format!("--as redisson and {option} contradict each other: {why}")));
+            }
+        }
+        let needs_server = first(&[
+            ("--as redisson", args.form == Form::Redisson),
+            ("--supersede", args.supersede),
+            ("--wait-replicas", args.copies.wait_replicas.is_some_and(|replicas| replicas > 0)),
+            ("--fsync", args.copies.fsync),
+        ]);
+        Ok(Self { schedule, wait: wait(args, sources)?, mode, needs_server: needs_server.or(first(&of_release)) })
+    }
+}
+
+/// Returns the first option that is given.
+fn first(options: &[(&'static str, bool)]) -> Option<&'static str> {
+    options.iter().find_map(|(option, is_given)| is_given.then_some(*option))
+}
+
+impl LockSettings {
+    /// Checks what was typed. `kill_after` and `remains`: those of a command.
+    pub fn new(
+        args: &LockArgs,
+        kill_after: Option<Duration>,
+        remains: RemainsOptions,
+        output: &OutputArgs,
+        sources: &Sources,
+    ) -> Result<Self, Failure> {
+        let keys = keys(&args.nodes, &args.keys)?;
+        let remains = RemainsOptions { lock_delay: args.lock_delay.unwrap_or_default(), ..remains };
+        let Rules { schedule, wait, mode, needs_server } = Rules::new(args, kill_after, remains, sources)?;
+        if args.supersede && keys.len() > 1 {
+            return Err(usage("--supersede is for one lock: a run of several waits for each in its turn"));
+        }
+        let place = StoreConfig::new(&args.nodes, sources)?;
+        needs_server.map_or(Ok(()), |option| place.needs_server(option))?;
+        let note = args.note.as_ref().map(|note| note.to_string_lossy().into_owned()).filter(|note| !note.is_empty());
+        let lock = Self {
+            report: reporter(&keys, output),
+            keys,
+            place,
+            restart_guard: args.restart_guard,
+            schedule,
+            copies: copies(args.copies),
+            mode,
+            form: args.form,
+            wait,
+            supersede: args.supersede,
+            busy_code: args.busy_code,
+            note,
+            outer: outer_locks(),
+        };
+        remains::check(remains, &lock)?;
+        Ok(lock)
+    }
+}
+
+/// Checks a lock's name.
+pub fn key(nodes: &NodeArgs, name: &str) -> Result<Key, Failure> {
+    Key::new(&nodes.prefix, name).map_err(|error| usage(format!("--key: {error}")))
+}
+
+/// Checks the names of the locks of one run.
+fn keys(nodes: &NodeArgs, names: &[String]) -> Result<Keys, Failure> {
+    let keys: Vec<Key> = names.iter().map(|name| key(nodes, name)).collect::<Result<_, _>>()?;
+    Keys::new(keys).map_err(|error| usage(format!("--key: {error}")))
+}
+
+/// Makes the reporter of one lock, or of several.
+pub fn reporter(keys: impl Into<Keys>, output: &OutputArgs) -> Reporter {
+    let OutputArgs { quiet, verbose, log, progress } = *output;
+    Reporter { keys: keys.into(), log: log.form(), quiet, verbose, progress }
+}
+
+/// Returns the locks of outer rlocks that the environment claims. Only the nodes can confirm them.
+fn outer_locks() -> OuterLocks {
+    let variable = |name| std::env::var(name).unwrap_or_default();
+    OuterLocks::read(&variable(outer::VARIABLE), &variable("RLOCK_TOKEN"))
+}
+
+/// Returns the kind of the lock.
+fn mode(args: &LockArgs, sources: &Sources) -> Result<Mode, Failure> {
+    let kinds = [("shared", args.shared), ("exclusive", args.exclusive), ("slots", args.slots.is_some())];
+    Ok(match sources.decisive(&kinds)? {
+        Some("shared") => Mode::Shared,
+        Some("slots") => args.slots.unwrap_or_default(),
+        _ => Mode::Exclusive,
+    })
+}
+
+/// Returns `--wait`, which is nothing with `--no-wait`.
+fn wait(args: &LockArgs, sources: &Sources) -> Result<Option<Duration>, Failure> {
+    let is_longer = args.wait.is_some_and(|wait| !wait.is_zero());
+    let is_none = sources.decisive(&[("no_wait", args.no_wait), ("wait", is_longer)])? == Some("no_wait");
+    Ok(if is_none { Some(Duration::ZERO) } else { args.wait })
+}
+
+/// Returns the copies that are asked for; `None` if none are.
+pub(super) fn copies(args: CopyArgs) -> Option<Copies> {
+    let copies = Copies { replicas: args.wait_replicas.unwrap_or_default(), fsync: args.fsync };
+    (copies.replicas > 0 || copies.fsync).then_some(copies)
+}
+
+/// Returns the limit for an exchange, `given` or that of `--fsync`; `None` if it follows from the TTL.
+pub(super) fn node_timeout(given: Option<Duration>, args: CopyArgs) -> Option<Duration> {
+    given.or(args.fsync.then_some(WITH_FSYNC))
+}
+
+/// Derives the schedule, or says which TTL would fit.
+pub fn schedule(options: ScheduleOptions) -> Result<Schedule, Failure> {
+    Schedule::new(options).map_err(|error| usage(worded(error)))
+}
+
+fn worded(error: ScheduleError) -> String {
+    let ScheduleError::TooShort { schedule, shortest } = error else {
+        return format!("--ttl is at most {}", duration::days(LONGEST_TTL));
+    };
+    let show = |span| duration::show(millis_up(span));
+    let remedy = match shortest {
+        Some(ttl) => format!("give --ttl {} or more", show(ttl)),
+        None => "give a smaller --node-timeout or --drift".to_owned(),
+    };
+    format!(
+        "--ttl {} is too short for its own schedule: a third to renew, drift {}, twice --node-timeout {} and pause {}, and margin {} make {}; {remedy}",
+        show(schedule.ttl()),
+        show(schedule.drift()),
+        show(schedule.node_timeout()),
+        show(schedule.retry()),
+        show(schedule.margin()),
+        show(schedule.needed()),
+    )
+}
