@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rlock::node::address::{Endpoint, Seeds, Server, Service};
 use rlock::node::place::way::{Members, SentinelLogin, Watched, Way};
-use rlock::node::redis::access::Access;
+use rlock::node::redis::connect::Access;
 
 use crate::server::Address;
 

@@ -15,7 +15,7 @@ use crate::input;
 use crate::node::address::{Address, Endpoint, Secret, Seeds, Server, Service};
 use crate::node::place::Way;
 use crate::node::place::way::{Members, SentinelLogin, Watched};
-use crate::node::redis::access::Access;
+use crate::node::redis::connect::Access;
 use crate::node::redis::tls::{Identity, Trust};
 use crate::text::escape;
 

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use super::slots::{self, Map};
 use super::{Confirmation, Location, Primary, ServerAt, Site, Slot, Source};
 use crate::clock;
-use crate::node::redis::client::Client;
+use crate::node::redis::connect::Client;
 use crate::node::{Fault, FaultKind, Pending};
 
 /// Largest map that is read, in bytes.

@@ -116,8 +116,7 @@ mod tests {
     use super::*;
     use crate::lock::instant::Instant;
     use crate::node::address::{Endpoint, Server};
-    use crate::node::redis::access::Access;
-    use crate::node::redis::connector::Connector;
+    use crate::node::redis::connect::{Access, Connector};
 
     fn site(port: u16, epoch: u64) -> Arc<Site> {
         let endpoint = Endpoint::Tcp { host: "h".to_owned(), port, tls: false };

@@ -20,7 +20,7 @@ pub mod way;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::redis::connector::Connector;
+use super::redis::connect::Connector;
 use super::{Fault, Pending};
 use crate::lock::key::Key;
 pub use answer::{Location, Naming};

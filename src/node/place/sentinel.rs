@@ -20,8 +20,8 @@ use super::{Confirmation, Primary, ServerAt, Site, Survey};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::quorum::Quorum;
+use crate::node::redis::connect::Connector;
 use crate::node::redis::connection::{Connection, Hearing, REPLY_LIMIT};
-use crate::node::redis::connector::Connector;
 use crate::node::redis::state::Effect;
 use crate::node::{Fault, FaultKind, Pending};
 

@@ -9,7 +9,7 @@ use super::{Location, Slot};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::node::Fault;
-use crate::node::redis::connector::Connector;
+use crate::node::redis::connect::Connector;
 
 /// A server that takes the requests of a node, for a time or always.
 pub struct Site {

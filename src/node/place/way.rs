@@ -7,8 +7,7 @@ use std::time::Duration;
 use super::answer::Location;
 use super::{Cluster, Place, Sentinels};
 use crate::node::address::{Endpoint, Secret, Seeds, Server, Service};
-use crate::node::redis::access::Access;
-use crate::node::redis::connector::Connector;
+use crate::node::redis::connect::{Access, Connector};
 use crate::node::redis::tls::Trust;
 
 /// Returns what opens connections to the server that is named.

@@ -12,7 +12,7 @@ use redis::{Arg, AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, RedisCon
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
-use super::access::Access;
+use super::connect::Access;
 use super::error::{fault, fault_before_requests, is_from_a_replica, is_subscribed_only, shuts_out};
 use super::metered::Metered;
 use super::state::{ConnectionState, Effect, LockId, Push, Subscription, Unanswered};

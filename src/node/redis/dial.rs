@@ -20,7 +20,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
-use super::access::Access;
+use super::connect::Access;
 use super::tls::no_tls;
 use crate::clock;
 use crate::node::address::Endpoint;

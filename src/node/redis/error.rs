@@ -2,7 +2,7 @@
 
 use redis::{ErrorKind, RedisError, Value};
 
-use super::access::Access;
+use super::connect::Access;
 use super::reply;
 use crate::node::address::Secret;
 use crate::node::{Denied, Fault, FaultKind};

@@ -9,14 +9,12 @@
 //! No request that may set a key is retried here: a retried `SET NX` would be refused by the key that the first try had set.
 //! A release that a replica refused, or that a server took which was replaced, is repeated once.
 
-pub mod access;
 pub mod acl;
 mod call;
 mod claim;
-pub mod client;
 mod confirmed;
+pub mod connect;
 pub mod connection;
-pub mod connector;
 pub mod dial;
 mod error;
 mod exchange;

@@ -8,9 +8,8 @@ use uuid::Uuid;
 
 use super::acl::{Lack, OUTSIDE_SCRIPTS, RIGHTS, Right, TO_CHANNELS};
 use super::call::on_lock;
-use super::client::Client;
+use super::connect::{Client, Connector};
 use super::connection::REPLY_LIMIT;
-use super::connector::Connector;
 use super::{script, stranger};
 use crate::clock;
 use crate::lock::identity::Identity;

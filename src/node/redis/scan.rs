@@ -8,8 +8,7 @@ use std::time::Duration;
 use futures_util::stream;
 use redis::Value;
 
-use super::client::Client;
-use super::connector::Connector;
+use super::connect::{Client, Connector};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::key::{Derived, Key};

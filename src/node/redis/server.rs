@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::connect::Connector;
 use super::connection::REPLY_LIMIT;
-use super::connector::Connector;
 use super::pool::Pool;
 use super::{RedisNode, scan};
 use crate::lock::key::Key;

@@ -19,9 +19,8 @@ use tokio::sync::{Notify, mpsc};
 use uuid::Uuid;
 
 use self::received::request;
-use super::access::Access;
+use super::connect::{Access, Connector};
 use super::connection::REPLY_LIMIT;
-use super::connector::Connector;
 use super::dial::{Dial, Stream};
 use super::*;
 use crate::clock::{self, virtual_time};

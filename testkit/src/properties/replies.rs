@@ -11,7 +11,7 @@ use rlock::lock::blocker::Reservation;
 use rlock::lock::instant::Instant;
 use rlock::lock::observation::Observation;
 use rlock::node::address::{Endpoint, Server};
-use rlock::node::redis::access::Access;
+use rlock::node::redis::connect::Access;
 use rlock::node::redis::connection::{Connection, REPLY_LIMIT};
 use rlock::node::redis::listeners::{Listeners, Wakes};
 use rlock::node::redis::reply;

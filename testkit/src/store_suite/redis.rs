@@ -11,7 +11,7 @@ use rlock::node::address::Address;
 use rlock::node::place::Way;
 use rlock::node::place::way::{Members, SentinelLogin, Watched};
 use rlock::node::redis::RedisServer;
-use rlock::node::redis::access::Access;
+use rlock::node::redis::connect::Access;
 use rlock::node::redis::connection::REPLY_LIMIT;
 
 use super::{Data, Feature, Wire, World};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use rlock::node::place::way::Connect;
-use rlock::node::redis::connector::Connector;
+use rlock::node::redis::connect::Connector;
 use rlock::node::redis::dial::{Dial, Stream, dial};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 

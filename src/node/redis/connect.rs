@@ -1,0 +1,117 @@
+//! How a server is connected to: its address with the secrets that it asks for, what opens connections to it, and a connection for plain
+//! commands, where no lock depends on the replies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use super::connection::{Connection, Hearing};
+use super::dial::{Dial, dial};
+use super::state::Effect;
+use super::stranger;
+use super::tls::Trust;
+use crate::clock;
+use crate::node::Fault;
+use crate::node::address::{Endpoint, Secret, Server};
+
+/// How to connect: the address, completed with what the environment or a file says.
+#[derive(Clone)]
+pub struct Access {
+    /// Endpoint, user and database.
+    pub server: Server,
+    /// The password, from whichever source.
+    pub password: Option<Secret>,
+    /// Needed for `rediss://` only.
+    pub trust: Option<Trust>,
+}
+
+/// Opens connections to one server.
+#[derive(Clone)]
+pub struct Connector {
+    access: Access,
+    dial: Dial,
+    /// Whether a server that says nothing is looked at more closely.
+    is_real: bool,
+}
+
+impl Connector {
+    /// Connects to the server that `access` names.
+    pub fn new(access: Access) -> Self {
+        Self { is_real: true, ..Self::over(access, Arc::new(dial)) }
+    }
+
+    /// The same, over streams that `dial` opens.
+    pub fn over(access: Access, dial: Dial) -> Self {
+        Self { access, dial, is_real: false }
+    }
+
+    /// The server's address, without user and password.
+    pub fn name(&self) -> String {
+        self.access.server.to_string()
+    }
+
+    /// Opens a connection, within `time` by the caller's care. For the rest see [`Connection::over`].
+    pub(in crate::node) async fn open(
+        &self,
+        time: Duration,
+        limit: usize,
+        hearing: Option<Hearing>,
+    ) -> Result<Connection, Fault> {
+        let stream = (self.dial)(self.access.clone(), time).await?;
+        let state = Arc::default();
+        let opened = Connection::set_up(&self.access, stream, limit, hearing, &state).await;
+        if opened.is_err() && state.borrow().is_dumb() && self.leads_to_tls(time).await {
+            return Err(stranger::tls());
+        }
+        opened
+    }
+
+    /// Whether the server speaks TLS where none was asked for. The answer takes a part of `time` at most.
+    pub(super) async fn leads_to_tls(&self, time: Duration) -> bool {
+        let is_plain = matches!(self.access.server.endpoint, Endpoint::Tcp { tls: false, .. });
+        is_plain && self.is_real && stranger::speaks_tls((self.dial)(self.access.clone(), time), time).await
+    }
+}
+
+/// A connection for plain commands.
+pub struct Client {
+    connection: Connection,
+    limit: Duration,
+}
+
+impl Client {
+    /// Connects. `limit` bounds this, and each exchange; a reply has at most `size` bytes.
+    pub async fn open(connector: &Connector, limit: Duration, size: usize) -> Result<Self, Fault> {
+        let opened = clock::until(clock::now() + limit, Box::pin(connector.open(limit, size, None))).await;
+        Ok(Self { connection: opened.unwrap_or_else(|| Err(Fault::timeout(limit)))?, limit })
+    }
+
+    /// Whether it is of use for another command.
+    pub fn works(&self) -> bool {
+        self.connection.works()
+    }
+
+    /// Sends a command and waits for its reply.
+    pub async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
+        let reply = self.connection.send(command, Effect::None);
+        clock::until(clock::now() + self.limit, reply).await.unwrap_or_else(|| Err(Fault::timeout(self.limit)))
+    }
+
+    /// The same for a command of plain words.
+    pub async fn command(&self, words: &[&str]) -> Result<Value, Fault> {
+        let mut command = Cmd::new();
+        command.arg(words);
+        self.ask(&command).await
+    }
+
+    /// Whether the server has closed the connection and never said anything.
+    pub(super) fn is_dumb(&self) -> bool {
+        self.connection.is_dumb()
+    }
+
+    /// Whether the server has closed the connection.
+    pub(super) fn is_closed(&self) -> bool {
+        self.connection.is_closed()
+    }
+}
