@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use rlock::job::facts::{CaughtSignal, ExitStatus};
+use rlock::job::policy::{CaughtSignal, ExitStatus};
 use rlock::lock::instant::Instant;
 use rlock::lock::token::Token;
 

@@ -12,7 +12,7 @@ use rustls::pki_types::ServerName;
 
 use super::values::{SignalName, exit_code, rate, replicas, restart_guard, server_name, slots, some_time, yes_or_no};
 use crate::exit;
-use crate::job::facts::OnLost;
+use crate::job::policy::OnLost;
 use crate::lock::form::Form;
 use crate::lock::mode::Mode;
 use crate::lock::restart::RestartGuard;

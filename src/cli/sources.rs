@@ -9,7 +9,7 @@ use super::definition;
 use super::help::VARIABLES;
 use crate::config::{Origin, Rank};
 use crate::exit::{Failure, Outcome};
-use crate::job::names::NESTED_MARK;
+use crate::job::process_tree::NESTED_MARK;
 use crate::text::nearest;
 
 /// Where a value came from.

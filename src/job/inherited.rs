@@ -9,7 +9,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
 use nix::sys::stat::Mode;
 
-use super::signal_sets::{IGNORED, changed};
+use super::signals::{IGNORED, changed};
 
 fn is_ignored(signal: i32) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();

@@ -13,12 +13,43 @@ use signal_hook::low_level::siginfo::{Cause, Origin, Process};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::facts::CaughtSignal;
 use super::inherited::Inherited;
-use super::policy::Continued;
-use super::process_tree::check_proc;
-use super::wait;
-use super::{names, signal_sets};
+use super::policy::{CaughtSignal, Continued};
+use super::process_tree::{self, check_proc};
+use super::spawn::peek;
+
+/// Forwarded to the command, and end a wait: sent by users and programs.
+const FROM_PROCESSES: [Signal; 6] =
+    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2];
+
+/// Forwarded like these, and sent by the kernel though no key was pressed. Timers and CPU limits survive exec
+/// (`alarm 60; exec rlock …`).
+const FROM_KERNEL: [Signal; 6] =
+    [Signal::SIGALRM, Signal::SIGVTALRM, Signal::SIGPROF, Signal::SIGXCPU, Signal::SIGIO, Signal::SIGPWR];
+
+/// Handled only while a command runs.
+const FOR_COMMAND: [Signal; 3] = [Signal::SIGWINCH, Signal::SIGTSTP, Signal::SIGCONT];
+
+/// Ignored: a write to a closed pipe, or beyond a file's size limit, is an error and must not end rlock.
+pub(super) const IGNORED: [Signal; 2] = [Signal::SIGPIPE, Signal::SIGXFSZ];
+
+/// Returns the signals that rlock forwards to the command and that end a wait. Their default action would end rlock and
+/// leave the key for its TTL.
+///
+/// Signals of a fault in rlock (ABRT, SEGV, SYS, …) are left alone: the guard acts on rlock's death.
+fn forwarded() -> impl Iterator<Item = Signal> {
+    FROM_PROCESSES.into_iter().chain(FROM_KERNEL)
+}
+
+/// Returns all signals whose disposition rlock changes.
+pub(super) fn changed() -> impl Iterator<Item = Signal> {
+    forwarded().chain(FOR_COMMAND).chain(IGNORED).chain([Signal::SIGCHLD])
+}
+
+/// Whether the kernel may send `signal` because of a key on the terminal.
+fn has_key(signal: Signal) -> bool {
+    signal != Signal::SIGCHLD && !FROM_KERNEL.contains(&signal)
+}
 
 /// Whether a key on the terminal caused the signal: the kernel sent it, or an outer rlock forwarded it.
 ///
@@ -27,7 +58,7 @@ use super::{names, signal_sets};
 fn is_from_terminal(origin: &Origin) -> bool {
     let is_rlock = |process: &Process| {
         std::fs::read(format!("/proc/{}/comm", process.pid))
-            .is_ok_and(|name| name.trim_ascii() == names::RLOCK.to_bytes())
+            .is_ok_and(|name| name.trim_ascii() == process_tree::RLOCK.to_bytes())
     };
     origin.cause == Cause::Kernel || check_proc().is_ok() && origin.process.as_ref().is_some_and(is_rlock)
 }
@@ -49,7 +80,7 @@ impl Signals {
         write.set_nonblocking(true)?;
         // SAFETY: the stream owns its descriptor, always names the same one, and closes it only when dropped.
         let read = unsafe { AsyncFd::register_with_interest(read, Interest::READABLE) }?;
-        let caught = signal_sets::forwarded().filter(|signal| !inherited.ignored(*signal)).chain([Signal::SIGCHLD]);
+        let caught = forwarded().filter(|signal| !inherited.ignored(*signal)).chain([Signal::SIGCHLD]);
         let caught = caught.map(|signal| signal as i32);
         let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), caught)?;
         Ok(Self { delivery, pending: VecDeque::new(), inherited: inherited.clone(), spared: vec![] })
@@ -66,7 +97,7 @@ impl Signals {
     /// Catches the signals that matter only while a command runs, too.
     pub fn catch_for_command(&self) -> io::Result<()> {
         let handle = self.delivery.handle();
-        signal_sets::FOR_COMMAND
+        FOR_COMMAND
             .into_iter()
             .filter(|signal| !self.inherited.ignored(*signal))
             .try_for_each(|signal| handle.add_signal(signal as i32))
@@ -90,13 +121,13 @@ impl Signals {
     }
 
     fn reap(&self) {
-        while let Ok(Some((ended, _))) = wait::peek(wait::Of::All, libc::WEXITED | libc::WNOWAIT) {
+        while let Some(ended) = peek(None, libc::WEXITED | libc::WNOWAIT) {
             // A spared zombie hides those behind it, but not for long: the guard is replaced at once, and rlock ends soon
             // after its command.
-            if self.spared.contains(&ended) {
+            if self.spared.contains(&ended.child) {
                 return;
             }
-            let _ = waitpid(ended, Some(WaitPidFlag::WNOHANG));
+            let _ = waitpid(ended.child, Some(WaitPidFlag::WNOHANG));
         }
     }
 
@@ -104,7 +135,7 @@ impl Signals {
         if self.pending.is_empty() {
             self.pending.extend(self.delivery.pending().filter_map(|origin| {
                 let signal = Signal::try_from(origin.signal).ok()?;
-                Some(CaughtSignal { signal, from_terminal: signal_sets::has_key(signal) && is_from_terminal(&origin) })
+                Some(CaughtSignal { signal, from_terminal: has_key(signal) && is_from_terminal(&origin) })
             }));
         }
         self.pending.pop_front()

@@ -7,10 +7,9 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid, setpgid};
 
 use super::exec::Image;
-use super::facts::ExitStatus;
 use super::guard::Guard;
 use super::inherited::Inherited;
-use super::wait::{self, Change};
+use super::policy::ExitStatus;
 use crate::clock;
 use crate::lock::instant::Instant;
 
@@ -53,24 +52,43 @@ impl Leader {
 
     /// Returns how it ended, if it did. Leaves the zombie: until it is reaped, the kernel does not reuse the group's number.
     pub fn exit_status(&self) -> Option<ExitStatus> {
-        match wait::peek(wait::Of::One(self.pid), libc::WEXITED | libc::WNOWAIT) {
-            Ok(Some((_, Change::Exited(code)))) => {
-                Some(ExitStatus::Exited(u8::try_from(code & 0xff).unwrap_or(u8::MAX)))
-            }
-            Ok(Some((_, Change::Killed(signal)))) => Some(ExitStatus::Killed(signal)),
-            _ => None,
-        }
+        let Change { code, status, .. } = peek(Some(self.pid), libc::WEXITED | libc::WNOWAIT)?;
+        Some(match code {
+            libc::CLD_EXITED => ExitStatus::Exited(u8::try_from(status & 0xff).unwrap_or(u8::MAX)),
+            _ => ExitStatus::Killed(status),
+        })
     }
 
     /// Returns the signal that stopped it, once for each stop.
     pub fn stop_signal(&self) -> Option<Signal> {
-        match wait::peek(wait::Of::One(self.pid), libc::WSTOPPED) {
-            Ok(Some((_, Change::Stopped(signal)))) => Signal::try_from(signal).ok(),
-            _ => None,
-        }
+        Signal::try_from(peek(Some(self.pid), libc::WSTOPPED)?.status).ok()
     }
 
     pub fn reap(self) {
         let _ = nix::sys::wait::waitpid(self.pid, None);
     }
+}
+
+/// A change of a child's state.
+pub(super) struct Change {
+    pub(super) child: Pid,
+    /// One of `CLD_EXITED`, `CLD_KILLED`, `CLD_STOPPED` and others of waitid(2).
+    code: i32,
+    /// Exit code, or number of the signal that ended or stopped it.
+    status: i32,
+}
+
+/// Returns the next change of the state of `child`, or of any child, without waiting for it. `flags`: those of waitid(2).
+///
+/// nix knows no real-time signals: of a child that one killed it only says EINVAL.
+pub(super) fn peek(child: Option<Pid>, flags: i32) -> Option<Change> {
+    let (kind, id) = child.map_or((libc::P_ALL, 0), |pid| (libc::P_PID, pid.as_raw().unsigned_abs()));
+    // SAFETY: a siginfo_t of zeros is a valid one, and waitid writes to nothing else.
+    let (result, info) = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        (libc::waitid(kind, id, &raw mut info, flags | libc::WNOHANG), info)
+    };
+    // SAFETY: waitid(2) sets both fields, or leaves the pid at zero.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    (result == 0 && pid != 0).then(|| Change { child: Pid::from_raw(pid), code: info.si_code, status })
 }

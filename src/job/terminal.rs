@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
-use super::facts::Foreground;
+use super::policy::Foreground;
 
 /// The controlling terminal, if there is one.
 #[derive(Debug)]

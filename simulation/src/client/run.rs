@@ -5,9 +5,8 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use rlock::clock::{self, Alarm};
 use rlock::exit::Outcome;
-use rlock::job::facts::{Foreground, OnLost};
-use rlock::job::policy::{Action, Event, Policy, PolicyOptions};
-use rlock::job::polling;
+use rlock::job::policy::{Action, Event, Foreground, OnLost, Policy, PolicyOptions};
+use rlock::job::process_tree;
 use rlock::lock::instant::Instant;
 use rlock::lock::remains::Ending;
 use rlock::redlock::ReleaseOutcome;
@@ -101,7 +100,8 @@ async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptio
         let mut wake_at = policy.wake_at();
         if polls {
             let begin: Instant = *polling_since.get_or_insert(clock::now());
-            wake_at = wake_at.min(clock::now() + polling::pause(clock::now().since(begin), polling::LONGEST_PAUSE));
+            wake_at =
+                wake_at.min(clock::now() + process_tree::pause(clock::now().since(begin), process_tree::LONGEST_PAUSE));
         }
         let event = tokio::select! {
             biased;

@@ -22,7 +22,6 @@ use crate::exit::{self, Failure, Outcome, is_shortage, told_of_system};
 use crate::job::exec::Image;
 use crate::job::guard::{Guard, Task};
 use crate::job::inherited::Inherited;
-use crate::job::names;
 use crate::job::process_tree::{self, Contain, ProcessTree};
 use crate::job::signals::Signals;
 use crate::job::spawn::Leader;
@@ -46,7 +45,7 @@ pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::R
         Failure::about(&settings.lock.keys, outcome, format!("{why}; nothing was run"))
     })?;
     block_sigttou();
-    prctl::set_name(names::RLOCK)?;
+    prctl::set_name(process_tree::RLOCK)?;
     // Forked while rlock has one thread and no connection.
     let guard = Guard::start(heir::of(&settings, args, sources.clone()));
     let guard = guard.map_err(|error| {
@@ -192,6 +191,6 @@ fn set_mark(image: &mut Image, cover: &Cover) -> io::Result<Uuid> {
         return Ok(token.as_uuid());
     }
     let mark = Uuid::new_v4();
-    image.set(names::NESTED_MARK, mark.hyphenated().to_string().as_ref())?;
+    image.set(process_tree::NESTED_MARK, mark.hyphenated().to_string().as_ref())?;
     Ok(mark)
 }

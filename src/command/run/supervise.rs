@@ -11,12 +11,10 @@ use super::heir;
 use crate::clock::{self, Alarm};
 use crate::command::common::report_release;
 use crate::exit::{Failure, Outcome};
-use crate::job::facts::CaughtSignal;
 use crate::job::guard::Guard;
 use crate::job::nested::runs::NestedRuns;
-use crate::job::policy::{Action, Event, Policy};
-use crate::job::polling;
-use crate::job::process_tree::ProcessTree;
+use crate::job::policy::{Action, CaughtSignal, Event, Policy};
+use crate::job::process_tree::{self, ProcessTree};
 use crate::job::signals::Signals;
 use crate::job::spawn::Leader;
 use crate::job::terminal::Terminal;
@@ -187,7 +185,7 @@ impl Job {
     fn poll_pause(&mut self) -> Duration {
         let now = clock::now();
         let begin = *self.polling_since.get_or_insert(now);
-        polling::pause(now.since(begin), polling::LONGEST_PAUSE)
+        process_tree::pause(now.since(begin), process_tree::LONGEST_PAUSE)
     }
 
     /// Whether no process of the command can run any more. After the kill, processes that still appear are killed too.

@@ -12,8 +12,8 @@ use nix::unistd::{Pid, setsid};
 use super::watchdog::WatchdogState;
 use super::{Heir, Left, descriptors, set_timer};
 use crate::clock;
-use crate::job::process_tree::{ProcessTree, Start};
-use crate::job::{names, nested};
+use crate::job::nested;
+use crate::job::process_tree::{self, ProcessTree, Start};
 use crate::lock::instant::Instant;
 
 /// Runs the guard. It was forked with all signals blocked, so only SIGKILL and SIGSTOP act on it, and no handler of rlock's
@@ -27,7 +27,7 @@ pub(super) fn watch(
 ) -> ! {
     let born = clock::now();
     let _ = setsid();
-    let _ = prctl::set_name(names::GUARD);
+    let _ = prctl::set_name(process_tree::GUARD);
     // SIGCONT at rlock's death wakes a guard that was stopped. It has no other effect.
     let _ = prctl::set_pdeathsig(Signal::SIGCONT);
     // Its line after rlock's death goes to stderr.

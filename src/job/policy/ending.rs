@@ -4,9 +4,8 @@ use nix::sys::signal::Signal;
 
 use super::lease::LeaseStatus;
 use super::nested::Nested;
-use super::{Action, ExitStatus, Instant, OnLost, Phase, Policy, Reaction};
+use super::{Action, ExitStatus, Foreground, Instant, OnLost, Phase, Policy, Reaction};
 use crate::exit::Outcome;
-use crate::job::facts::Foreground;
 use crate::lock::lease::Loss;
 use crate::lock::remains::Ending;
 

@@ -1,8 +1,8 @@
-//! The events that the policy receives: one value for each thing that can happen beside a running command.
+//! The policy's words: the events that it receives, the actions that it returns, and the facts in both. Plain values.
 
+use clap::ValueEnum;
 use nix::sys::signal::Signal;
 
-use crate::job::facts::{CaughtSignal, ExitStatus, Foreground};
 use crate::lock::instant::Instant;
 use crate::lock::lease::Loss;
 use crate::lock::schedule::Terms;
@@ -40,4 +40,78 @@ pub enum Continued {
     BySigcont,
     /// It never stopped: in an orphaned process group (`ssh -t` without a shell) the kernel discards the signal.
     NeverStopped,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Send this signal to the command.
+    Send(Signal),
+    /// Send this signal and then SIGCONT, so that stopped processes act on it.
+    SendAndContinue(Signal),
+    /// Send SIGKILL to every process of the command.
+    Kill,
+    /// Make the command's group the terminal's foreground group.
+    GiveTerminal,
+    /// Take the terminal back, and stop rlock's whole process group with the signal that stopped the command.
+    SuspendJob(Signal),
+    /// Stop rlock alone with this signal: the terminal or the shell has stopped the rest of its job.
+    Suspend(Signal),
+    /// Send SIGCONT to the command.
+    Continue,
+    /// Send rlock's process group the signal with which the terminal interrupted the command.
+    InterruptJob(Signal),
+    /// Report that the lock is lost, and the reaction.
+    SayLost(Reaction),
+    /// Report that `--max-run` is over.
+    SayTimeIsUp,
+    /// Report that the command has ended and that the lock is kept for nested runs.
+    SayLingering,
+    /// Give the lock back; nothing more will be done.
+    Finish,
+}
+
+/// The reaction to a loss, for its message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reaction {
+    /// `--signal` was sent.
+    Signalled,
+    /// SIGKILL was sent at once.
+    Killed,
+    /// `--on-lost warn`: nothing was sent.
+    Ignored,
+}
+
+/// How the command's first process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ExitStatus {
+    /// Exit code.
+    Exited(u8),
+    /// Number of the signal that ended it.
+    Killed(i32),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CaughtSignal {
+    pub signal: Signal,
+    /// Whether a key on the terminal caused it: then the kernel sent it to the whole foreground group.
+    pub from_terminal: bool,
+}
+
+/// The terminal's foreground process group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Foreground {
+    Rlock,
+    Command,
+    /// Another job's group: rlock runs in the background.
+    OtherJob,
+    NoTerminal,
+}
+
+/// `--on-lost`.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum OnLost {
+    /// Stop the command before the lock can pass on
+    Kill,
+    /// Let the command go on and say so
+    Warn,
 }

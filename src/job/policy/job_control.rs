@@ -2,8 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use super::{Action, Continued, ExitStatus, Phase, Policy};
-use crate::job::facts::{CaughtSignal, Foreground};
+use super::{Action, CaughtSignal, Continued, ExitStatus, Foreground, Phase, Policy};
 
 impl Policy {
     pub(super) fn caught(&mut self, caught: CaughtSignal) -> Vec<Action> {

@@ -4,7 +4,6 @@
 //! history. [`lease`] reacts to renewals and losses, [`ending`] to deadlines and the command's end, [`job_control`] to
 //! signals and the terminal, [`nested`] to runs under an outer lock.
 
-mod action;
 mod ending;
 mod event;
 mod job_control;
@@ -15,12 +14,10 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-pub use action::{Action, Reaction};
-pub use event::{Continued, Event};
+pub use event::{Action, CaughtSignal, Continued, Event, ExitStatus, Foreground, OnLost, Reaction};
 
 use self::lease::LeaseStatus;
 use self::nested::Nested;
-use super::facts::{ExitStatus, OnLost};
 use crate::lock::instant::Instant;
 use crate::lock::schedule::{Schedule, Terms};
 

@@ -6,8 +6,7 @@
 
 use nix::sys::signal::Signal;
 
-use super::{Action, ExitStatus, Instant, OnLost, Phase, Policy, PolicyOptions, Terms};
-use crate::job::facts::CaughtSignal;
+use super::{Action, CaughtSignal, ExitStatus, Instant, OnLost, Phase, Policy, PolicyOptions, Terms};
 
 /// The signals that end nested runs.
 const TERMINATING: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];

@@ -8,6 +8,7 @@ mod group;
 mod marks;
 mod table;
 
+use std::ffi::CStr;
 use std::io;
 use std::time::Duration;
 
@@ -17,13 +18,32 @@ use nix::unistd::{Pid, getpid, getuid};
 use self::group::Group;
 use self::marks::Marks;
 pub(super) use self::table::Start;
-pub use self::table::{Identity, begun, check_proc, own_children};
+pub use self::table::{Identity, check_proc, own_children};
 use self::table::{Process, ProcessTable};
-use super::{names, polling};
 use crate::clock;
+
+/// The process name of every rlock.
+pub const RLOCK: &CStr = c"rlock";
+
+/// The process name of every guard. An outer rlock must not take it for a command.
+pub const GUARD: &CStr = c"rlock-guard";
+
+/// The variable that marks the processes of a nested run's command: their `RLOCK_TOKEN` is the outer command's too.
+pub const NESTED_MARK: &str = "RLOCK_NESTED";
+
+/// The longest pause between two polls of an rlock.
+pub const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The pause before a second poll that confirms the first one.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// The longest pause of a guard, which only waits for processes that it cannot kill.
 const LONGEST_GUARD_PAUSE: Duration = Duration::from_secs(5);
+
+/// Returns the pause before the next poll after `waited`: an eighth of it, so that the delay stays in proportion.
+pub fn pause(waited: Duration, longest: Duration) -> Duration {
+    (waited / 8).clamp(SHORTEST_PAUSE, longest)
+}
 
 /// The processes that must be dead before the lock can pass on.
 #[derive(Clone, Debug)]
@@ -125,7 +145,7 @@ impl ProcessTree {
                 Err(_) if self.command.is_unknown() => return false,
                 Ok(false) | Err(_) => {}
             }
-            std::thread::sleep(polling::pause(clock::now().since(begin), LONGEST_GUARD_PAUSE));
+            std::thread::sleep(pause(clock::now().since(begin), LONGEST_GUARD_PAUSE));
         }
     }
 
@@ -173,9 +193,9 @@ impl ProcessTree {
 
     /// Adds the groups led by children of the rlocks in the tree. Returns their number: they may contain rlocks too.
     fn discover_nested(&mut self, all: &ProcessTable) -> usize {
-        let in_tree = |p: &&Process| p.is_named(names::RLOCK) && self.in_groups(p);
+        let in_tree = |p: &&Process| p.is_named(RLOCK) && self.in_groups(p);
         let rlocks: Vec<Pid> = all.list.iter().filter(in_tree).map(|p| p.pid).collect();
-        let led = |p: &&Process| p.pid == p.group && rlocks.contains(&p.parent) && !p.is_named(names::GUARD);
+        let led = |p: &&Process| p.pid == p.group && rlocks.contains(&p.parent) && !p.is_named(GUARD);
         let new = all.list.iter().filter(led).filter(|p| !self.in_groups(p));
         let new: Vec<Group> = new.filter_map(|p| Some(Group::new(p.group, p.start?))).collect();
         let count = new.len();
@@ -212,7 +232,7 @@ impl ProcessTree {
         let Contain::Below { rlock, .. } = &self.contain else { return false };
         let ancestors = all.ancestors(process);
         let between = ancestors.iter().skip(1).take_while(|pid| *pid != rlock);
-        between.filter_map(|pid| all.get(*pid)).any(|p| p.is_named(names::RLOCK) && !p.dead)
+        between.filter_map(|pid| all.get(*pid)).any(|p| p.is_named(RLOCK) && !p.dead)
     }
 
     /// Whether the guard of a nested rlock still has to kill its command. If that rlock died with ours, no line of parents
@@ -221,7 +241,7 @@ impl ProcessTree {
         let Some(marks) = &mut self.marks else { return false };
         let us = all.get(getpid()).map(|p| (p.start, p.pid));
         // Two guards must not wait for each other. One that began before us has no command within ours.
-        let guards = all.list.iter().filter(|p| p.is_named(names::GUARD) && !p.dead && Some((p.start, p.pid)) > us);
+        let guards = all.list.iter().filter(|p| p.is_named(GUARD) && !p.dead && Some((p.start, p.pid)) > us);
         // A marked rlock may live outside the group, as a daemon does: its guard has nothing to do.
         let mut trusted = guards.into_iter().filter(|guard| is_trusted(guard.pid));
         trusted.any(|guard| marks.are_on(guard) && !all.get(guard.parent).is_some_and(|p| marks.are_on(p)))

@@ -11,7 +11,6 @@ use std::path::Path;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, SysconfVar, getpgid, getpgrp, getpid, getsid, sysconf};
 
-use crate::job::names;
 use crate::lock::instant::Instant;
 use crate::lock::outer;
 
@@ -75,7 +74,7 @@ impl Process {
     /// Whether its initial environment has `mark`: the token of a lock, or the mark of a nested run. `None` if that cannot be
     /// read.
     pub(super) fn carries(&self, mark: &str) -> Option<bool> {
-        const VARIABLES: [&str; 3] = ["RLOCK_TOKEN", outer::VARIABLE, names::NESTED_MARK];
+        const VARIABLES: [&str; 3] = ["RLOCK_TOKEN", outer::VARIABLE, super::NESTED_MARK];
         let is_of = |entry: &[u8], name: &str| {
             entry.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
         };
@@ -172,11 +171,6 @@ pub fn own_children() -> Vec<Identity> {
 /// Returns when the process of this pid began; `None` if there is none, or /proc hides it.
 pub(super) fn start_of(pid: Pid) -> Option<Start> {
     process(&std::fs::read(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?)?.start
-}
-
-/// Returns the same in ticks since boot, for what is kept outside this process.
-pub fn begun(pid: i32) -> Option<u64> {
-    start_of(Pid::from_raw(pid)).map(|Start(ticks)| ticks)
 }
 
 /// Reads `/proc/PID/stat` (proc(5)): `pid (name) state ppid pgrp …`, where the name may contain anything.

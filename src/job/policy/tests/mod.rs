@@ -12,7 +12,6 @@ use nix::sys::signal::Signal;
 
 use super::*;
 use crate::exit::Outcome;
-use crate::job::facts::{CaughtSignal, Foreground};
 use crate::lock::lease::Loss;
 use crate::lock::schedule::ScheduleOptions;
 
