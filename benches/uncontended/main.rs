@@ -13,7 +13,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use rlock::job::guard::{Guard, Task};
+use rlock::job::guard::Guard;
 use testkit::Server;
 use testkit::measure::contender::{Contender, measure};
 use testkit::measure::machine::{self, megabytes};
@@ -73,7 +73,7 @@ fn guard_cost(rounds: usize) -> Result<String> {
     for _ in 0..rounds {
         let begin = std::time::Instant::now();
         let mut guard = Guard::start(std::rc::Rc::new(|_| ()))?;
-        guard.prepare(Task { mark: uuid::Uuid::nil(), contains: false, keeps: vec![] })?;
+        guard.prepare(uuid::Uuid::nil(), false, vec![])?;
         guard.stop();
         times.push(begin.elapsed());
     }

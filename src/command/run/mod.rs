@@ -20,9 +20,9 @@ use crate::cli::{RunArgs, Sources};
 use crate::clock::Alarm;
 use crate::exit::{self, Failure, Outcome, is_shortage, told_of_system};
 use crate::job::exec::Image;
-use crate::job::guard::{Guard, Task};
+use crate::job::guard::Guard;
 use crate::job::inherited::Inherited;
-use crate::job::process_tree::{self, Contain, ProcessTree};
+use crate::job::process_tree::{self, ProcessTree};
 use crate::job::signals::Signals;
 use crate::job::spawn::Leader;
 use crate::job::terminal::block_sigttou;
@@ -146,20 +146,17 @@ fn start(
         // rlock adopts orphans, so it finds them even if they changed group or session.
         prctl::set_child_subreaper(true)?;
     }
-    let before = if contain { process_tree::own_children() } else { Vec::new() };
     let nested = cover.listen(&settings.policy, guard)?;
     let policy = cover.policy(settings.policy);
     set_lock_variables(&mut image, settings, cover)?;
     let mark = set_mark(&mut image, cover)?;
-    let keeps = cover.descriptors();
-    guard.prepare(Task { mark, contains: contain, keeps })?;
+    guard.prepare(mark, contain, cover.descriptors())?;
+    let before = contain.then(process_tree::own_children);
     // rlock's lines stand above the command's output, and are not erased below it.
     report::settle();
     let leader = Leader::start(&image, inherited, guard, policy.guard_kills_at())?;
     signals.reap_all_but(&[guard.pid(), leader.group()]);
-    let rlock = nix::unistd::getpid();
-    let contain = if contain { Contain::Below { rlock, guard: guard.pid(), before } } else { Contain::No };
-    Ok(Started { tree: ProcessTree::new(leader.group(), contain), leader, policy, signals, alarm, nested })
+    Ok(Started { tree: ProcessTree::new(leader.group(), before), leader, policy, signals, alarm, nested })
 }
 
 /// Sets the variables that describe the locks.

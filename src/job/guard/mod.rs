@@ -15,7 +15,6 @@
 //!
 //! A guard that was killed or stopped is replaced by another one with the same state.
 
-mod descriptors;
 mod watch;
 mod watchdog;
 
@@ -55,21 +54,10 @@ pub struct Guard {
     heir: Heir,
     process: Process,
     state: Arc<WatchdogState>,
-    /// [`Task::keeps`].
+    /// Descriptors that the guard keeps open until no process of the command can run: they hold `local` locks.
     keeps: Vec<RawFd>,
     /// The pipe at whose hang-up no nested run is left: the end that the guard reads, and the one that each nested run gets.
     nested: (OwnedFd, OwnedFd),
-}
-
-/// The facts about a command that a guard needs before the command starts.
-#[derive(Debug)]
-pub struct Task {
-    /// The mark in the command's environment: the token of a lock, or for a nested run a mark of its own.
-    pub mark: Uuid,
-    /// `--contain`: all processes with the mark are to be killed.
-    pub contains: bool,
-    /// Descriptors that the guard keeps open until no process of the command can run: they hold `local` locks.
-    pub keeps: Vec<RawFd>,
 }
 
 #[derive(Debug)]
@@ -99,9 +87,13 @@ impl Guard {
     }
 
     /// Prepares the guard for a command that is about to start. A guard that was killed or stopped meanwhile is replaced.
-    pub fn prepare(&mut self, task: Task) -> io::Result<()> {
-        self.state.set_mark(task.mark, task.contains);
-        self.keeps = task.keeps;
+    ///
+    /// * `mark` is in the command's environment: the token of a lock, or for a nested run a mark of its own. With `contains`, all
+    ///   processes that have it are to be killed.
+    /// * `keeps` are the descriptors that the guard keeps open until no process of the command can run.
+    pub fn prepare(&mut self, mark: Uuid, contains: bool, keeps: Vec<RawFd>) -> io::Result<()> {
+        self.state.set_mark(mark, contains);
+        self.keeps = keeps;
         if self.ensure_alive()? || self.process.send(&self.keeps).is_ok() { Ok(()) } else { self.replace() }
     }
 

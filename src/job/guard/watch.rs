@@ -5,16 +5,20 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{SigHandler, SigSet, Signal, killpg, signal};
 use nix::sys::timerfd::TimerFd;
 use nix::unistd::{Pid, setsid};
 
 use super::watchdog::WatchdogState;
-use super::{Heir, Left, descriptors, set_timer};
+use super::{Heir, Left, set_timer};
 use crate::clock;
 use crate::job::nested;
 use crate::job::process_tree::{self, ProcessTree, Start};
 use crate::lock::instant::Instant;
+
+/// Descriptors that a guard tries to close if it cannot see which are open: Linux' own default limit (`fs.nr_open`).
+const MAX_DESCRIPTORS: RawFd = 1 << 20;
 
 /// Runs the guard. It was forked with all signals blocked, so only SIGKILL and SIGSTOP act on it, and no handler of rlock's
 /// runs here.
@@ -32,7 +36,7 @@ pub(super) fn watch(
     let _ = prctl::set_pdeathsig(Signal::SIGCONT);
     // Its line after rlock's death goes to stderr.
     let own = [libc::STDERR_FILENO, socket.as_raw_fd(), pipe.as_raw_fd(), timer.as_fd().as_raw_fd()];
-    descriptors::close_all_but([&own, keeps].concat());
+    close_all_but([&own, keeps].concat());
     go_first();
     // The deadline at which the command was killed.
     let mut fired_for = Instant::NEVER;
@@ -40,10 +44,11 @@ pub(super) fn watch(
     let mut tree = None;
     let mut is_gone = false;
     loop {
-        let rlock = set(timer, state, fired_for).and_then(|()| wait(socket, timer)).unwrap_or(Rlock::Unknown);
+        let rlock_is_dead = set(timer, state, fired_for).and_then(|()| wait(socket, timer));
         // The clock is read before the deadline: an extension between the two then counts, as it must.
         let now = clock::now();
-        let ended = rlock != Rlock::Alive;
+        // It may be if the guard cannot tell: then the command is killed, and nothing given back.
+        let ended = !matches!(rlock_is_dead, Ok(false));
         let kill_at = state.kill_at();
         if ended || now >= kill_at && kill_at != fired_for {
             fired_for = kill_at;
@@ -60,7 +65,7 @@ pub(super) fn watch(
             // Unarmed means that the command was not started yet, or is dead or free to go on.
             let is_over = state.group().is_none() || is_gone;
             // Nested runs noticed rlock's death as well and kill their commands; until then a `local` lock is kept.
-            if is_over && nested::outlast(pipe.as_fd()) && rlock == Rlock::Died {
+            if is_over && nested::outlast(pipe.as_fd()) && rlock_is_dead.is_ok() {
                 allow_ending();
                 let killed_since = is_gone.then(|| state.armed_at());
                 heir(Left { killed_since, tokens: state.to_give_back() });
@@ -99,28 +104,6 @@ fn tree_of(group: Pid, state: &WatchdogState, born: Instant) -> ProcessTree {
     ProcessTree::orphaned(group, began, &state.mark().to_string(), state.contains())
 }
 
-/// rlock's state, as the socket shows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Rlock {
-    Alive,
-    /// Its end of the socket is closed.
-    Died,
-    /// The socket does not show it.
-    Unknown,
-}
-
-impl Rlock {
-    fn of(events: PollFlags) -> Self {
-        if events.is_empty() {
-            Self::Alive
-        } else if events.contains(PollFlags::POLLHUP) {
-            Self::Died
-        } else {
-            Self::Unknown
-        }
-    }
-}
-
 /// Sets the timer for the deadline, unless the guard has fired for it already.
 ///
 /// Writers store the deadline *before* they set the timer. So if an old deadline is read here, the writer sets the timer
@@ -135,16 +118,92 @@ fn set(timer: &TimerFd, state: &WatchdogState, fired_for: Instant) -> io::Result
     }
 }
 
-/// Waits until the timer has expired or rlock is dead.
+/// Waits until the timer has expired or rlock is dead: then its end of the socket is closed. Returns whether it is.
 ///
 /// It does not read the descriptors that rlock sends. They stay open in the socket's queue as long as the guard lives, and the command's
 /// start does not wait for this process.
-fn wait(socket: &OwnedFd, timer: &TimerFd) -> io::Result<Rlock> {
+fn wait(socket: &OwnedFd, timer: &TimerFd) -> io::Result<bool> {
     // The kernel tells of a hang-up even where it is asked for nothing.
     let mut fds = [PollFd::new(socket.as_fd(), PollFlags::empty()), PollFd::new(timer.as_fd(), PollFlags::POLLIN)];
     match poll(&mut fds, PollTimeout::NONE) {
-        Ok(_) => Ok(Rlock::of(fds[0].revents().unwrap_or(PollFlags::POLLERR))),
-        Err(nix::Error::EINTR) => Ok(Rlock::Alive),
-        Err(error) => Err(error.into()),
+        Err(nix::Error::EINTR) => return Ok(false),
+        polled => polled?,
+    };
+    match fds[0].revents() {
+        Some(events) if events.contains(PollFlags::POLLHUP) => Ok(true),
+        Some(events) if events.is_empty() => Ok(false),
+        _ => Err(io::ErrorKind::Other.into()),
+    }
+}
+
+/// Closes the descriptors that the guard inherited from rlock: its output, whose readers wait for its end, and its connections.
+fn close_all_but(mut kept: Vec<RawFd>) {
+    kept.sort_unstable();
+    let mut first = 0;
+    for fd in kept {
+        close_range(first, fd - 1);
+        first = fd + 1;
+    }
+    close_range(first, RawFd::MAX);
+}
+
+fn close_range(first: RawFd, last: RawFd) {
+    if first > last {
+        return;
+    }
+    // SAFETY: the guard uses none of these descriptors, and runs no destructor of their owners.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    if closed == -1 {
+        // Before Linux 5.9, or denied by a seccomp filter.
+        close_each(first, last);
+    }
+}
+
+fn close_each(first: RawFd, last: RawFd) {
+    for fd in open_descriptors().into_iter().filter(|fd| (first..=last).contains(fd)) {
+        // SAFETY: as in `close_range`; closing a closed one is EBADF.
+        unsafe { libc::close(fd) };
+    }
+}
+
+/// Returns the open descriptors; all that may be open, if /proc cannot be read.
+fn open_descriptors() -> Vec<RawFd> {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
+        let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(_, hard)| hard);
+        return (0..RawFd::try_from(limit).unwrap_or(RawFd::MAX).min(MAX_DESCRIPTORS)).collect();
+    };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use nix::sys::resource::setrlimit;
+    use nix::sys::wait::{WaitStatus, waitpid};
+    use nix::unistd::{ForkResult, dup, fork};
+
+    use super::*;
+
+    #[test]
+    fn descriptors_of_any_number_are_closed_one_by_one() {
+        // SAFETY: the child makes system calls, uses the allocator, and ends.
+        match unsafe { fork() }.unwrap() {
+            ForkResult::Child => {
+                let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+                setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+                let high = RawFd::try_from(hard.min(60_000)).unwrap() - 1;
+                // SAFETY: the number is a new descriptor, which is used by its number alone.
+                let made = unsafe { libc::dup2(2, high) };
+                let low = dup(std::io::stderr()).unwrap();
+                close_each(low.as_raw_fd(), RawFd::MAX);
+                // SAFETY: it reads a flag.
+                let is_open = |fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } != -1;
+                let bad = made != high || is_open(high) || is_open(low.as_raw_fd()) || !is_open(2);
+                // SAFETY: ends the process, which is a copy of the tests'.
+                unsafe { libc::_exit(i32::from(bad)) };
+            }
+            ForkResult::Parent { child } => assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0))),
+        }
     }
 }

@@ -36,13 +36,29 @@ struct Page {
     /// When the group must be dead, in ns since boot.
     kill_at: AtomicU64,
     /// The token or mark in the environment of the command's processes. Without rlock the guard knows them by it.
-    mark: [AtomicU64; 2],
+    mark: AtomicUuid,
     /// `--contain`: all processes with the mark are to be killed.
     contains: AtomicBool,
     /// For each lock of the run, the token with which rlock asked for it last; nil if it did not.
-    tokens: [[AtomicU64; 2]; keys::MOST],
+    tokens: [AtomicUuid; keys::MOST],
     /// For each lock of the run, whether rlock may hold it: if rlock dies, the guard gives it back.
     gives_back: [AtomicBool; keys::MOST],
+}
+
+/// A uuid in two halves: it is read only when its writer is dead, or has written all of it.
+#[derive(Debug)]
+struct AtomicUuid([AtomicU64; 2]);
+
+impl AtomicUuid {
+    fn store(&self, uuid: Uuid) {
+        let (high, low) = uuid.as_u64_pair();
+        self.0[0].store(high, SeqCst);
+        self.0[1].store(low, SeqCst);
+    }
+
+    fn load(&self) -> Uuid {
+        Uuid::from_u64_pair(self.0[0].load(SeqCst), self.0[1].load(SeqCst))
+    }
 }
 
 impl WatchdogState {
@@ -82,28 +98,19 @@ impl WatchdogState {
 
     /// Sets the mark in the environment of the command's processes.
     pub(super) fn set_mark(&self, mark: Uuid, contains: bool) {
-        let (high, low) = mark.as_u64_pair();
-        self.page().mark[0].store(high, SeqCst);
-        self.page().mark[1].store(low, SeqCst);
+        self.page().mark.store(mark);
         self.page().contains.store(contains, SeqCst);
     }
 
     /// Notes that rlock may hold lock number `lock` with `token`.
     pub(super) fn may_hold(&self, lock: usize, token: Uuid) {
-        let (high, low) = token.as_u64_pair();
-        self.page().tokens[lock][0].store(high, SeqCst);
-        self.page().tokens[lock][1].store(low, SeqCst);
+        self.page().tokens[lock].store(token);
         self.page().gives_back[lock].store(true, SeqCst);
     }
 
     /// Notes that lock number `lock` is not to be given back.
     pub(super) fn does_not_hold(&self, lock: usize) {
         self.page().gives_back[lock].store(false, SeqCst);
-    }
-
-    /// The tokens with which rlock asked for the locks of the run, or nil.
-    fn tokens(&self) -> impl Iterator<Item = Uuid> {
-        self.page().tokens.iter().map(|[high, low]| Uuid::from_u64_pair(high.load(SeqCst), low.load(SeqCst)))
     }
 
     /// The group to kill; `None` while unarmed.
@@ -121,8 +128,7 @@ impl WatchdogState {
     }
 
     pub(super) fn mark(&self) -> Uuid {
-        let [high, low] = [0, 1].map(|half| self.page().mark[half].load(SeqCst));
-        Uuid::from_u64_pair(high, low)
+        self.page().mark.load()
     }
 
     pub(super) fn contains(&self) -> bool {
@@ -131,8 +137,8 @@ impl WatchdogState {
 
     /// Returns the token for each lock, where rlock may hold it.
     pub(super) fn to_give_back(&self) -> Vec<Option<Uuid>> {
-        let gives_back = self.page().gives_back.iter().map(|gives_back| gives_back.load(SeqCst));
-        self.tokens().zip(gives_back).map(|(token, gives_back)| gives_back.then_some(token)).collect()
+        let locks = self.page().tokens.iter().zip(&self.page().gives_back);
+        locks.map(|(token, gives_back)| gives_back.load(SeqCst).then(|| token.load())).collect()
     }
 }
 

@@ -19,7 +19,7 @@ use self::group::Group;
 use self::marks::Marks;
 pub(super) use self::table::Start;
 pub use self::table::{Identity, check_proc, own_children};
-use self::table::{Process, ProcessTable};
+use self::table::{Process, ProcessTable, start_of};
 use crate::clock;
 
 /// The process name of every rlock.
@@ -51,44 +51,29 @@ pub struct ProcessTree {
     command: Group,
     /// Groups of commands under nested rlocks.
     nested: Vec<Group>,
-    contain: Contain,
+    /// `--contain`: processes that left the group belong to the tree, too. They are found by their parents, for rlock adopts orphans
+    /// (`PR_SET_CHILD_SUBREAPER`), or by their marks.
+    contains: bool,
+    /// Children of rlock that are not the command's: its guards, and those that it had before it was exec'd.
+    others: Vec<Identity>,
     /// `None` while rlock lives: a guard needs them once rlock's death has cut the line of parents.
     marks: Option<Marks>,
 }
 
-/// How processes that left the group are found.
-#[derive(Clone, Debug)]
-pub enum Contain {
-    /// They are not: without `--contain` they may go on.
-    No,
-    /// By their ancestors: `rlock` adopts orphans (`PR_SET_CHILD_SUBREAPER`).
-    Below {
-        rlock: Pid,
-        guard: Pid,
-        /// Children that the process had before it exec'd rlock.
-        before: Vec<Identity>,
-    },
-    /// By their [`Marks`]: rlock is dead, and init adopts its orphans.
-    Marked,
-}
-
 impl ProcessTree {
-    /// The processes of the command that leads `group`, for the rlock that is its parent and leaves it unreaped.
-    pub fn new(group: Pid, contain: Contain) -> Self {
-        Self { command: Group::new(group, Start::UNKNOWN), nested: Vec::new(), contain, marks: None }
+    /// The processes of the command that leads `group`, for the rlock that is its parent and leaves it unreaped. `others`: with
+    /// `--contain`, the children that rlock had before.
+    pub fn new(group: Pid, others: Option<Vec<Identity>>) -> Self {
+        let (contains, others) = (others.is_some(), others.unwrap_or_default());
+        Self { command: Group::new(group, Start::UNKNOWN), nested: Vec::new(), contains, others, marks: None }
     }
 
     /// The same for a guard: rlock may be dead and the leader reaped. The leader began no later than `began`, and all
     /// other processes no sooner. `token` marks them.
     pub(super) fn orphaned(group: Pid, began: Option<Start>, token: &str, contains: bool) -> Self {
-        let contain = if contains { Contain::Marked } else { Contain::No };
-        let marks = Marks::new(token, began.unwrap_or(Start(0)));
-        Self {
-            command: Group::new(group, began.unwrap_or(Start::UNKNOWN)),
-            nested: Vec::new(),
-            contain,
-            marks: Some(marks),
-        }
+        let marks = Some(Marks::new(token, began.unwrap_or(Start(0))));
+        let command = Group::new(group, began.unwrap_or(Start::UNKNOWN));
+        Self { command, nested: Vec::new(), contains, others: Vec::new(), marks }
     }
 
     /// The command's process group.
@@ -97,24 +82,18 @@ impl ProcessTree {
     }
 
     /// Notes that another guard has replaced the old one.
-    pub fn set_guard(&mut self, pid: Pid) {
-        if let Contain::Below { guard, .. } = &mut self.contain {
-            *guard = pid;
-        }
+    pub fn set_guard(&mut self, guard: Pid) {
+        self.others.push(Identity { pid: guard, start: start_of(guard) });
     }
 
     /// Sends `signal` to the command's group, and with `--contain` to processes that left it. Nested rlocks forward it
     /// themselves. Only for rlock, whose unreaped leader reserves the group's number.
     pub fn send(&self, signal: Signal) {
         self.command.send(signal);
-        if matches!(self.contain, Contain::Below { .. }) {
-            let Ok(all) = ProcessTable::scan() else { return };
-            let left = |p: &&Process| !self.command.contains(p) && self.is_below(&all, p);
-            all.list
-                .iter()
-                .filter(left)
-                .filter(|p| !self.is_below_a_nested_rlock(&all, p))
-                .for_each(|p| p.send(signal));
+        if self.contains
+            && let Ok(all) = ProcessTable::scan()
+        {
+            self.left(&all).into_iter().for_each(|process| process.send(signal));
         }
     }
 
@@ -188,20 +167,20 @@ impl ProcessTree {
         self.command.follow(all);
         self.nested.iter_mut().for_each(|group| group.follow(all));
         self.nested.retain(|group| !group.is_over());
-        while self.discover_nested(all) != 0 {}
+        // There may be rlocks in a group that is found.
+        while let Some(found) = self.undiscovered(all) {
+            self.nested.push(found);
+        }
     }
 
-    /// Adds the groups led by children of the rlocks in the tree. Returns their number: they may contain rlocks too.
-    fn discover_nested(&mut self, all: &ProcessTable) -> usize {
-        let in_tree = |p: &&Process| p.is_named(RLOCK) && self.in_groups(p);
-        let rlocks: Vec<Pid> = all.list.iter().filter(in_tree).map(|p| p.pid).collect();
-        let led = |p: &&Process| p.pid == p.group && rlocks.contains(&p.parent) && !p.is_named(GUARD);
-        let new = all.list.iter().filter(led).filter(|p| !self.in_groups(p));
-        let new: Vec<Group> = new.filter_map(|p| Some(Group::new(p.group, p.start?))).collect();
-        let count = new.len();
-        self.nested.extend(new);
-        self.nested.iter_mut().rev().take(count).for_each(|group| group.follow(all));
-        count
+    /// Returns a group that is not known yet, led by a child of an rlock in the tree.
+    fn undiscovered(&self, all: &ProcessTable) -> Option<Group> {
+        let is_ours = |p: &Process| p.is_named(RLOCK) && self.in_groups(p);
+        let leads = |p: &&Process| p.pid == p.group && !p.is_named(GUARD) && all.get(p.parent).is_some_and(is_ours);
+        let mut leaders = all.list.iter().filter(leads).filter(|p| !self.in_groups(p));
+        let mut found = leaders.find_map(|p| Some(Group::new(p.group, p.start?)))?;
+        found.follow(all);
+        Some(found)
     }
 
     fn in_groups(&self, process: &Process) -> bool {
@@ -209,8 +188,7 @@ impl ProcessTree {
     }
 
     fn contains(&mut self, all: &ProcessTable, process: &Process) -> bool {
-        self.is_related(all, process)
-            || matches!(self.contain, Contain::Marked) && self.marks.as_mut().is_some_and(|marks| marks.are_on(process))
+        self.is_related(all, process) || self.contains && self.marks.as_mut().is_some_and(|marks| marks.are_on(process))
     }
 
     /// Whether pids, groups and parents show that `process` belongs to the tree.
@@ -218,21 +196,24 @@ impl ProcessTree {
         self.in_groups(process) || self.is_below(all, process)
     }
 
+    /// Whether `--contain` makes `process` one of the tree, because it is below this rlock.
     fn is_below(&self, all: &ProcessTable, process: &Process) -> bool {
-        let Contain::Below { rlock, guard, before } = &self.contain else { return false };
-        let was_before = |pid: &Pid| all.get(*pid).is_some_and(|p| before.contains(&p.identity()));
-        let ancestors = all.ancestors(process);
-        ancestors.contains(rlock)
-            && process.pid != *rlock
-            && !ancestors.iter().take_while(|pid| *pid != rlock).any(|pid| pid == guard || was_before(pid))
+        self.contains && !self.line(all, process).is_empty()
     }
 
-    /// Whether a nested rlock forwards signals to `process`, which must not get them twice.
-    fn is_below_a_nested_rlock(&self, all: &ProcessTable, process: &Process) -> bool {
-        let Contain::Below { rlock, .. } = &self.contain else { return false };
-        let ancestors = all.ancestors(process);
-        let between = ancestors.iter().skip(1).take_while(|pid| *pid != rlock);
-        between.filter_map(|pid| all.get(*pid)).any(|p| p.is_named(RLOCK) && !p.dead)
+    /// Returns the pids from `process` up to a child of this rlock that is the command's, or nothing.
+    fn line(&self, all: &ProcessTable, process: &Process) -> Vec<Pid> {
+        let mut line = all.ancestors(process);
+        let is_other = |pid: &Pid| all.get(*pid).is_some_and(|p| self.others.contains(&p.identity()));
+        line.truncate(line.iter().position(|pid| *pid == getpid()).unwrap_or(0));
+        if line.iter().any(is_other) { Vec::new() } else { line }
+    }
+
+    /// Returns the processes that left the group, except those to which a nested rlock forwards signals.
+    fn left<'a>(&self, all: &'a ProcessTable) -> Vec<&'a Process> {
+        let is_rlock = |pid: &Pid| all.get(*pid).is_some_and(|p| p.is_named(RLOCK) && !p.dead);
+        let left = all.list.iter().filter(|p| !self.command.contains(p) && self.is_below(all, p));
+        left.filter(|p| !self.line(all, p).iter().skip(1).any(is_rlock)).collect()
     }
 
     /// Whether the guard of a nested rlock still has to kill its command. If that rlock died with ours, no line of parents
@@ -279,8 +260,8 @@ mod tests {
         Process { start: Some(Start(at)), ..process }
     }
 
-    fn tree(contain: Contain) -> ProcessTree {
-        ProcessTree { command: Group::new(pid(10), Start(0)), ..ProcessTree::new(pid(10), contain) }
+    fn tree(before: Option<Vec<Identity>>) -> ProcessTree {
+        ProcessTree { command: Group::new(pid(10), Start(0)), ..ProcessTree::new(pid(10), before) }
     }
 
     fn numbers<'a>(processes: impl IntoIterator<Item = &'a Process>) -> Vec<i32> {
@@ -300,12 +281,12 @@ mod tests {
             entry(20, 1, 20, "rlock"),
             entry(21, 20, 21, "sleep"),
         ]);
-        assert_eq!(numbers(tree(Contain::No).living(&all)), [10, 11, 13, 14, 15]);
+        assert_eq!(numbers(tree(None).living(&all)), [10, 11, 13, 14, 15]);
     }
 
     #[test]
     fn a_nested_command_that_outlives_its_rlock_is_waited_for_until_its_number_is_anothers() {
-        let mut tree = tree(Contain::No);
+        let mut tree = tree(None);
         let nested = || began(entry(13, 11, 13, "root's"), 50);
         let all = vec![entry(10, 1, 10, "sh"), entry(11, 10, 10, "rlock"), nested()];
         assert_eq!(numbers(tree.living(&ProcessTable::new(all))), [10, 11, 13]);
@@ -317,27 +298,26 @@ mod tests {
 
     #[test]
     fn what_is_below_an_rlock_is_contained_but_for_its_guard_and_what_was_there_before() {
+        let rlock = getpid().as_raw();
         let all = |before| {
             ProcessTable::new(vec![
-                entry(5, 1, 5, "rlock"),
-                entry(6, 5, 6, "rlock-guard"),
-                began(entry(7, 5, 7, "before"), before),
+                entry(rlock, 1, rlock, "rlock"),
+                entry(6, rlock, 6, "rlock-guard"),
+                began(entry(7, rlock, 7, "before"), before),
                 entry(8, 7, 7, "its child"),
-                entry(10, 5, 10, "sh"),
+                entry(10, rlock, 10, "sh"),
                 entry(11, 10, 11, "setsid"),
-                entry(12, 5, 12, "adopted"),
+                entry(12, rlock, 12, "adopted"),
                 entry(13, 1, 13, "other"),
                 entry(14, 10, 10, "rlock"),
                 entry(15, 14, 15, "nested"),
             ])
         };
-        let before = vec![Identity { pid: pid(7), start: Some(Start(0)) }];
-        let mut tree = tree(Contain::Below { rlock: pid(5), guard: pid(6), before });
+        let before = [6, 7].map(|number| Identity { pid: pid(number), start: Some(Start(0)) });
+        let mut tree = tree(Some(before.to_vec()));
         let table = all(0);
         assert_eq!(numbers(tree.living(&table)), [10, 11, 12, 14, 15]);
-        let below = table.list.iter().filter(|p| tree.contains(&table, p)).collect::<Vec<_>>();
-        let nested = below.into_iter().filter(|p| tree.is_below_a_nested_rlock(&table, p));
-        assert_eq!(numbers(nested), [15]);
+        assert_eq!(numbers(tree.left(&table)), [11, 12]);
         // What was there before has ended, and a process of the command got its number.
         assert_eq!(numbers(tree.living(&all(9))), [7, 8, 10, 11, 12, 14, 15]);
     }
@@ -345,6 +325,6 @@ mod tests {
     #[test]
     fn a_leader_that_joined_another_group_still_belongs() {
         let all = ProcessTable::new(vec![entry(10, 1, 3, "sh")]);
-        assert_eq!(numbers(tree(Contain::No).living(&all)), [10]);
+        assert_eq!(numbers(tree(None).living(&all)), [10]);
     }
 }
