@@ -138,6 +138,19 @@ fn an_orphaned_guard_leaves_a_process_alone_that_got_a_number_of_its_command() {
     assert_eq!(text(&output.stdout), wanted, "{}", text(&output.stderr));
 }
 
+/// Waits until a guard has looked at all processes several times, and reads at least twice for each, or has ended.
+fn has_looked(guard: i32) {
+    let reads = || {
+        let io = std::fs::read_to_string(format!("/proc/{guard}/io")).unwrap_or_default();
+        io.lines().find_map(|line| line.strip_prefix("syscr: ")?.parse::<u64>().ok())
+    };
+    let before = reads();
+    let processes = std::fs::read_dir("/proc").expect("/proc").count() as u64;
+    eventually("it has looked", || {
+        reads().is_none_or(|now| before.is_some_and(|before| now > before + 30 * processes))
+    });
+}
+
 /// The witness is a process that only root can kill: the lock must not pass on while it runs.
 #[test]
 fn the_lock_is_kept_while_a_nested_command_lives_whose_rlock_died_with_ours() {
@@ -153,17 +166,40 @@ fn the_lock_is_kept_while_a_nested_command_lives_whose_rlock_died_with_ours() {
     let guard = guard_of(outer.pid());
     outer.signal(Signal::SIGKILL);
     eventually("the nested rlock is dead", || !alive(leader));
-    // The guard of the outer rlock must have looked several times.
-    let reads = || {
-        let io = std::fs::read_to_string(format!("/proc/{guard}/io")).unwrap_or_default();
-        io.lines().find_map(|line| line.strip_prefix("syscr: ")?.parse::<u64>().ok())
-    };
-    let before = reads();
-    let processes = std::fs::read_dir("/proc").expect("/proc").count() as u64;
-    eventually("it has looked", || reads().is_none_or(|now| before.is_some_and(|before| now > before + 5 * processes)));
+    has_looked(guard);
     assert_eq!((alive(nested), server.cli(&["EXISTS", "outer"]).as_str()), (true, "1"));
     signal(nested, Signal::SIGKILL);
     eventually("the lock is given back", || server.cli(&["EXISTS", "outer"]) == "0");
+}
+
+/// The nested rlock is another user's, in another network, and is killed together with ours. Its guard may not kill the witness.
+#[test]
+fn the_lock_is_kept_for_a_moment_while_a_nested_guard_of_another_user_is_at_work() {
+    let Some(rooted) = Rooted::make(RLOCK) else { return };
+    if unshare(&["-n"]).is_none() {
+        return;
+    }
+    let server = Server::start();
+    let dir = tempfile::tempdir().expect("a directory");
+    std::os::unix::fs::chown(dir.path(), Some(NOBODY), Some(NOBODY)).expect("nobody's directory");
+    let (program, run) = (rooted.program().display().to_string(), rooted.rlock().display().to_string());
+    let nobody = ["unshare", "-n", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let inner = [&run, "run", "--key", "inner", "--node", &format!("local:{}", dir.path().display()), "--", &program];
+    let outer = rlock("outer").on(&server).args(["--ttl", "5m", "--"]).args(nobody).args(inner);
+    let mut outer = outer.args(["sh", "-c", "echo nested $$; exec sleep 300"]).spawn();
+    let nested = outer.wait_for_pid("nested");
+    let (guard, leader) = (guard_of(outer.pid()), parent(nested));
+    // rlock is stopped first, so that it does not notice the death of its command.
+    outer.signal(Signal::SIGSTOP);
+    signal(leader, Signal::SIGKILL);
+    eventually("the nested rlock is dead", || !alive(leader));
+    outer.signal(Signal::SIGKILL);
+    has_looked(guard);
+    assert_eq!((alive(nested), server.cli(&["EXISTS", "outer"]).as_str()), (true, "1"));
+    // Such a process may be made to keep the lock.
+    eventually("the lock is given back", || server.cli(&["EXISTS", "outer"]) == "0");
+    assert!(alive(nested));
+    signal(nested, Signal::SIGKILL);
 }
 
 #[test]

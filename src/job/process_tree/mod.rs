@@ -45,6 +45,9 @@ pub fn pause(waited: Duration, longest: Duration) -> Duration {
     (waited / 8).clamp(SHORTEST_PAUSE, longest)
 }
 
+/// How long a guard waits for that of another user's nested run. Its command dies within milliseconds, if that guard may kill it.
+const STRANGERS: Duration = Duration::from_secs(2);
+
 /// The processes that must be dead before the lock can pass on.
 #[derive(Clone, Debug)]
 pub struct ProcessTree {
@@ -119,24 +122,27 @@ impl ProcessTree {
         self.kill();
         let begin = clock::now();
         loop {
-            match self.kill_living() {
-                Ok(true) => return true,
+            let waited = clock::now().since(begin);
+            match ProcessTable::scan() {
+                Ok(all) if self.kill_in(&all) && !self.is_a_guard_at_work(&all, waited) => return true,
                 Err(_) if self.command.is_unknown() => return false,
-                Ok(false) | Err(_) => {}
+                Ok(_) | Err(_) => std::thread::sleep(pause(waited, LONGEST_GUARD_PAUSE)),
             }
-            std::thread::sleep(pause(clock::now().since(begin), LONGEST_GUARD_PAUSE));
         }
     }
 
     /// Kills the living processes. Returns whether there were none; an error if /proc cannot be read.
     pub fn kill_living(&mut self) -> io::Result<bool> {
-        let all = ProcessTable::scan()?;
-        let living = self.living(&all);
+        Ok(self.kill_in(&ProcessTable::scan()?))
+    }
+
+    fn kill_in(&mut self, all: &ProcessTable) -> bool {
+        let living = self.living(all);
         self.kill_groups();
         for process in &living {
             process.send(Signal::SIGKILL);
         }
-        Ok(living.is_empty() && !self.is_a_guard_at_work(&all))
+        living.is_empty()
     }
 
     /// Whether no process of the tree can run any more; false if /proc cannot be read.
@@ -218,13 +224,13 @@ impl ProcessTree {
 
     /// Whether the guard of a nested rlock still has to kill its command. If that rlock died with ours, no line of parents
     /// leads to either; its guard ends when the nested command is dead.
-    fn is_a_guard_at_work(&mut self, all: &ProcessTable) -> bool {
+    fn is_a_guard_at_work(&mut self, all: &ProcessTable, waited: Duration) -> bool {
         let Some(marks) = &mut self.marks else { return false };
         let us = all.get(getpid()).map(|p| (p.start, p.pid));
         // Two guards must not wait for each other. One that began before us has no command within ours.
         let guards = all.list.iter().filter(|p| p.is_named(GUARD) && !p.dead && Some((p.start, p.pid)) > us);
         // A marked rlock may live outside the group, as a daemon does: its guard has nothing to do.
-        let mut trusted = guards.into_iter().filter(|guard| is_trusted(guard.pid));
+        let mut trusted = guards.into_iter().filter(|guard| waited < STRANGERS || is_trusted(guard.pid));
         trusted.any(|guard| marks.are_on(guard) && !all.get(guard.parent).is_some_and(|p| marks.are_on(p)))
     }
 }
