@@ -1,10 +1,8 @@
 //! The command line: rlock and its subcommands, as clap's types.
 
 mod args;
-mod examples;
 mod files;
 mod help;
-mod hints;
 mod parse;
 mod sources;
 pub mod subcommands;
@@ -17,9 +15,8 @@ use std::ops::Deref;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use args::{CopyArgs, FileArgs, LockArgs, NodeArgs, OutputArgs, RunArgs};
-pub use examples::{Example, examples};
 pub use files::{Row, Settings, runs};
-pub use help::VARIABLES;
+pub use help::{Example, VARIABLES, examples};
 pub use parse::{Parsed, log_format, parse};
 pub use sources::{Source, Sources, StrangeVariable, strange_variables};
 use subcommands::{AcquireArgs, BreakArgs, CheckArgs, ConfigArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs};
@@ -35,12 +32,6 @@ pub use values::{Shell, restart_guard};
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
-}
-
-impl Cli {
-    fn read(matches: &mut ArgMatches) -> Result<Self, clap::Error> {
-        Self::from_arg_matches_mut(matches)
-    }
 }
 
 #[derive(Subcommand, Debug)]

@@ -4,18 +4,20 @@
 
 mod file;
 mod places;
-mod scope;
-mod setting;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use glob::Pattern;
 
 use crate::exit::{Failure, Outcome};
-use crate::text::nearest;
+use crate::secret;
+use crate::text::{escape, nearest};
 
-use places::Contents;
-pub use places::{Choice, Place};
-pub use scope::{Disagreement, Scope, agreed};
-pub use setting::{Origin, Position, Rank, Section, Setting, Value};
+pub use places::Choice;
 
-/// The configuration files of a run as one: a later file is added behind the earlier ones.
+/// The configuration files of a run as one: the settings of a later file stand behind those of the earlier ones.
 #[derive(Default, Debug)]
 pub struct Config {
     /// Files that were read.
@@ -25,54 +27,269 @@ pub struct Config {
     sections: Vec<Section>,
 }
 
+/// `name = value` in a section.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// A long flag without its dashes.
+    pub name: String,
+    pub value: Value,
+    pub origin: Origin,
+}
+
+/// A value, of which the texts are what would be typed on the command line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Value {
+    /// A string or a number.
+    Text(String),
+    /// `true` or `false`.
+    Switch(bool),
+    /// An array of strings or numbers.
+    List(Vec<String>),
+}
+
+/// A table of a file, and the runs that it applies to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Section {
+    /// All.
+    Defaults,
+    /// Those of a lock whose name matches this pattern.
+    Lock(String),
+}
+
+/// A line of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Position {
+    /// The file's path, escaped for messages.
+    pub file: Arc<str>,
+    /// Counted from 1.
+    pub line: usize,
+}
+
+/// Where a setting stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Origin {
+    pub position: Position,
+    pub section: Section,
+    /// Number of sections before this one, in all files.
+    earlier: usize,
+}
+
+/// Runs or sections that settings are looked up for.
+#[derive(Clone, Copy, Debug)]
+pub enum Scope<'a> {
+    /// A run of these locks; of none if they are not known.
+    Run(&'a [String]),
+    /// The sections themselves: the defaults, and the `[lock]` section with this pattern.
+    Section(Option<&'a str>),
+}
+
 impl Config {
     /// Reads the files of `choice`.
     pub fn read(choice: &Choice) -> Result<Self, Failure> {
-        Self::of(places::of(choice))
-    }
-
-    /// Reads the files at `places`, of which the standard ones may be missing.
-    pub fn of(places: impl IntoIterator<Item = Place>) -> Result<Self, Failure> {
         let mut whole = Self::default();
-        for place in places {
-            if let Some(Contents { shown, text, is_private }) = place.read()? {
-                let file = file::parse(&shown, &text)?;
-                if let Some(exposed) = file.settings.iter().find(|setting| !is_private && setting.has_password()) {
-                    let position = &exposed.origin.position;
-                    return Err(fault(position, "others can read the password in this address; run chmod 600"));
-                }
-                whole.add(shown, file);
+        for place in places::of(choice) {
+            let Some(contents) = place.read()? else { continue };
+            let known = whole.settings.len();
+            whole.add(&contents.shown, &contents.text)?;
+            let exposed = whole.settings[known..].iter().find(|setting| !contents.is_private && setting.has_password());
+            if let Some(Setting { origin, .. }) = exposed {
+                let why = "others can read the password in this address; run chmod 600";
+                return Err(fault(&origin.position, why));
             }
+            whole.files.push(contents.shown);
         }
         Ok(whole)
     }
 
-    fn add(&mut self, shown: String, file: Self) {
-        self.files.push(shown);
-        let earlier = self.sections.len();
-        self.settings.extend(file.settings.into_iter().map(|mut setting| {
-            setting.origin.earlier += earlier;
-            setting
-        }));
-        self.sections.extend(file.sections);
+    /// Returns the scope of each section, that of the defaults first.
+    pub fn scopes(&self) -> impl Iterator<Item = Scope<'_>> {
+        let of_locks = self.sections.iter().filter_map(|section| match section {
+            Section::Lock(pattern) => Some(Scope::Section(Some(pattern))),
+            Section::Defaults => None,
+        });
+        std::iter::once(Scope::Section(None)).chain(of_locks)
     }
 
-    /// Patterns of the `[lock]` sections.
-    pub fn patterns(&self) -> impl Iterator<Item = &str> {
-        self.sections.iter().filter_map(|section| match section {
-            Section::Lock(pattern) => Some(pattern.as_str()),
-            Section::Defaults => None,
-        })
+    /// Returns the settings that apply in `scope`, by name. Only names for which `is_open` holds are looked at. The locks of a run must
+    /// have the same settings.
+    pub fn applying(&self, scope: Scope, is_open: impl Fn(&str) -> bool) -> Result<BTreeMap<&str, &Setting>, Failure> {
+        let (first, others) = match scope {
+            Scope::Section(wanted) => return Ok(self.of(&is_open, |pattern| Some(pattern) == wanted)),
+            Scope::Run([]) => return Ok(self.of(&is_open, |_| false)),
+            Scope::Run([first, others @ ..]) => (first, others),
+        };
+        let of_lock =
+            |lock: &str| self.of(&is_open, |pattern| Pattern::new(pattern).is_ok_and(|pattern| pattern.matches(lock)));
+        let common = of_lock(first);
+        for other in others {
+            let theirs = of_lock(other);
+            let differs = |name: &&&str| {
+                let [ours, theirs] = [&common, &theirs].map(|of| of.get(**name).map(|setting| setting.value.texts()));
+                ours != theirs
+            };
+            if let Some(name) = common.keys().chain(theirs.keys()).find(differs) {
+                let told = |lock: &str, setting: Option<&&Setting>| {
+                    let how =
+                        setting.map_or_else(|| "not at all".to_owned(), |setting| format!("by {}", setting.origin));
+                    format!("for {} {how}", escape::text(lock))
+                };
+                let (one, other) = (told(first, common.get(name)), told(other, theirs.get(name)));
+                let why = format!("--{name} is set differently for locks of one run: {one}, {other}; give --{name}");
+                return Err(Failure::new(Outcome::Config, why));
+            }
+        }
+        Ok(common)
+    }
+
+    /// Returns the settings of the defaults and of the `[lock]` sections whose pattern `has` the lock, by name: of several the one of
+    /// the highest rank.
+    fn of(&self, is_open: impl Fn(&str) -> bool, has: impl Fn(&str) -> bool) -> BTreeMap<&str, &Setting> {
+        let mut applying: BTreeMap<&str, &Setting> = BTreeMap::new();
+        for setting in self.settings.iter().filter(|setting| is_open(&setting.name)) {
+            let is_in = match &setting.origin.section {
+                Section::Defaults => true,
+                Section::Lock(pattern) => has(pattern),
+            };
+            let known = applying.get(setting.name.as_str());
+            if is_in && known.is_none_or(|known| known.origin.rank() <= setting.origin.rank()) {
+                applying.insert(&setting.name, setting);
+            }
+        }
+        applying
+    }
+}
+
+impl Setting {
+    /// Whether it is a node's address with a password.
+    fn has_password(&self) -> bool {
+        self.name == "node" && self.value.texts().into_iter().any(secret::has_password)
+    }
+}
+
+impl Value {
+    /// The texts, one for each time that the flag would be typed.
+    pub fn texts(&self) -> Vec<&str> {
+        match self {
+            Self::Text(text) => vec![text],
+            Self::Switch(is_on) => vec![if *is_on { "true" } else { "false" }],
+            Self::List(texts) => texts.iter().map(String::as_str).collect(),
+        }
+    }
+}
+
+impl Origin {
+    /// A setting of a higher rank goes before one of a lower rank: whether its section is a lock's, and the number of sections before
+    /// that.
+    pub fn rank(&self) -> (bool, usize) {
+        (self.section != Section::Defaults, self.earlier)
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// As in the file.
+impl fmt::Display for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Defaults => f.write_str("[defaults]"),
+            Self::Lock(pattern) => write!(f, "[lock.\"{}\"]", escape::text(pattern)),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.position, self.section)
     }
 }
 
 /// The failure of what stands at `position`.
-pub fn fault(position: &Position, why: impl std::fmt::Display) -> Failure {
+pub fn fault(position: &Position, why: impl fmt::Display) -> Failure {
     Failure::new(Outcome::Config, format!("{position}: {why}"))
 }
 
 /// The failure of the unknown name at `position`.
 pub fn unknown<'a>(position: &Position, name: &str, known: impl IntoIterator<Item = &'a str>) -> Failure {
     let hint = nearest(name, known).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-    fault(position, format!("unknown name {}{hint}", crate::text::escape::text(name)))
+    fault(position, format!("unknown name {}{hint}", escape::text(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn config(settings: impl IntoIterator<Item = (Section, &'static str, &'static str)>) -> Config {
+        let setting = |(earlier, (section, name, value)): (usize, (Section, &str, &str))| Setting {
+            name: name.into(),
+            value: Value::Text(value.into()),
+            origin: Origin { position: Position { file: "f".into(), line: earlier }, section, earlier },
+        };
+        Config { settings: settings.into_iter().enumerate().map(setting).collect(), ..Config::default() }
+    }
+
+    fn lock(pattern: &str) -> Section {
+        Section::Lock(pattern.into())
+    }
+
+    fn lines<const N: usize>(config: &Config, scope: Scope, names: [&str; N]) -> [Option<usize>; N] {
+        let applying = config.applying(scope, |_| true).unwrap();
+        names.map(|name| applying.get(name).map(|setting| setting.origin.position.line))
+    }
+
+    #[test]
+    fn a_locks_section_goes_before_the_defaults() {
+        let all = config([
+            (lock("deploy-[!a]"), "ttl", "lock"),
+            (Section::Defaults, "ttl", "defaults"),
+            (Section::Defaults, "note", "defaults"),
+        ]);
+        let (own, other) = (["deploy-x".to_owned()], ["deploy-a".to_owned()]);
+        for (scope, ttl) in [
+            (Scope::Run(&[]), 1),
+            (Scope::Run(&other), 1),
+            (Scope::Run(&own), 0),
+            (Scope::Section(Some("deploy-[!a]")), 0),
+            (Scope::Section(None), 1),
+        ] {
+            assert_eq!(lines(&all, scope, ["ttl", "note"]), [Some(ttl), Some(2)], "{scope:?}");
+        }
+    }
+
+    #[test]
+    fn locks_that_disagree_are_named_and_those_that_agree_are_not() {
+        let all = config([
+            (lock("a"), "ttl", "1m"),
+            (lock("b"), "ttl", "1m"),
+            (lock("c"), "ttl", "2m"),
+            (Section::Defaults, "note", "n"),
+        ]);
+        let ask = |locks: [&str; 2], is_open: fn(&str) -> bool| {
+            let found = all.applying(Scope::Run(&locks.map(str::to_owned)), is_open);
+            found.map(|found| found.len()).map_err(|failure| failure.message)
+        };
+        assert_eq!(ask(["a", "b"], |_| true), Ok(2));
+        assert_eq!(ask(["a", "c"], |name| name != "ttl"), Ok(1));
+        let words = ask(["a", "c"], |_| true).unwrap_err();
+        assert!(words.contains("--ttl") && words.contains("a by f:0") && words.contains("c by f:2"), "{words}");
+        assert!(ask(["a", "d"], |_| true).unwrap_err().contains("d not at all"));
+        assert!(ask(["d", "a"], |_| true).unwrap_err().contains("d not at all"));
+    }
+
+    proptest! {
+        /// Of the settings that apply none goes before the chosen one: neither by its section, nor by its line among such sections.
+        #[test]
+        fn the_chosen_one_is_the_last_of_the_highest_rank(order in proptest::collection::vec(0usize..4, 0..12)) {
+            let sections = [Section::Defaults, lock("q*"), lock("l*"), lock("lock")];
+            let all = config(order.iter().map(|at| (sections[*at].clone(), "ttl", "1m")));
+            let applying = all.settings.iter().map(|setting| &setting.origin).filter(|at| at.section != sections[1]);
+            let best = applying.max_by_key(|at| (at.section != Section::Defaults, at.position.line));
+            let found = lines(&all, Scope::Run(&["lock".to_owned()]), ["ttl"]);
+            prop_assert_eq!(found, [best.map(|at| at.position.line)]);
+        }
+    }
 }

@@ -10,7 +10,7 @@ use clap::{ArgAction, Args, ValueHint};
 use nix::sys::signal::Signal;
 use rustls::pki_types::ServerName;
 
-use super::values::{SignalName, exit_code, rate, replicas, restart_guard, server_name, slots, some_time, yes_or_no};
+use super::values::{SignalName, rate, restart_guard, server_name, slots, some_time, yes_or_no};
 use crate::exit;
 use crate::job::policy::OnLost;
 use crate::lock::form::Form;
@@ -134,7 +134,7 @@ pub struct LockArgs {
 
     /// Exit code when the lock is busy, 0 to 255
     #[arg(short = 'E', long, value_name = "N", env = "RLOCK_BUSY_CODE", default_value_t = exit::BUSY)]
-    #[arg(value_parser = exit_code, allow_negative_numbers = true)]
+    #[arg(allow_negative_numbers = true)]
     pub busy_code: u8,
 
     /// Text for those who ask which client holds the lock (a CI job's URL)
@@ -201,7 +201,7 @@ pub struct CopyArgs {
     ///
     /// A server answers before its replicas have the write, so a failover can lose a lock. Give the number of all replicas
     /// that may become the primary. The command is stopped if they stay away, as it is if the server does.
-    #[arg(long, value_name = "N", env = "RLOCK_WAIT_REPLICAS", value_parser = replicas)]
+    #[arg(long, value_name = "N", env = "RLOCK_WAIT_REPLICAS")]
     #[arg(allow_negative_numbers = true, hide_short_help = true)]
     pub wait_replicas: Option<u16>,
 

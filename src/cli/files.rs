@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue};
-use clap::{Arg, ArgAction, ArgMatches, FromArgMatches, Id};
+use clap::{Arg, ArgAction, ArgMatches, Id};
 
 use super::parse::{Common, Parsed, described, one_line};
 use super::sources::{Source, Sources, id, variable};
-use super::{Cli, Command, FileArgs, RunArgs, definition};
+use super::{Command, FileArgs, RunArgs, definition};
 use crate::config::{self, Choice, Config, Origin, Scope, Setting, Value};
 use crate::exit::{Failure, Outcome};
 use crate::text::escape;
@@ -50,47 +50,31 @@ impl Parsed {
         if matches!(self.cli.command, Command::Config(_)) {
             return Ok(self);
         }
-        let Some(common) = self.cli.command.common() else { return Ok(self) };
-        let config = common.files.read()?;
-        let locks = common.locks;
-        self.with(&config, &scopes(&locks))
+        let Some(Common { files, locks, .. }) = self.cli.command.common() else { return Ok(self) };
+        let config = files.read()?;
+        self.with(&config, Scope::Run(&locks))
     }
 
-    fn with(mut self, config: &Config, scopes: &[Scope]) -> Result<Self, Failure> {
+    fn with(mut self, config: &Config, scope: Scope) -> Result<Self, Failure> {
         let name = self.subcommand.clone().unwrap_or_default();
         let Some(command) = self.definition.find_subcommand(&name) else { return Ok(self) };
-        let defaults = Defaults::new(command, &self.sources, config, scopes)?;
+        let defaults = Defaults::new(command, &self.sources, config, scope)?;
         if defaults.0.is_empty() {
             return Ok(self);
         }
-        let mut definition = self.definition.mut_subcommand(&name, |command| defaults.set(command));
-        let mut read = || {
-            let mut matches = definition.try_get_matches_from_mut(&self.words)?;
-            let of_subcommand = matches.subcommand().map(|(_, matches)| matches.clone());
-            Ok((Cli::read(&mut matches)?, of_subcommand))
-        };
-        let (cli, matches) = read().map_err(|error| defaults.refusal(&error))?;
-        let sources = Sources::with_files(matches.as_ref(), defaults.origins());
-        self.cli = cli;
-        Ok(Self { sources, definition, ..self })
-    }
-}
-
-/// Returns where settings are looked up for a run of these locks.
-fn scopes(locks: &[String]) -> Vec<Scope<'_>> {
-    match locks {
-        [] => vec![Scope::Run(None)],
-        locks => locks.iter().map(|lock| Scope::Run(Some(lock))).collect(),
+        self.definition = self.definition.mut_subcommand(&name, |command| defaults.set(command));
+        let whole = Self::read(self.definition, self.words).map_err(|error| defaults.refusal(&error))?;
+        Ok(Self { sources: whole.sources.with_files(defaults), ..whole })
     }
 }
 
 /// Values that files give to options, by clap's id of the option.
-struct Defaults(BTreeMap<String, (Vec<OsString>, Setting)>);
+pub(super) struct Defaults(BTreeMap<String, (Vec<OsString>, Setting)>);
 
 impl Defaults {
     /// Checks the names and forms of all settings, and returns those that apply to options of `command` which neither a flag
     /// nor a variable sets.
-    fn new(command: &clap::Command, sources: &Sources, config: &Config, scopes: &[Scope]) -> Result<Self, Failure> {
+    fn new(command: &clap::Command, sources: &Sources, config: &Config, scope: Scope) -> Result<Self, Failure> {
         if !config.settings.is_empty() {
             let catalogue = Catalogue::new();
             config.settings.iter().try_for_each(|setting| words(catalogue.find(setting)?, setting).map(drop))?;
@@ -98,13 +82,12 @@ impl Defaults {
         let find =
             |name: &str| command.get_arguments().find(|arg| belongs_in_files(arg) && arg.get_long() == Some(name));
         let is_open = |name: &str| find(name).is_some_and(|arg| sources.of(&id(arg)) == Source::BuiltIn);
-        let agreed = config::agreed(&config.settings, scopes, is_open)
-            .map_err(|disagreement| Failure::new(Outcome::Config, disagreement.message()))?;
+        let applying = config.applying(scope, is_open)?;
         let of_option = |(name, setting): (&str, &Setting)| {
             let arg = find(name)?;
             Some(words(arg, setting).map(|words| (id(arg), (words, setting.clone()))))
         };
-        agreed.into_iter().filter_map(of_option).collect::<Result<_, _>>().map(Self)
+        applying.into_iter().filter_map(of_option).collect::<Result<_, _>>().map(Self)
     }
 
     /// Returns `command` with these defaults.
@@ -130,7 +113,8 @@ impl Defaults {
         Failure::new(Outcome::Config, format!("{place}{}", one_line(error)))
     }
 
-    fn origins(self) -> BTreeMap<String, Origin> {
+    /// Returns where the value of each option stands.
+    pub(super) fn origins(self) -> BTreeMap<String, Origin> {
         self.0.into_iter().map(|(id, (_, setting))| (id, setting.origin)).collect()
     }
 }
@@ -160,14 +144,13 @@ fn words(arg: &Arg, setting: &Setting) -> Result<Vec<OsString>, Failure> {
 }
 
 /// Completes the options of `command` by the files, where no words are typed.
-fn without_words(command: &clap::Command, config: &Config, scopes: &[Scope]) -> anyhow::Result<(ArgMatches, Sources)> {
+fn without_words(command: &clap::Command, config: &Config, scope: Scope) -> anyhow::Result<(ArgMatches, Sources)> {
     let read = |command: clap::Command| command.try_get_matches_from(["rlock"]);
     let usage = |error: clap::Error| Failure::new(Outcome::Usage, described(&error));
-    let matches = read(command.clone()).map_err(usage)?;
-    let sources = Sources::new(Some(&matches));
-    let defaults = Defaults::new(command, &sources, config, scopes)?;
+    let sources = Sources::new(Some(&read(command.clone()).map_err(usage)?));
+    let defaults = Defaults::new(command, &sources, config, scope)?;
     let matches = read(defaults.set(command.clone())).map_err(|error| defaults.refusal(&error))?;
-    let sources = Sources::with_files(Some(&matches), defaults.origins());
+    let sources = Sources::new(Some(&matches)).with_files(defaults);
     Ok((matches, sources))
 }
 
@@ -249,7 +232,7 @@ impl Settings {
     /// Returns the settings of runs of these locks.
     pub fn new(config: &Config, locks: &[String]) -> anyhow::Result<Self> {
         let options = Catalogue::new().options;
-        let (matches, sources) = without_words(&options, config, &scopes(locks))?;
+        let (matches, sources) = without_words(&options, config, Scope::Run(locks))?;
         Ok(Self { options, matches, sources })
     }
 
@@ -279,18 +262,15 @@ pub fn runs(config: &Config) -> anyhow::Result<Vec<(RunArgs, Sources)>> {
     let options = without_variables(Catalogue::new().options);
     let mut whole = definition();
     whole.build();
-    let run = whole.find_subcommand("run").map(|run| without_variables(run.clone()));
-    let patterns = std::iter::once(None).chain(config.patterns().map(Some));
+    let whole = whole.mut_subcommand("run", without_variables);
     let mut runs = Vec::new();
-    for scope in patterns.map(Scope::Sections) {
-        without_words(&options, config, &[scope])?;
-        if let Some(run) = &run {
-            // The locks and the command are no settings.
-            let run = run.clone().mut_args(|arg| arg.required(false).required_unless_present(NO_OPTION));
-            let run =
-                run.mut_arg("keys", |arg| arg.default_value("job")).mut_arg("argv", |arg| arg.default_value("true"));
-            let (matches, sources) = without_words(&run, config, &[scope])?;
-            runs.push((RunArgs::from_arg_matches(&matches)?, sources));
+    for scope in config.scopes() {
+        without_words(&options, config, scope)?;
+        let words = ["rlock", "run", "-k", "job", "--", "true"].map(OsString::from).to_vec();
+        let usage = |error: clap::Error| Failure::new(Outcome::Usage, described(&error));
+        let run = Parsed::read(whole.clone(), words).map_err(usage)?.with(config, scope)?;
+        if let Command::Run(args) = run.cli.command {
+            runs.push((*args.0, run.sources));
         }
     }
     Ok(runs)
@@ -308,7 +288,7 @@ mod tests {
         let words = ["rlock", "run", "-k", key].iter().chain(words).chain(&["true"]).map(OsString::from).collect();
         let parsed = parse(words).unwrap().unwrap();
         let config = Config::read(&Choice::Named(file.path().to_owned()))?;
-        let parsed = parsed.with(&config, &scopes(&[key.to_owned()]))?;
+        let parsed = parsed.with(&config, Scope::Run(&[key.to_owned()]))?;
         let Command::Run(args) = parsed.cli.command else { panic!("{text}") };
         Ok((*args.0, parsed.sources))
     }

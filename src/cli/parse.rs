@@ -1,19 +1,30 @@
-//! Reads the command line, and makes one line of what clap has to say about it.
+//! Reads the command line, and makes one line of what clap has to say about it, with the words that its user probably meant.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 
-use clap::ValueEnum;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{FromArgMatches, ValueEnum};
 
 use super::help::with_texts;
-use super::hints;
 use super::sources::{Sources, variable};
 use super::{Cli, Command, Deferred, FileArgs, OutputArgs, definition};
 use crate::exit::{Failure, Outcome};
 use crate::report::{Log, LogMode, Problem};
 use crate::secret;
 use crate::text::{escape, is_pattern};
+
+/// Words that rlock does not know: of flock(1), and for what another command does. And what to type in their place.
+const INSTEAD: [(&str, &str); 8] = [
+    ("--nonblock", "rlock calls it --no-wait"),
+    ("--conflict-exit-code", "rlock calls it --busy-code"),
+    ("--timeout", "--wait limits the waiting, --max-run the command"),
+    ("--user", "the user stands in the address: redis://USER@HOST"),
+    ("--replace", "rlock break --yes KEY ends the run that holds the lock: then run"),
+    ("--order", "waiters are served in their order; --supersede ends those that came before"),
+    ("--profile", "settings that a job chooses are RLOCK_ variables: systemd's EnvironmentFile= reads them"),
+    ("reclaim", "--on-lost warn lets the command go on"),
+];
 
 /// A parsed command line.
 pub struct Parsed {
@@ -27,6 +38,13 @@ pub struct Parsed {
 }
 
 impl Parsed {
+    pub(super) fn read(mut definition: clap::Command, words: Vec<OsString>) -> Result<Self, clap::Error> {
+        let mut matches = definition.try_get_matches_from_mut(&words)?;
+        let (subcommand, of_subcommand) = matches.subcommand().map(|(name, sub)| (name.to_owned(), sub)).unzip();
+        let sources = Sources::new(of_subcommand);
+        Ok(Self { cli: Cli::from_arg_matches_mut(&mut matches)?, sources, words, definition, subcommand })
+    }
+
     /// Frees what was needed for parsing.
     pub fn into_parts(self) -> (Cli, Sources) {
         (self.cli, self.sources)
@@ -83,14 +101,7 @@ pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
     let subcommand = words.get(1).cloned();
     let help = || help_for(subcommand.as_deref());
     let typed = words.clone();
-    let read = || {
-        let mut definition = definition();
-        let mut matches = definition.try_get_matches_from_mut(&words)?;
-        let (subcommand, of_subcommand) = matches.subcommand().map(|(name, sub)| (name.to_owned(), sub)).unzip();
-        let sources = Sources::new(of_subcommand);
-        Ok(Some(Parsed { cli: Cli::read(&mut matches)?, sources, words, definition, subcommand }))
-    };
-    read().or_else(|mut error: clap::Error| {
+    Parsed::read(definition(), words).map(Some).or_else(|mut error: clap::Error| {
         let line = match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 let whole = with_texts(definition()).try_get_matches_from(typed).err().unwrap_or(error);
@@ -106,12 +117,59 @@ pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
                 format!("no subcommand given; try rlock run --key NAME -- CMD, or {}", help())
             }
             _ => {
-                let hint = hints::taken_from(&mut error, &typed).map(|hint| format!("; {hint}")).unwrap_or_default();
-                format!("{}{hint}; see {}", described(&error), help())
+                let meant = hint(&mut error, &typed).map(|hint| format!("; {hint}")).unwrap_or_default();
+                format!("{}{meant}; see {}", described(&error), help())
             }
         };
         Err(Failure::new(Outcome::Usage, line).into())
     })
+}
+
+/// Takes the suggestions out of `error`, and returns the hint to print for the command line `words`. clap's advice to pass an unknown
+/// option "as a value" would run it as a command.
+fn hint(error: &mut clap::Error, words: &[OsString]) -> Option<String> {
+    let wrong = match error.kind() {
+        ErrorKind::UnknownArgument => in_words(error.get(ContextKind::InvalidArg)?),
+        ErrorKind::InvalidSubcommand => in_words(error.get(ContextKind::InvalidSubcommand)?),
+        ErrorKind::InvalidValue => in_words(error.get(ContextKind::InvalidValue)?),
+        ErrorKind::MissingRequiredArgument => return without_key(words).map(str::to_owned),
+        _ => return None,
+    };
+    if error.kind() == ErrorKind::UnknownArgument && words.get(1).is_some_and(is_option) {
+        return Some("options stand behind a subcommand: rlock run --key NAME -- CMD".to_owned());
+    }
+    error.remove(ContextKind::Suggested);
+    let similar = error.remove(ContextKind::SuggestedArg).or_else(|| error.remove(ContextKind::SuggestedSubcommand));
+    // A name that is only similar must not lead to the one subcommand that takes a lock from its holder.
+    let similar =
+        similar.map(|names| in_words(&names)).filter(|names| !names.split(" or ").any(|name| name == "break"));
+    let instead = INSTEAD.iter().find(|(word, _)| *word == wrong).map(|(_, instead)| (*instead).to_owned());
+    instead.or_else(|| similar.map(|names| format!("did you mean {names}?")))
+}
+
+/// Returns how `run` is given the lock's name, if it was typed as flock(1) takes it, before the command, or behind the command.
+fn without_key(words: &[OsString]) -> Option<&'static str> {
+    let is_key = |word: &OsString| word == "-k" || word == "--key" || word.as_encoded_bytes().starts_with(b"--key=");
+    let mut typed = words.get(1).filter(|word| *word == "run").map(|_| words[2..].iter())?;
+    if typed.clone().any(is_key) {
+        return Some("options stand before the command: what follows it is the command's own");
+    }
+    let first = typed.position(|word| !is_option(word))?;
+    (words.len() > first + 3).then_some("a lock's name follows --key: rlock run --key NAME -- CMD")
+}
+
+fn is_option(word: &OsString) -> bool {
+    word.as_encoded_bytes().starts_with(b"-")
+}
+
+/// Returns the words of a value on one line.
+fn in_words(value: &ContextValue) -> String {
+    match value {
+        ContextValue::String(word) => word.clone(),
+        ContextValue::Strings(words) => words.join(" or "),
+        ContextValue::StyledStrs(texts) => texts.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        _ => String::new(),
+    }
 }
 
 /// Returns the words that print the help of `subcommand`, if it is one, or of rlock.
@@ -217,6 +275,43 @@ mod tests {
         ] {
             let error = run(words).expect_err(&words.join(" "));
             assert!(error.contains(flag) && !error.contains('\n'), "{words:?}: {error}");
+        }
+    }
+
+    fn refusal(words: &[&str]) -> String {
+        let words = ["rlock"].iter().chain(words).map(OsString::from).collect();
+        parse(words).err().map(|error| format!("{error:#}")).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_wrong_word_is_answered_with_the_right_one() {
+        for (words, told) in [
+            (&["run", "-k", "j", "--timeout", "5s", "true"][..], "argument '--timeout' found; --wait limits"),
+            (&["run", "-k", "j", "--wait-for", "5s", "true"], "found; did you mean --wait?; see rlock run --help"),
+            (&["run", "-k", "j", "--nonblock", "true"], "rlock calls it --no-wait; see"),
+            (&["run", "-k", "j", "--user", "u", "true"], "redis://USER@HOST; see"),
+            (&["run", "-k", "j", "--profile", "ci", "true"], "EnvironmentFile"),
+            (&["inspekt"], "did you mean inspect?"),
+            (&["check", "--tokn", "x"], "did you mean --token?"),
+            (&["beak", "x"], "unrecognized subcommand 'beak'; see rlock --help"),
+            (&["frobnicate"], "unrecognized subcommand 'frobnicate'; see rlock --help"),
+            (
+                &["--key", "x", "true"],
+                "options stand behind a subcommand: rlock run --key NAME -- CMD; see rlock --help",
+            ),
+            (&["--node", "local", "run"], "options stand behind a subcommand"),
+            (&["run", "true", "-k", "j"], "--key <NAME>; options stand before the command"),
+            (
+                &["run", "/var/lock/job", "true"],
+                "--key <NAME>; a lock's name follows --key: rlock run --key NAME -- CMD",
+            ),
+            (&["run", "-n", "job", "./x", "-v"], "a lock's name follows --key"),
+            (&["run", "true"], "--key <NAME>; see rlock run --help"),
+            (&["release", "-k", "x"], "--token <TOKEN>; see"),
+        ] {
+            let refusal = refusal(words);
+            assert!(refusal.contains(told), "{words:?}: {refusal}");
+            assert!(!refusal.contains("as a value") && !refusal.contains('\n'), "{refusal}");
         }
     }
 }

@@ -6,8 +6,9 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use super::definition;
+use super::files::Defaults;
 use super::help::VARIABLES;
-use crate::config::{Origin, Rank};
+use crate::config::Origin;
 use crate::exit::{Failure, Outcome};
 use crate::job::process_tree::NESTED_MARK;
 use crate::text::nearest;
@@ -23,12 +24,13 @@ pub enum Source<'a> {
 
 impl Source<'_> {
     /// A source of a higher rank goes before those of lower ranks.
-    pub(super) fn rank(self) -> (u8, Option<Rank>) {
+    pub(super) fn rank(self) -> (u8, (bool, usize)) {
+        const LEAST: (bool, usize) = (false, 0);
         match self {
-            Self::BuiltIn => (0, None),
-            Self::File(origin) => (1, Some(origin.rank())),
-            Self::Variable => (2, None),
-            Self::Typed => (3, None),
+            Self::BuiltIn => (0, LEAST),
+            Self::File(origin) => (1, origin.rank()),
+            Self::Variable => (2, LEAST),
+            Self::Typed => (3, LEAST),
         }
     }
 }
@@ -44,12 +46,15 @@ pub struct Sources {
 
 impl Sources {
     pub(super) fn new(matches: Option<&ArgMatches>) -> Self {
-        Self { chosen: chosen(matches), files: BTreeMap::new() }
+        let ids =
+            matches.into_iter().flat_map(|matches| matches.ids().map(|id| (id, matches.value_source(id.as_str()))));
+        let chosen = ids.filter_map(|(id, source)| Some((id.to_string(), source?)));
+        Self { chosen: chosen.filter(|(_, source)| *source != ValueSource::DefaultValue).collect(), ..Self::default() }
     }
 
-    /// The same, where `files` set these options.
-    pub(super) fn with_files(matches: Option<&ArgMatches>, files: BTreeMap<String, Origin>) -> Self {
-        Self { chosen: chosen(matches), files }
+    /// The same, where files have set the defaults.
+    pub(super) fn with_files(self, defaults: Defaults) -> Self {
+        Self { files: defaults.origins(), ..self }
     }
 
     /// Returns the source of option `id`.
@@ -124,14 +129,6 @@ impl Sources {
         let source = self.of(&long.replace('-', "_"));
         (source != Source::BuiltIn).then_some((long, source))
     }
-}
-
-fn chosen(matches: Option<&ArgMatches>) -> Vec<(String, ValueSource)> {
-    let sources =
-        matches.into_iter().flat_map(|matches| matches.ids().map(|id| (id, matches.value_source(id.as_str()))));
-    let chosen =
-        sources.filter_map(|(id, source)| Some((id, source.filter(|source| *source != ValueSource::DefaultValue)?)));
-    chosen.map(|(id, source)| (id.to_string(), source)).collect()
 }
 
 /// Returns the name of an option's variable.

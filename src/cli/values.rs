@@ -62,26 +62,10 @@ pub(super) fn some_time(text: &str) -> Result<Duration, String> {
     if span.is_zero() { Err("write a time above 0, like 500ms".to_owned()) } else { Ok(span) }
 }
 
-/// Reads an exit code.
-pub(super) fn exit_code(text: &str) -> Result<u8, String> {
-    text.parse().map_err(|_| "write a number from 0 to 255".to_owned())
-}
-
-/// Reads a number of replicas.
-pub(super) fn replicas(text: &str) -> Result<u16, String> {
-    text.parse().map_err(|_| "write a number from 0 to 65535".to_owned())
-}
-
 /// Reads the number of slots.
 pub(super) fn slots(text: &str) -> Result<Mode, String> {
     let mode = text.parse().ok().and_then(Mode::slots);
     mode.ok_or_else(|| format!("write a number from 1 to {MOST_SLOTS}"))
-}
-
-/// Reads the number of a slot.
-pub(super) fn slot(text: &str) -> Result<u16, String> {
-    let slot = text.parse().ok().filter(|slot| (1..=MOST_SLOTS).contains(slot));
-    slot.ok_or_else(|| format!("write a number from 1 to {MOST_SLOTS}"))
 }
 
 /// Reads a signal, and tells completions the names.

@@ -7,52 +7,50 @@ use glob::Pattern;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::setting::{Origin, Position, Section, Setting, Value};
-use super::{Config, fault, unknown};
+use super::{Config, Origin, Position, Section, Setting, Value, fault, unknown};
 use crate::exit::Failure;
 use crate::text::escape;
 
 /// Names outside the sections.
 const TOP: [&str; 2] = ["defaults", "lock"];
 
-/// Reads `text`, the contents of the file `shown`.
-pub(super) fn parse(shown: &str, text: &str) -> Result<Config, Failure> {
-    let lines = Lines::new(shown, text);
-    let table = DeTable::parse(text).map_err(|error| {
-        let position = lines.position(error.span().unwrap_or_default());
-        fault(&position, escape::text(&error.message().replace('\n', "; ")))
-    })?;
-    let mut config = Config::default();
-    for (name, value) in in_order(table.get_ref()) {
-        let position = lines.position(name.span());
-        match (name.get_ref().as_ref(), value.get_ref()) {
-            ("defaults", DeValue::Table(settings)) => config.add_section(&lines, Section::Defaults, settings)?,
-            ("lock", DeValue::Table(sections)) => {
-                for (name, settings) in in_order(sections) {
-                    let (pattern, position) = (name.get_ref().clone().into_owned(), lines.position(name.span()));
-                    if let Err(error) = Pattern::new(&pattern) {
-                        return Err(fault(&position, format!("{}: {}", escape::text(&pattern), error.msg)));
+impl Config {
+    /// Adds what stands in `text`, the contents of the file `shown`.
+    pub(super) fn add(&mut self, shown: &str, text: &str) -> Result<(), Failure> {
+        let lines = Lines::new(shown, text);
+        let table = DeTable::parse(text).map_err(|error| {
+            let position = lines.position(error.span().unwrap_or_default());
+            fault(&position, escape::text(&error.message().replace('\n', "; ")))
+        })?;
+        for (name, value) in in_order(table.get_ref()) {
+            let position = lines.position(name.span());
+            match (name.get_ref().as_ref(), value.get_ref()) {
+                ("defaults", DeValue::Table(settings)) => self.add_section(&lines, Section::Defaults, settings)?,
+                ("lock", DeValue::Table(sections)) => {
+                    for (name, settings) in in_order(sections) {
+                        let (pattern, position) = (name.get_ref().clone().into_owned(), lines.position(name.span()));
+                        if let Err(error) = Pattern::new(&pattern) {
+                            return Err(fault(&position, format!("{}: {}", escape::text(&pattern), error.msg)));
+                        }
+                        let DeValue::Table(settings) = settings.get_ref() else {
+                            return Err(fault(&position, "lock needs a name: [lock.NAME]"));
+                        };
+                        self.add_section(&lines, Section::Lock(pattern), settings)?;
                     }
-                    let DeValue::Table(settings) = settings.get_ref() else {
-                        return Err(fault(&position, "lock needs a name: [lock.NAME]"));
-                    };
-                    config.add_section(&lines, Section::Lock(pattern), settings)?;
+                }
+                (kind @ ("defaults" | "lock"), _) => {
+                    return Err(fault(&position, format!("{kind} is a section: [{kind}…]")));
+                }
+                (other, DeValue::Table(_)) => return Err(unknown(&position, other, TOP)),
+                (other, _) => {
+                    let why = format!("{} stands outside of a section; put it below [defaults]", escape::text(other));
+                    return Err(fault(&position, why));
                 }
             }
-            (kind @ ("defaults" | "lock"), _) => {
-                return Err(fault(&position, format!("{kind} is a section: [{kind}…]")));
-            }
-            (other, DeValue::Table(_)) => return Err(unknown(&position, other, TOP)),
-            (other, _) => {
-                let why = format!("{} stands outside of a section; put it below [defaults]", escape::text(other));
-                return Err(fault(&position, why));
-            }
         }
+        Ok(())
     }
-    Ok(config)
-}
 
-impl Config {
     fn add_section(&mut self, lines: &Lines, section: Section, table: &DeTable) -> Result<(), Failure> {
         for (name, value) in in_order(table) {
             let position = lines.position(name.span());
@@ -120,8 +118,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn parse(text: &str) -> Result<Config, Failure> {
+        let mut config = Config::default();
+        config.add("f", text).map(|()| config)
+    }
+
     fn settings(text: &str) -> Vec<(String, String, String)> {
-        let config = parse("f", text).unwrap_or_else(|failure| panic!("{failure}"));
+        let config = parse(text).unwrap_or_else(|failure| panic!("{failure}"));
         let shown =
             |setting: Setting| (setting.name.clone(), setting.value.texts().join("|"), setting.origin.to_string());
         config.settings.into_iter().map(shown).collect()
@@ -147,7 +150,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_is_refused_with_more_than_one_line_or_a_control_character(text in TEXT) {
-            if let Err(failure) = parse("f", &text) {
+            if let Err(failure) = parse(&text) {
                 prop_assert!(failure.message.starts_with("f:"), "{}", failure);
                 prop_assert_eq!(escape::text(&failure.message), failure.message.as_str());
             }
@@ -169,7 +172,7 @@ mod tests {
             ("[defaults]\nnode = [['a']]\n", 2, "node: "),
             ("[defaults.ttl]\nx = 1\n", 1, "ttl: "),
         ] {
-            let failure = parse("f", text).expect_err(text).to_string();
+            let failure = parse(text).expect_err(text).to_string();
             assert!(failure.starts_with(&format!("f:{line}: ")) && failure.contains(words), "{text:?}: {failure}");
             assert!(!failure.contains('\n'), "{failure:?}");
         }

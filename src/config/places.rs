@@ -53,9 +53,9 @@ impl Choice {
 
 /// A file that may be read.
 #[derive(PartialEq, Eq, Debug)]
-pub struct Place {
-    pub path: PathBuf,
-    pub kind: Kind,
+pub(super) struct Place {
+    path: PathBuf,
+    kind: Kind,
 }
 
 /// A file that was read.
@@ -69,7 +69,7 @@ pub(super) struct Contents {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+enum Kind {
     /// The system's, which may be missing.
     System,
     /// The user's, which may be missing, also because the directory is another user's.
