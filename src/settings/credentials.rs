@@ -12,7 +12,7 @@ use super::{config, usage};
 use crate::cli::{NodeArgs, Source, Sources};
 use crate::exit::Failure;
 use crate::input;
-use crate::node::address::{Address, Endpoint, Secret, Seeds, Server, Service};
+use crate::node::address::{Address, Endpoint, Secret};
 use crate::node::place::Way;
 use crate::node::place::way::{Members, SentinelLogin, Watched};
 use crate::node::redis::connect::Access;
@@ -43,76 +43,50 @@ impl SecretFile {
     }
 }
 
-/// A server's address, or that of a service with sentinels, or of a cluster.
-pub(super) enum Remote {
-    Server(Server),
-    Service(Service),
-    Cluster(Seeds),
-}
-
-impl Remote {
-    fn is_tls(&self) -> bool {
-        match self {
-            Self::Server(server) => matches!(server.endpoint, Endpoint::Tcp { tls: true, .. }),
-            Self::Service(service) => service.tls,
-            Self::Cluster(seeds) => seeds.tls,
-        }
-    }
-
-    fn password(&self) -> Option<&Secret> {
-        match self {
-            Self::Server(server) => server.password.as_ref(),
-            Self::Service(service) => service.password.as_ref(),
-            Self::Cluster(seeds) => seeds.password.as_ref(),
-        }
-    }
-
-    /// Whether both lead to the same server.
-    pub(super) fn overlaps(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Server(one), Self::Server(other)) => one.endpoint == other.endpoint,
-            (Self::Service(one), Self::Service(other)) => one.overlaps(other),
-            (Self::Cluster(one), Self::Cluster(other)) => one.overlaps(other),
-            _ => false,
-        }
+fn is_tls(address: &Address) -> bool {
+    match address {
+        Address::Server(server) => matches!(server.endpoint, Endpoint::Tcp { tls: true, .. }),
+        Address::Service(service) => service.tls,
+        Address::Cluster(seeds) => seeds.tls,
+        Address::Local(_) => false,
     }
 }
 
-impl From<Remote> for Address {
-    fn from(remote: Remote) -> Self {
-        match remote {
-            Remote::Server(server) => Self::Server(server),
-            Remote::Service(service) => Self::Service(service),
-            Remote::Cluster(seeds) => Self::Cluster(seeds),
-        }
+fn password(address: &Address) -> Option<&Secret> {
+    match address {
+        Address::Server(server) => server.password.as_ref(),
+        Address::Service(service) => service.password.as_ref(),
+        Address::Cluster(seeds) => seeds.password.as_ref(),
+        Address::Local(_) => None,
     }
 }
 
-/// Adds to each address what it lacks: passwords, and the issuers to trust.
-pub(super) fn attach(remotes: Vec<Remote>, args: &NodeArgs, sources: &Sources) -> Result<Vec<Way>, Failure> {
-    let trust = if remotes.iter().any(Remote::is_tls) { Some(trust(args)?) } else { None };
-    let common = if remotes.iter().any(|remote| remote.password().is_none()) {
+/// Adds to each server's address what it lacks: passwords, and the issuers to trust.
+pub(super) fn attach(addresses: Vec<Address>, args: &NodeArgs, sources: &Sources) -> Result<Vec<Way>, Failure> {
+    let trust = if addresses.iter().any(is_tls) { Some(trust(args)?) } else { None };
+    let common = if addresses.iter().any(|address| password(address).is_none()) {
         OF_SERVERS.password(args.password_file.as_deref(), sources)?
     } else {
         None
     };
-    let sentinel = if remotes.iter().any(|remote| matches!(remote, Remote::Service(_))) {
+    let sentinel = if addresses.iter().any(|address| matches!(address, Address::Service(_))) {
         sentinel_login(args, sources)?
     } else {
         SentinelLogin::default()
     };
-    let way = |remote: Remote| {
-        let password = remote.password().cloned().or_else(|| common.clone());
-        let trust = trust.clone().filter(|_| remote.is_tls());
-        match remote {
-            Remote::Server(server) => Way::Direct(Access { server, password, trust }),
-            Remote::Service(service) => {
+    let way = |address: Address| {
+        let password = password(&address).cloned().or_else(|| common.clone());
+        let trust = trust.clone().filter(|_| is_tls(&address));
+        Some(match address {
+            Address::Server(server) => Way::Direct(Access { server, password, trust }),
+            Address::Service(service) => {
                 Way::Sentinel(Box::new(Watched { service, password, sentinel: sentinel.clone(), trust }))
             }
-            Remote::Cluster(seeds) => Way::Cluster(Box::new(Members { seeds, password, trust })),
-        }
+            Address::Cluster(seeds) => Way::Cluster(Box::new(Members { seeds, password, trust })),
+            Address::Local(_) => return None,
+        })
     };
-    Ok(remotes.into_iter().map(way).collect())
+    Ok(addresses.into_iter().filter_map(way).collect())
 }
 
 /// Returns the failures of the files with passwords and certificates that cannot be used here, whether or not a node needs them.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::credentials::Remote;
 use super::lock::{copies, node_timeout};
 use super::{config, credentials, usage};
 use crate::cli::{CopyArgs, NodeArgs, Sources, StrangeVariable, strange_variables};
@@ -27,9 +26,10 @@ impl StoreConfig {
     /// Checks the addresses, then reads the passwords and the certificates that they need.
     pub(super) fn new(args: &NodeArgs, sources: &Sources) -> Result<Self, Failure> {
         credentials::certificate(args)?;
-        Ok(match Addresses::parse(args)? {
-            Addresses::Local(dir) => Self::Local(dir),
-            Addresses::Servers(servers) => Self::Servers(credentials::attach(servers, args, sources)?),
+        Ok(match <[Address; 1]>::try_from(fitting(args)?) {
+            Ok([Address::Local(dir)]) => Self::Local(dir),
+            Ok([server]) => Self::Servers(credentials::attach(vec![server], args, sources)?),
+            Err(servers) => Self::Servers(credentials::attach(servers, args, sources)?),
         })
     }
 
@@ -68,8 +68,8 @@ impl StoreConfig {
         if args.node.is_empty() {
             return Ok(());
         }
-        match (Addresses::parse(args)?, needs_server) {
-            (Addresses::Local(_), Some(what)) => Err(no_server(what)),
+        match (&fitting(args)?[..], needs_server) {
+            ([Address::Local(_)], Some(what)) => Err(no_server(what)),
             _ => Ok(()),
         }
     }
@@ -120,43 +120,34 @@ fn no_node() -> Failure {
     }))
 }
 
-/// Addresses that fit together.
-enum Addresses {
-    Servers(Vec<Remote>),
-    Local(Option<LocalDir>),
+/// Reads the addresses, which must fit together: several servers, or one directory.
+fn fitting(args: &NodeArgs) -> Result<Vec<Address>, Failure> {
+    if args.node.is_empty() {
+        return Err(no_node());
+    }
+    let addresses = addresses(&args.node)?;
+    let count = addresses.len();
+    for (index, address) in addresses.iter().enumerate() {
+        if count > 1 && matches!(address, Address::Local(_)) {
+            return Err(usage("--node local is a lock on this machine alone: give no other node"));
+        }
+        if addresses[..index].iter().any(|other| overlap(other, address)) {
+            return Err(config(format!("--node names {address} twice: nodes must be independent")));
+        }
+    }
+    if count > MOST_NODES {
+        return Err(usage(format!("--node names {count} nodes; {MOST_NODES} are enough to survive the loss of four")));
+    }
+    Ok(addresses)
 }
 
-impl Addresses {
-    fn parse(args: &NodeArgs) -> Result<Self, Failure> {
-        let mut servers: Vec<Remote> = Vec::new();
-        if args.node.is_empty() {
-            return Err(no_node());
-        }
-        let addresses = addresses(&args.node)?;
-        let is_one = addresses.len() == 1;
-        for address in addresses {
-            let remote = match address {
-                Address::Local(dir) if is_one => return Ok(Self::Local(dir)),
-                Address::Local(_) => {
-                    return Err(usage("--node local is a lock on this machine alone: give no other node"));
-                }
-                Address::Server(server) => Remote::Server(server),
-                Address::Service(service) => Remote::Service(service),
-                Address::Cluster(seeds) => Remote::Cluster(seeds),
-            };
-            if servers.iter().any(|other| other.overlaps(&remote)) {
-                let name = Address::from(remote);
-                return Err(config(format!("--node names {name} twice: nodes must be independent")));
-            }
-            servers.push(remote);
-        }
-        if servers.len() > MOST_NODES {
-            let count = servers.len();
-            return Err(usage(format!(
-                "--node names {count} nodes; {MOST_NODES} are enough to survive the loss of four"
-            )));
-        }
-        Ok(Self::Servers(servers))
+/// Whether both lead to the same server.
+fn overlap(one: &Address, other: &Address) -> bool {
+    match (one, other) {
+        (Address::Server(one), Address::Server(other)) => one.endpoint == other.endpoint,
+        (Address::Service(one), Address::Service(other)) => one.overlaps(other),
+        (Address::Cluster(one), Address::Cluster(other)) => one.overlaps(other),
+        _ => false,
     }
 }
 
