@@ -4,7 +4,6 @@
 //! A reader that has stopped reading stops neither the renewals, nor a wait, nor the end of rlock.
 
 mod event;
-mod log;
 mod notify;
 mod problem;
 mod progress;
@@ -15,10 +14,12 @@ use std::fmt::Display;
 use std::io::{self, BufRead, IsTerminal};
 use std::time::SystemTime;
 
+use clap::ValueEnum;
+use nix::sys::stat::fstat;
 use serde_json::{Map, Value};
 
+use event::Told;
 pub use event::{AtNode, Event, Share, strange_variable};
-pub use log::{Log, LogMode};
 pub use notify::Manager;
 pub use problem::Problem;
 pub use progress::{Form, Progress, ProgressMode, StatusLine};
@@ -61,6 +62,54 @@ impl Level {
     }
 }
 
+/// Variable in which systemd names the stream that leads to the journal: `DEVICE:INODE`.
+const STREAM: &str = "JOURNAL_STREAM";
+
+/// `--log`.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum LogMode {
+    /// For the journal if systemd connected stderr with it, else text
+    Auto,
+    /// Lines for people: `rlock: …`
+    Text,
+    /// One JSON object a line: ts (unix ms), level, event, key, message
+    Json,
+    /// Text behind the level that systemd's journal reads: `<4>rlock: …`
+    Journal,
+}
+
+/// Form of the lines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Log {
+    Text,
+    Json,
+    Journal,
+}
+
+impl LogMode {
+    /// Returns the form for this process's stderr.
+    pub fn form(self) -> Log {
+        match self {
+            Self::Json => Log::Json,
+            Self::Journal => Log::Journal,
+            Self::Auto if leads_to_journal() => Log::Journal,
+            Self::Text | Self::Auto => Log::Text,
+        }
+    }
+}
+
+/// Whether stderr is still the stream to the journal. A shell above rlock may have redirected it.
+fn leads_to_journal() -> bool {
+    let Ok(stream) = std::env::var(STREAM) else { return false };
+    fstat(io::stderr()).is_ok_and(|file| names(&stream, file.st_dev, file.st_ino))
+}
+
+/// Whether `DEVICE:INODE` names this file.
+fn names(stream: &str, device: u64, inode: u64) -> bool {
+    let read = |number: &str| number.parse::<u64>().ok();
+    stream.split_once(':').is_some_and(|(of, at)| (read(of), read(at)) == (Some(device), Some(inode)))
+}
+
 /// Prints the events of one lock, or of several that are held together.
 #[derive(Clone, Debug)]
 pub struct Reporter {
@@ -79,7 +128,7 @@ pub struct Reporter {
 impl Reporter {
     /// Prints `event`, if its level calls for it.
     pub fn say(&self, event: &Event) {
-        let is_said = match event.level() {
+        let is_said = match event.told().level {
             Level::Info => self.tells_steps(),
             Level::Warning => !self.quiet,
             Level::Error => true,
@@ -176,7 +225,7 @@ pub fn failure(log: Log, error: &anyhow::Error) {
     let keys = failure.and_then(|failure| failure.keys.as_ref());
     let message =
         exit::error_of_system(error).map_or_else(|| format!("{error:#}"), |cause| exit::told_of_system(&cause));
-    stderr::last_line(render(log, Level::Error, keys, &message, || fields));
+    stderr::last_line(render(log, Level::Error, keys, &message, fields));
 }
 
 /// Has a panic end this process, after one line that asks for a report in the form of `--log`. The exit code is not that of a busy
@@ -198,22 +247,16 @@ pub fn end_at_panic(log: Log) {
 
 /// The line of `event`, about `keys` if it concerns certain locks.
 fn line(log: Log, event: &Event, keys: Option<&Keys>) -> String {
-    let message = keys.map_or_else(|| event.to_string(), |keys| format!("{keys}: {event}"));
-    render(log, event.level(), keys, &message, || event.fields())
+    let Told { level, name, mut data, words } = event.told();
+    data.insert("event".to_owned(), name.into());
+    render(log, level, keys, &keys.map_or_else(|| words.clone(), |keys| format!("{keys}: {words}")), data)
 }
 
-fn render(
-    log: Log,
-    level: Level,
-    keys: Option<&Keys>,
-    message: &str,
-    fields: impl FnOnce() -> Map<String, Value>,
-) -> String {
+fn render(log: Log, level: Level, keys: Option<&Keys>, message: &str, mut fields: Map<String, Value>) -> String {
     match log {
         Log::Text => format!("rlock: {message}\n"),
         Log::Journal => format!("<{}>rlock: {message}\n", level.priority()),
         Log::Json => {
-            let mut fields = fields();
             fields.insert("ts".to_owned(), clock::unix_millis(SystemTime::now()).into());
             fields.insert("level".to_owned(), level.name().into());
             fields.insert("message".to_owned(), message.into());
@@ -235,5 +278,13 @@ mod tests {
         assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap()["key"], typed);
         let bare = line.strip_suffix('\n').unwrap();
         assert_eq!(escape::text(bare), bare);
+    }
+
+    #[test]
+    fn a_stream_is_named_by_its_device_and_inode() {
+        assert!(names("8:1234", 8, 1234));
+        for other in ["", "8", "8:", ":1234", "8:1235", "9:1234", "8:1234:0", "8:-1234", "x:y"] {
+            assert!(!names(other, 8, 1234), "{other}");
+        }
     }
 }

@@ -1,24 +1,20 @@
-//! The events of a lock that are told on stderr: the name, fields and level of each. The sentences are in `words`.
+//! The events of a lock that are told on stderr, one row each: level, name, data, and the sentence.
 //!
 //! The last line of a run that fails is a [`super::Problem`]. Words inside the sentences come from the values that they are
 //! about: an occupant, a blocker or a fault of `lock`.
 //!
-//! Text and JSON are two views of one event: [`Event`]'s `Display` is the text, and the `message` of the JSON object. The
-//! names and fields are an interface that scripts read: they may be added to, not changed.
+//! Text and JSON are two views of one event: the sentence is the text, and the `message` of the JSON object. The names and data
+//! are an interface that scripts read: they may be added to, not changed.
 
-mod words;
-
+use std::fmt;
 use std::io;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::{Map, Value, json};
 
-use words::lost_how;
-pub use words::strange_variable;
-
 use super::Level;
-use super::status_text::{Status, at_node, fields_of, holder};
+use super::status_text::{Status, ahead, at_node, fields_of, holder, occupied, told};
 use crate::exit::Outcome;
 use crate::job::policy::{ExitStatus, Reaction};
 use crate::lock::backoff;
@@ -27,7 +23,8 @@ use crate::lock::fence::Fence;
 use crate::lock::lease::Revoked;
 use crate::lock::occupant::Occupant;
 use crate::lock::waiting::{Blocked, Notice};
-use crate::text::duration::millis;
+use crate::text::duration::{millis, show_rounded};
+use crate::text::escape;
 
 /// A node's name and what went wrong there.
 #[derive(Clone, Copy, Debug)]
@@ -156,91 +153,214 @@ impl<'a> From<&'a Notice> for Event<'a> {
     }
 }
 
-impl Event<'_> {
-    pub fn level(&self) -> Level {
-        self.parts().0
-    }
-
+/// An event as it is told.
+pub(super) struct Told {
+    pub(super) level: Level,
+    /// The value of `event` in `--log json`.
+    pub(super) name: &'static str,
     /// Its data in `--log json`, beside ts, level, key and message.
-    pub(super) fn fields(&self) -> Map<String, Value> {
-        let (_, name, mut fields) = self.parts();
-        fields["event"] = name.into();
-        if let Value::Object(fields) = fields { fields } else { Map::new() }
-    }
+    pub(super) data: Map<String, Value>,
+    pub(super) words: String,
+}
 
-    /// Returns its level, its name, and the rest of its data.
-    fn parts(&self) -> (Level, &'static str, Value) {
-        use Level::{Error, Info, Warning};
+fn info(name: &'static str, data: Value, words: impl Into<String>) -> Told {
+    let data = if let Value::Object(data) = data { data } else { Map::new() };
+    Told { level: Level::Info, name, data, words: words.into() }
+}
+
+fn warning(name: &'static str, data: Value, words: impl Into<String>) -> Told {
+    Told { level: Level::Warning, ..info(name, data, words) }
+}
+
+fn error(name: &'static str, data: Value, words: impl Into<String>) -> Told {
+    Told { level: Level::Error, ..info(name, data, words) }
+}
+
+impl Event<'_> {
+    #[expect(clippy::too_many_lines, reason = "one row for each event")]
+    pub(super) fn told(&self) -> Told {
+        const NONE: Value = Value::Null;
         match *self {
-            Self::StrangeVariable { name, meant } => (Info, "variable", json!({ "variable": name, "meant": meant })),
-            Self::NoteCut { limit } => (Warning, "note", json!({ "limit": limit })),
-            Self::Waiting { blocked, ahead } => {
+            Self::StrangeVariable { name, meant } => {
+                info("variable", json!({ "variable": name, "meant": meant }), strange_variable(name, meant))
+            }
+            Self::NoteCut { limit } => warning(
+                "note",
+                json!({ "limit": limit }),
+                format!("--note is cut to the {limit} bytes that are stored"),
+            ),
+            Self::Waiting { blocked, ahead: rank } => {
                 let mut fields = fields_of(blocked);
-                fields.extend(ahead.map(|ahead| ("ahead".to_owned(), ahead.into())));
-                (Info, "waiting", fields.into())
+                fields.extend(rank.map(|rank| ("ahead".to_owned(), rank.into())));
+                info("waiting", fields.into(), format!("waiting{}: {}", ahead(rank), told(blocked)))
             }
-            Self::Progress { status } => (Info, "waiting", status.fields().into()),
-            Self::WaitOver { after } => (Info, "acquired", json!({ "wait_ms": millis(after) })),
-            Self::EndingLeftovers { count } => (Info, "leftovers", json!({ "count": count })),
-            Self::WaitingForever { blocked } => (Warning, "waiting", fields_of(blocked).into()),
+            Self::Progress { status } => info("waiting", status.fields().into(), status.line()),
+            Self::WaitOver { after } => {
+                info("acquired", json!({ "wait_ms": millis(after) }), format!("acquired after {}", show_rounded(after)))
+            }
+            Self::EndingLeftovers { count } => {
+                let processes = if count == 1 { "a process".to_owned() } else { format!("{count} processes") };
+                info("leftovers", json!({ "count": count }), format!("ending {processes} that the command left behind"))
+            }
+            Self::WaitingForever { blocked } => {
+                warning("waiting", fields_of(blocked).into(), format!("waiting: {}", told(blocked)))
+            }
             Self::Unreachable { blocked, had_majority } => {
-                (if had_majority { Warning } else { Info }, "unreachable", fields_of(blocked).into())
+                let tell = if had_majority { warning } else { info };
+                tell("unreachable", fields_of(blocked).into(), format!("{}; trying again", told(blocked)))
             }
-            Self::OuterSilent { occupant } => (Warning, "silent", holder(occupant).into()),
-            Self::NoUptime(at) => (Warning, "unguarded", at_node(at.node, at.why).into()),
-            Self::NoQueue(at) => (Warning, "unqueued", at_node(at.node, at.why).into()),
+            Self::OuterSilent { occupant } => {
+                let words = format!("waiting: the outer rlock does not answer: {}", occupant.named());
+                warning("silent", holder(occupant).into(), words)
+            }
+            Self::NoUptime(AtNode { node, why }) => {
+                let words = format!("{node}: INFO is refused, so a restart of this node goes unseen: {why}");
+                warning("unguarded", at_node(node, why).into(), words)
+            }
+            Self::NoQueue(AtNode { node, why }) => {
+                let words = format!("{node}: cannot join the queue, waiting without a place: {why}");
+                warning("unqueued", at_node(node, why).into(), words)
+            }
             Self::NoWakeups { node, poll_every } => {
-                (Warning, "unheard", json!({ "node": node, "poll_ms": millis(poll_every) }))
+                let every = show_rounded(poll_every);
+                let words = format!("{node}: SUBSCRIBE to rlock:wake:* is not allowed; polling every {every} instead");
+                warning("unheard", json!({ "node": node, "poll_ms": millis(poll_every) }), words)
             }
-            Self::Refused { node, fault } => (Warning, "refused", at_node(node, &fault.why).into()),
+            Self::Refused { node, fault } => {
+                let words = format!("{node}: {}", fault.as_missing_vote());
+                warning("refused", at_node(node, &fault.why).into(), words)
+            }
             Self::Acquired { fence, after } => {
-                (Info, "acquired", json!({ "fence": fence.get(), "wait_ms": millis(after) }))
+                let words = format!("acquired, fence {fence}, after {}", show_rounded(after));
+                info("acquired", json!({ "fence": fence.get(), "wait_ms": millis(after) }), words)
             }
-            Self::Nested { occupant } => (Info, "nested", holder(occupant).into()),
-            Self::Running { pid } => (Info, "running", json!({ "pid": pid })),
-            Self::Forwarded { signal } => (Info, "signal", json!({ "signal": signal.as_str() })),
-            Self::RlockKilled => (Error, "killed", json!({})),
-            Self::GuardReplaced => (Info, "guard", json!({})),
-            Self::Renewed { left } => (Info, "renewed", json!({ "left_ms": millis(left) })),
-            Self::RenewalFailed(at) => (Info, "trouble", at_node(at.node, at.why).into()),
-            Self::LostWhileWaiting => (Warning, "anew", json!({})),
-            Self::Lost { why, .. } => (Error, "lost", json!({ "reason": why })),
-            Self::LostUnnoticed { how } => (Error, "lost", json!({ "reason": lost_how(how) })),
-            Self::TimeIsUp => (Error, "max-run", json!({})),
-            Self::Lingering => (Info, "lingering", json!({})),
-            Self::NestedUnkillable => (Error, "unkillable", json!({})),
-            Self::Unkillable { group } => (Error, "unkillable", json!({ "pid": group })),
-            Self::Ended { status, run, .. } => {
+            Self::Nested { occupant } => {
+                let words = format!("running under the outer lock, {}", occupant.named());
+                info("nested", holder(occupant).into(), words)
+            }
+            Self::Running { pid } => info("running", json!({ "pid": pid }), format!("running, pid {pid}")),
+            Self::Forwarded { signal } => {
+                let words = format!("{signal} forwarded to the command");
+                info("signal", json!({ "signal": signal.as_str() }), words)
+            }
+            Self::RlockKilled => {
+                error("killed", NONE, "rlock was killed; the command was killed; the lock is being given back")
+            }
+            Self::GuardReplaced => info("guard", NONE, "the guard was killed or stopped; it was replaced"),
+            Self::Renewed { left } => {
+                info("renewed", json!({ "left_ms": millis(left) }), format!("renewed for {}", show_rounded(left)))
+            }
+            Self::RenewalFailed(AtNode { node, why }) => {
+                info("trouble", at_node(node, why).into(), format!("{node}: {why}; trying again"))
+            }
+            Self::LostWhileWaiting => {
+                let words = "lost the lock while waiting for another; all are released, and the wait begins anew";
+                warning("anew", NONE, words)
+            }
+            Self::Lost { why, reaction } => {
+                let reaction = match reaction {
+                    Reaction::Signalled => "the command is being stopped",
+                    Reaction::Killed => "the command was killed",
+                    Reaction::Ignored => "the command goes on (--on-lost warn) and may not be alone",
+                };
+                error("lost", json!({ "reason": why }), format!("lost the lock: {why}; {reaction}"))
+            }
+            Self::LostUnnoticed { how } => {
+                let how = match how {
+                    Revoked::Missing => "was missing",
+                    Revoked::TakenOver => "belonged to another client",
+                };
+                let then = "when the command had ended; another command may have run at the same time";
+                error("lost", json!({ "reason": how }), format!("lost the lock unnoticed: its key {how} {then}"))
+            }
+            Self::TimeIsUp => error("max-run", NONE, "--max-run is over; the command is being stopped"),
+            Self::Lingering => {
+                let words = "the command has ended; keeping the lock until the nested rlock runs have ended";
+                info("lingering", NONE, words)
+            }
+            Self::NestedUnkillable => {
+                let why = "a nested rlock run must kill its command and has not ended";
+                error("unkillable", NONE, format!("{why}; the lock is kept until it has"))
+            }
+            Self::Unkillable { group } => {
+                let why = format!("process group {group} was killed and is still there");
+                error("unkillable", json!({ "pid": group }), format!("{why}; the lock is kept until it is gone"))
+            }
+            Self::Ended { outer, status, run } => {
                 let (code, signal) = match status {
                     Some(ExitStatus::Exited(code)) => (Some(code), None),
                     Some(ExitStatus::Killed(number)) => (None, Some(signal_name(number))),
                     None => (None, None),
                 };
-                (Info, "ended", json!({ "exit_code": code, "signal": signal, "run_ms": millis(run) }))
+                let next = if outer { "the outer rlock keeps the lock" } else { "giving the lock back" };
+                let data = json!({ "exit_code": code, "signal": signal, "run_ms": millis(run) });
+                info("ended", data, format!("the command has ended; {next}"))
             }
-            Self::Exit { outcome } => (Info, "exit", json!({ "code": outcome.code() })),
-            Self::RunBefore { run } => (Info, "once", success(run)),
-            Self::SuccessUnmarked => (Warning, "unmarked", json!({})),
-            Self::Parked { left } => (Info, "parked", json!({ "left_ms": millis(left) })),
-            Self::Released | Self::NothingToRelease => (Info, "released", json!({})),
-            Self::NotReleased(at) => (Warning, "unreleased", at_node(at.node, at.why).into()),
-            Self::Checked => (Info, "checked", json!({})),
-            Self::Holder { occupant } => (Warning, "holder", holder(occupant).into()),
-            Self::Tombstoned { at: None } => (Info, "broken", json!({})),
-            Self::Tombstoned { at: Some(share) } | Self::KeyDeleted { at: Some(share) } => {
-                (Warning, "broken", json!({ "nodes": share.done, "of": share.of }))
+            Self::Exit { outcome } => {
+                info("exit", json!({ "code": outcome.code() }), format!("exit code {}", outcome.code()))
             }
-            Self::KeyDeleted { at: None } | Self::MarkDeleted => (Warning, "broken", json!({})),
-            Self::Marked { run } => (Warning, "once", success(run)),
+            Self::RunBefore { run } => info("once", success(run), format!("not run: {}", run.success())),
+            Self::SuccessUnmarked => {
+                let words = "no majority of the nodes knows of the success: another run with --once may repeat it";
+                warning("unmarked", NONE, words)
+            }
+            Self::Parked { left } => {
+                let words = format!("parked: the lock stays for another {}", show_rounded(left));
+                info("parked", json!({ "left_ms": millis(left) }), words)
+            }
+            Self::Released => info("released", NONE, "released"),
+            Self::NothingToRelease => info("released", NONE, "released nothing: the lock was not held any more"),
+            Self::NotReleased(AtNode { node, why }) => {
+                let then = "the lock ends with its lease at the latest";
+                let words = format!("{node}: release not confirmed ({why}); {then}");
+                warning("unreleased", at_node(node, why).into(), words)
+            }
+            Self::Checked => info("checked", NONE, "the lock is the caller's"),
+            Self::Holder { occupant } => warning("holder", holder(occupant).into(), occupied(occupant)),
+            Self::Tombstoned { at: None } => {
+                info("broken", NONE, "broken; the holder learns it at its next renewal at the latest")
+            }
+            Self::Tombstoned { at: Some(share) } => warning("broken", share.data(), format!("broken at {share}")),
+            Self::KeyDeleted { at: None } => warning("broken", NONE, "broken: the key was deleted"),
+            Self::KeyDeleted { at: Some(share) } => {
+                warning("broken", share.data(), format!("broken: the key was deleted at {share}"))
+            }
+            Self::Marked { run } => warning("once", success(run), run.success()),
+            Self::MarkDeleted => warning("broken", NONE, "broken: the next run with --once runs its command again"),
             Self::HolderReleased { after, parked } => {
-                (Warning, "broken", json!({ "wait_ms": millis(after), "left_ms": parked.map(millis) }))
+                let stays = parked.map_or_else(String::new, |left| {
+                    format!("; it stays parked for another {} (--lock-delay)", show_rounded(left))
+                });
+                let words = format!("broken: its holder released it after {}{stays}", show_rounded(after));
+                warning("broken", json!({ "wait_ms": millis(after), "left_ms": parked.map(millis) }), words)
             }
             Self::MetricsUnwritten { directory, why } => {
-                (Warning, "metrics", json!({ "path": directory, "reason": why.to_string() }))
+                let words = format!("--metrics-dir {directory}: {why}; metrics are missing");
+                warning("metrics", json!({ "path": directory, "reason": why.to_string() }), words)
             }
-            Self::Dropped { count } => (Warning, "dropped", json!({ "count": count })),
-            Self::Bug { place } => (Error, "bug", json!({ "place": place, "code": Outcome::Bug.code() })),
+            Self::Dropped { count } => {
+                let lines = if count == 1 { "line was" } else { "lines were" };
+                let words = format!("{count} {lines} dropped: stderr was not read");
+                warning("dropped", json!({ "count": count }), words)
+            }
+            Self::Bug { place } => {
+                let words = format!("a bug in rlock {} at {place}: please report it", env!("CARGO_PKG_VERSION"));
+                error("bug", json!({ "place": place, "code": Outcome::Bug.code() }), words)
+            }
         }
+    }
+}
+
+impl Share {
+    fn data(self) -> Value {
+        json!({ "nodes": self.done, "of": self.of })
+    }
+}
+
+/// `2 of the holder's 3 nodes`.
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of the holder's {} node{}", self.done, self.of, if self.of == 1 { "" } else { "s" })
     }
 }
 
@@ -254,4 +374,10 @@ fn success(run: &Occupant) -> Value {
 /// Returns `SIGTERM`, or the number of a signal without a name.
 fn signal_name(number: i32) -> String {
     Signal::try_from(number).map_or_else(|_| number.to_string(), |signal| signal.as_str().to_owned())
+}
+
+/// Tells of a variable that rlock does not know, and which one it resembles.
+pub fn strange_variable(name: &str, meant: Option<&str>) -> String {
+    let meant = meant.map(|meant| format!(": did you mean {meant}?")).unwrap_or_default();
+    format!("unknown variable {}{meant}", escape::text(name))
 }
