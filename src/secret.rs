@@ -19,18 +19,14 @@ pub fn without_userinfo(text: &str) -> String {
 }
 
 /// Returns the first word of a command without what may be a secret: the value of an assignment, the password of an address, and all
-/// behind a blank. A word with blanks is probably a whole command line in quotes.
+/// behind a blank. A word with blanks is probably a whole command line in quotes. env(1) takes any name, as `spring.password=…`, and a
+/// shell `NAME+=VALUE` too.
 pub fn without_secrets(word: &str) -> String {
     let word = without_userinfo(word.split_whitespace().next().unwrap_or_default());
     match word.split_once('=') {
-        Some((name, _)) if is_assignment(&word) => format!("{name}=…"),
+        Some((name, _)) if !name.is_empty() && !name.contains('/') => format!("{name}=…"),
         _ => word,
     }
-}
-
-/// Whether a word is `NAME=VALUE`. env(1) takes any name, as `spring.password=…`, and a shell `NAME+=VALUE` too.
-pub fn is_assignment(word: &str) -> bool {
-    word.split_once('=').is_some_and(|(name, _)| !name.is_empty() && !name.contains('/'))
 }
 
 /// Whether the address, or one of a list, has a password. A part without a scheme is the rest of a password with a comma.

@@ -52,16 +52,20 @@ fn a_command_that_cannot_be_started_leaves_no_lock() {
     let server = Server::start();
     rlock("job").on(&server).command(["/no/such/command"]).code(127).said(&["job", "/no/such/command", "not found"]);
     rlock("job").on(&server).command(["no-such-command"]).code(127).said(&["no-such-command"]);
-    rlock("job").on(&server).command(["cd", "/tmp"]).code(127).said(&["cd: it is a shell's own command", "-c"]);
+    rlock("job")
+        .on(&server)
+        .command(["cd", "/tmp"])
+        .code(127)
+        .said(&["cd: not found; a line or a word for a shell", "-c"]);
     let quoted = rlock("job").on(&server).command(["mysqldump -phunter2 shop"]).code(127);
-    quoted.said(&["mysqldump …: no program has this name", "-c"]).never_said("hunter2");
+    quoted.said(&["mysqldump …: not found; a line or a word for a shell", "-c"]).never_said("hunter2");
     let assigned = rlock("job").on(&server).command(["FOO=hunter2", "env"]).code(127);
-    assigned.said(&["FOO=…: it is no program; write env before it"]).never_said("hunter2");
+    assigned.said(&["FOO=…: not found; a line or a word for a shell"]).never_said("hunter2");
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("script");
     install_script("#!/bin/nosuch\n", &script).expect("a script");
     let told = rlock("job").on(&server).command([&script]).code(127);
-    told.said(&["its interpreter /bin/nosuch is not found", "the lock is released"]);
+    told.said(&["script: it is there, but the interpreter that its first line names (#!)", "the lock is released"]);
     rlock("job").on(&server).command(["/"]).code(126).said(&["job", "Permission denied", "released"]);
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
 }

@@ -9,7 +9,6 @@ use uuid::Uuid;
 mod cover;
 mod heir;
 pub(super) mod joining;
-mod not_started;
 mod once;
 mod supervise;
 
@@ -19,22 +18,22 @@ use super::common::{block_on, open_each, warn_of_settings};
 use crate::cli::{RunArgs, Sources};
 use crate::clock::Alarm;
 use crate::exit::{self, Failure, Outcome, is_shortage, told_of_system};
-use crate::job::exec::Image;
+use crate::job::exec::{self, Image};
 use crate::job::guard::Guard;
 use crate::job::inherited::Inherited;
 use crate::job::process_tree::{self, ProcessTree};
 use crate::job::signals::Signals;
-use crate::job::spawn::Leader;
+use crate::job::spawn::{Leader, TOO_LATE};
 use crate::job::terminal::block_sigttou;
 use crate::lock::keys::list;
 use crate::lock::outer;
 use crate::metrics::Metrics;
 use crate::report::{self, Event, Problem};
+use crate::secret::without_secrets;
 use crate::settings::RunSettings;
-use crate::text::duration;
+use crate::text::{duration, escape};
 use cover::Cover;
 pub(super) use cover::report_change;
-use not_started::cannot_start;
 use supervise::{Job, Started};
 
 /// Runs the command under the locks.
@@ -157,6 +156,29 @@ fn start(
     let leader = Leader::start(&image, inherited, guard, policy.guard_kills_at())?;
     signals.reap_all_but(&[guard.pid(), leader.group()]);
     Ok(Started { tree: ProcessTree::new(leader.group(), before), leader, policy, signals, alarm, nested })
+}
+
+/// Returns the failure of a command that `error` kept from starting. `lock` says whether the lock was released.
+fn cannot_start(settings: &RunSettings, error: &io::Error, lock: &str) -> Failure {
+    let program = &settings.argv[0];
+    let typed = program.to_string_lossy();
+    let more = if typed.contains(char::is_whitespace) { " …" } else { "" };
+    let command = escape::text(&without_secrets(&typed)) + more;
+    let (outcome, why) = match error.raw_os_error() {
+        Some(libc::ENOENT) if exec::existing(program).is_some() => {
+            let why = "it is there, but the interpreter that its first line names (#!), or its loader (ld.so), is not";
+            (Outcome::NotFound, format!("{why}; a line that ends with a carriage return names none"))
+        }
+        Some(libc::ENOENT) => {
+            let why = "not found; a line or a word for a shell (cd, A=1) goes behind -c";
+            (Outcome::NotFound, why.to_owned())
+        }
+        Some(libc::ENOEXEC) => (Outcome::CannotExecute, format!("{error} (does the script begin with #!?)")),
+        Some(TOO_LATE) => (Outcome::Lost, "the lease was over before it could be started".to_owned()),
+        _ if is_shortage(error) => (Outcome::System, error.to_string()),
+        _ => (Outcome::CannotExecute, error.to_string()),
+    };
+    Failure::about(&settings.lock.keys, outcome, format!("{command}: {why}{lock}"))
 }
 
 /// Sets the variables that describe the locks.
