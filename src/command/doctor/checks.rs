@@ -79,116 +79,43 @@ struct Facts<'a> {
     how: &'a Use,
 }
 
-struct Check {
-    weight: Weight,
-    /// Returns the words if there is something to tell.
-    find: fn(&Facts) -> Option<String>,
-    remedy: &'static str,
-}
+/// Words of a check, if there is something to tell.
+type Words = Option<String>;
 
-const OF_SERVER: [Check; 15] = [
-    Check {
-        weight: Weight::Unfit,
-        find: |facts| {
-            let version = facts.field("redis_version")?;
-            let major: u64 = version.split('.').next()?.parse().ok()?;
-            (major < OLDEST).then(|| format!("version {version}; rlock needs {OLDEST}.0 or later"))
-        },
-        remedy: "upgrade it",
-    },
-    Check {
-        weight: Weight::NoVote,
-        find: |facts| facts.is_replica().then(|| "it is a replica and grants nothing".to_owned()),
-        remedy: "name its primary, or another server",
-    },
-    Check {
-        weight: Weight::NoVote,
-        find: |facts| {
-            let (uptime, span) = (facts.number("uptime_in_seconds")?, facts.guard());
-            (uptime < restart::least_uptime(span)).then(|| Restarted::new(uptime, span).to_string())
-        },
-        remedy: "wait",
-    },
-    Check {
-        weight: Weight::NoVote,
-        find: |facts| {
-            let age = facts.probe.watched.as_ref()?.0.age()?;
-            let is_young = facts.how.guard.requires_uptime() && age < facts.guard();
-            is_young.then(|| {
-                let age = duration::show_rounded(age);
-                format!("it became the primary {age} ago, and grants nothing yet (restart guard)")
-            })
-        },
-        remedy: "wait",
-    },
-    Check {
-        weight: Weight::Warn,
-        find: |facts| {
-            let policy = facts.field("maxmemory_policy").filter(|policy| *policy != "noeviction")?;
-            let now = if facts.number("maxmemory") == Some(0) { ", once maxmemory is set" } else { "" };
-            Some(format!("maxmemory-policy {policy} can evict a lock that is held{now}"))
-        },
-        remedy: "CONFIG SET maxmemory-policy noeviction and CONFIG REWRITE, or use a server for locks alone",
-    },
-    // A restart guard covers what a crash forgets, as long as a minority of the nodes crashes at a time.
-    Check { weight: Weight::Warn, find: |facts| facts.forgets(false), remedy: APPEND },
-    Check { weight: Weight::Note, find: |facts| facts.forgets(true), remedy: APPEND },
-    Check {
-        weight: Weight::Note,
-        find: |facts| {
-            let is_lazy = facts.field("aof_enabled") == Some("1") && facts.probe.fsync.as_deref() == Some("no");
-            is_lazy.then(|| "appendfsync no: a power failure forgets the locks of the last half minute".to_owned())
-        },
-        remedy: "CONFIG SET appendfsync everysec, and CONFIG REWRITE",
-    },
-    Check { weight: Weight::Warn, find: |facts| facts.replicas(1..2), remedy: INDEPENDENT },
-    Check { weight: Weight::Note, find: |facts| facts.replicas(2..usize::MAX), remedy: INDEPENDENT },
-    Check {
-        weight: Weight::Warn,
-        find: |facts| {
-            let ahead = facts.probe.clock_offset_ms?;
-            let off = Duration::from_millis(ahead.unsigned_abs());
-            let side = if ahead > 0 { "ahead of" } else { "behind" };
-            // The trip takes a little off a whole minute.
-            let shown = Duration::from_millis((ahead.unsigned_abs().saturating_add(50)) / 100 * 100);
-            (off > SKEW + facts.probe.round_trip).then(|| {
-                let shown = duration::show_rounded(shown);
-                format!("its clock is {shown} {side} this machine's: correcting it ends leases early or late")
-            })
-        },
-        remedy: "run a time service on both (chrony, systemd-timesyncd), and set the clock in small steps",
-    },
-    Check {
-        weight: Weight::Warn,
-        find: |facts| {
-            let (trip, limit) = (facts.probe.round_trip, facts.how.schedule.node_timeout());
-            (trip > limit / 2).then(|| {
-                let (trip, limit) = (duration::show_rounded(trip), duration::show(limit));
-                format!("a round trip takes {trip}, more than half of the node timeout of {limit}")
-            })
-        },
-        remedy: "give a longer --ttl or --node-timeout",
-    },
-    Check {
-        weight: Weight::Warn,
-        find: |facts| {
-            let (listed, namings) = facts.sentinels()?;
-            let named = namings.len();
-            (named < listed).then(|| format!("only {named} of {listed} sentinels name a primary"))
-        },
-        remedy: "start the others, and check the network between them and this machine",
-    },
-    Check {
-        weight: Weight::Warn,
-        find: |facts| {
-            let (listed, namings) = facts.sentinels()?;
-            let known = namings.iter().filter_map(|naming| naming.others).max()? + 1;
-            (listed < known).then(|| format!("{listed} of its {known} sentinels are listed"))
-        },
-        remedy: "list all of them: a majority of those that are listed decides",
-    },
-    Check { weight: Weight::Warn, find: |facts| facts.outage(), remedy: "give a longer --ttl, or lower that time" },
-];
+/// The weight of a check, the check itself, and its remedy.
+type Row<'a> = (Weight, fn(&Facts<'a>) -> Words, &'static str);
+
+/// Returns the checks of a server.
+fn of_server<'a>() -> [Row<'a>; 14] {
+    [
+        (Weight::Unfit, Facts::is_old, "upgrade it"),
+        (Weight::NoVote, Facts::is_replica, "name its primary, or another server"),
+        (Weight::NoVote, Facts::has_restarted, "wait"),
+        (Weight::NoVote, Facts::has_taken_over, "wait"),
+        (
+            Weight::Warn,
+            Facts::evicts,
+            "CONFIG SET maxmemory-policy noeviction and CONFIG REWRITE, or use a server for locks alone",
+        ),
+        (Weight::Warn, Facts::forgets, APPEND),
+        (Weight::Note, Facts::forgets_under_guard, APPEND),
+        (Weight::Warn, Facts::fails_over_alone, INDEPENDENT),
+        (Weight::Note, Facts::fails_over_beside_others, INDEPENDENT),
+        (
+            Weight::Warn,
+            Facts::has_another_time,
+            "run a time service on both (chrony, systemd-timesyncd), and set the clock in small steps",
+        ),
+        (Weight::Warn, Facts::is_slow, "give a longer --ttl or --node-timeout"),
+        (
+            Weight::Warn,
+            Facts::has_silent_sentinels,
+            "start the others, and check the network between them and this machine",
+        ),
+        (Weight::Warn, Facts::has_unlisted_sentinels, "list all of them: a majority of those that are listed decides"),
+        (Weight::Warn, Facts::is_away_for_long, "give a longer --ttl, or lower that time"),
+    ]
+}
 
 const APPEND: &str = "CONFIG SET appendonly yes, and CONFIG REWRITE";
 
@@ -203,28 +130,100 @@ impl Facts<'_> {
         self.probe.number(name)
     }
 
-    fn is_replica(&self) -> bool {
-        self.field("role") == Some("slave")
-    }
-
     /// The time of the restart guard.
     fn guard(&self) -> Duration {
         self.how.guard.span(self.nodes, self.how.schedule.ttl())
     }
 
-    /// Tells of a crash that makes it forget locks, if that `is_covered` by a restart guard or not.
-    fn forgets(&self, is_covered: bool) -> Option<String> {
-        let has_guard = self.nodes > 1 && !self.guard().is_zero();
-        (self.field("aof_enabled") == Some("0") && has_guard == is_covered)
-            .then(|| "no append-only file: a crash forgets the locks of the last minutes, or all".to_owned())
+    fn is_old(&self) -> Words {
+        let version = self.field("redis_version")?;
+        let major: u64 = version.split('.').next()?.parse().ok()?;
+        (major < OLDEST).then(|| format!("version {version}; rlock needs {OLDEST}.0 or later"))
     }
 
-    /// Tells of its replicas, if the number of nodes is one of `nodes`.
-    fn replicas(&self, nodes: std::ops::Range<usize>) -> Option<String> {
-        let count = self.number("connected_slaves").filter(|count| *count > 0 && !self.is_replica())?;
+    fn is_replica(&self) -> Words {
+        is_replica(self.probe).then(|| "it is a replica and grants nothing".to_owned())
+    }
+
+    fn has_restarted(&self) -> Words {
+        let (uptime, span) = (self.number("uptime_in_seconds")?, self.guard());
+        (uptime < restart::least_uptime(span)).then(|| Restarted::new(uptime, span).to_string())
+    }
+
+    fn has_taken_over(&self) -> Words {
+        let age = self.probe.watched.as_ref()?.0.age()?;
+        let is_young = self.how.guard.requires_uptime() && age < self.guard();
+        let age = duration::show_rounded(age);
+        is_young.then(|| format!("it became the primary {age} ago, and grants nothing yet (restart guard)"))
+    }
+
+    fn evicts(&self) -> Words {
+        let policy = self.field("maxmemory_policy").filter(|policy| *policy != "noeviction")?;
+        let now = if self.number("maxmemory") == Some(0) { ", once maxmemory is set" } else { "" };
+        Some(format!("maxmemory-policy {policy} can evict a lock that is held{now}"))
+    }
+
+    fn forgets(&self) -> Words {
+        self.has_no_log().filter(|_| !self.is_guarded())
+    }
+
+    fn forgets_under_guard(&self) -> Words {
+        self.has_no_log().filter(|_| self.is_guarded())
+    }
+
+    fn has_no_log(&self) -> Words {
+        let what = "no append-only file: a crash forgets the locks of the last minutes, or all";
+        (self.field("aof_enabled") == Some("0")).then(|| what.to_owned())
+    }
+
+    /// Whether a restart guard covers what a crash forgets, as long as a minority of the nodes crashes at a time.
+    fn is_guarded(&self) -> bool {
+        self.nodes > 1 && !self.guard().is_zero()
+    }
+
+    fn fails_over_alone(&self) -> Words {
+        self.fails_over().filter(|_| self.nodes == 1)
+    }
+
+    fn fails_over_beside_others(&self) -> Words {
+        self.fails_over().filter(|_| self.nodes > 1)
+    }
+
+    fn fails_over(&self) -> Words {
+        let count = self.number("connected_slaves").filter(|count| *count > 0 && !is_replica(self.probe))?;
         let of = if count == 1 { "a replica".to_owned() } else { format!("{count} replicas") };
-        let what = || format!("it has {of}, and a failover to one can lose the last writes, locks among them");
-        nodes.contains(&self.nodes).then(what)
+        Some(format!("it has {of}, and a failover to one can lose the last writes, locks among them"))
+    }
+
+    fn has_another_time(&self) -> Words {
+        let ahead = self.probe.clock_offset_ms?;
+        let off = Duration::from_millis(ahead.unsigned_abs());
+        let side = if ahead > 0 { "ahead of" } else { "behind" };
+        // The trip takes a little off a whole minute.
+        let shown =
+            duration::show_rounded(Duration::from_millis((ahead.unsigned_abs().saturating_add(50)) / 100 * 100));
+        (off > SKEW + self.probe.round_trip)
+            .then(|| format!("its clock is {shown} {side} this machine's: correcting it ends leases early or late"))
+    }
+
+    fn is_slow(&self) -> Words {
+        let (trip, limit) = (self.probe.round_trip, self.how.schedule.node_timeout());
+        (trip > limit / 2).then(|| {
+            let (trip, limit) = (duration::show_rounded(trip), duration::show(limit));
+            format!("a round trip takes {trip}, more than half of the node timeout of {limit}")
+        })
+    }
+
+    fn has_silent_sentinels(&self) -> Words {
+        let (listed, namings) = self.sentinels()?;
+        let named = namings.len();
+        (named < listed).then(|| format!("only {named} of {listed} sentinels name a primary"))
+    }
+
+    fn has_unlisted_sentinels(&self) -> Words {
+        let (listed, namings) = self.sentinels()?;
+        let known = namings.iter().filter_map(|naming| naming.others).max()? + 1;
+        (listed < known).then(|| format!("{listed} of its {known} sentinels are listed"))
     }
 
     fn sentinels(&self) -> Option<(usize, &[Naming])> {
@@ -235,7 +234,7 @@ impl Facts<'_> {
     }
 
     /// Tells of a failover in which no server answers for too long.
-    fn outage(&self) -> Option<String> {
+    fn is_away_for_long(&self) -> Words {
         let (option, silence, switching) = match &self.probe.watched.as_ref()?.1 {
             Survey::Sentinels { namings, .. } => {
                 ("down-after-milliseconds", namings.iter().filter_map(|naming| naming.down_after).max()?, SWITCHING)
@@ -259,6 +258,10 @@ impl Facts<'_> {
     }
 }
 
+fn is_replica(probe: &Probe) -> bool {
+    probe.field("role") == Some("slave")
+}
+
 /// Returns the findings of all nodes and of their set, in the order of the nodes.
 pub(super) fn of_servers(probes: &[Result<Probe, Fault>], how: &Use) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -269,10 +272,9 @@ pub(super) fn of_servers(probes: &[Result<Probe, Fault>], how: &Use) -> Vec<Find
                 findings.extend(of_rights(node, probe));
                 findings.extend(of_write(node, probe));
                 let facts = Facts { probe, nodes: probes.len(), how };
+                let found = of_server().into_iter();
                 findings.extend(
-                    OF_SERVER
-                        .iter()
-                        .filter_map(|check| Some(Finding::of(node, check.weight, (check.find)(&facts)?, check.remedy))),
+                    found.filter_map(|(weight, find, remedy)| Some(Finding::of(node, weight, find(&facts)?, remedy))),
                 );
             }
         }
@@ -344,7 +346,7 @@ const GRANT: &str = "grant the rights of the ACL line below";
 
 /// A primary that sets no key for any client.
 fn of_write(node: usize, probe: &Probe) -> Option<Finding> {
-    let fault = probe.unwritten.as_ref().filter(|_| probe.field("role") != Some("slave"))?;
+    let fault = probe.unwritten.as_ref().filter(|_| !is_replica(probe))?;
     let what = format!("it sets no key: {}", fault.why.trim_end_matches('.'));
     Some(Finding::of(node, Weight::NoVote, what, fault.remedy.unwrap_or("check its log")))
 }
