@@ -40,7 +40,12 @@ impl OuterLocks {
 
     /// Whether the environment says that a live, outer `rlock run` holds the lock of `token`.
     pub fn is_run(&self, token: Token) -> bool {
-        self.held.iter().any(|(held, _)| *held == token)
+        self.fence(token).is_some()
+    }
+
+    /// Returns the fence of a lock that such a run holds.
+    pub fn fence(&self, token: Token) -> Option<Fence> {
+        self.held.iter().find(|(held, _)| *held == token).map(|(_, fence)| *fence)
     }
 
     /// Whether the environment claims no lock.

@@ -13,6 +13,7 @@ use crate::lock::fence::Fence;
 use crate::lock::lease::Loss;
 use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
+use crate::lock::outer::OuterLocks;
 use crate::lock::remains::Remains;
 use crate::lock::token::Token;
 use crate::redlock::ReleaseOutcome;
@@ -75,8 +76,9 @@ impl Cover {
     pub(super) fn listen(&self, options: &PolicyOptions, guard: &Guard) -> io::Result<Option<NestedRuns>> {
         match self {
             Self::Own(holdings) => {
-                let grants = holdings.grants().collect();
-                NestedRuns::listen(grants, options.schedule.ttl(), guard.end_for_nested()?).map(Some)
+                let held =
+                    holdings.grants().fold(OuterLocks::default(), |held, (token, fence)| held.with(token, fence));
+                NestedRuns::listen(held, options.schedule.ttl(), guard.end_for_nested()?).map(Some)
             }
             Self::Outer(..) => Ok(None),
         }

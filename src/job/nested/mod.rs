@@ -17,30 +17,26 @@
 pub mod outer;
 pub mod runs;
 
+use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{UnixAddr, UnixCredentials, getsockopt};
 use nix::unistd::Uid;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use uuid::Uuid;
 
-use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
-use crate::lock::keys;
+use crate::lock::outer::OuterLocks;
 use crate::lock::schedule::Terms;
 use crate::lock::token::Token;
 
-/// Length of the four numbers that every message has, in bytes.
-const NUMBERS: usize = 32;
-
-/// Length of a lock's token and fence, in bytes.
-const LOCK: usize = 24;
-
-/// Length of the longest message, in bytes.
-const LONGEST: usize = NUMBERS + keys::MOST * LOCK;
+/// Limit of the length of a message in bytes: of four numbers and the tokens and fences of all locks that a run may have.
+const LONGEST: usize = 4096;
 
 /// A message of an outer rlock: the welcome, or a later change of its terms.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,34 +46,24 @@ struct Message {
     ttl: Duration,
     terms: Terms,
     /// The locks of the outer run.
-    locks: Vec<(Token, Fence)>,
+    locks: OuterLocks,
+}
+
+/// Times in nanoseconds, and the locks as in `RLOCK_HELD`.
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [now, signal_at, kill_at] = [self.now, self.terms.signal_at, self.terms.kill_at].map(Instant::as_nanos);
+        write!(f, "{now} {} {signal_at} {kill_at} {}", self.ttl.as_nanos(), self.locks)
+    }
 }
 
 impl Message {
-    fn encode(&self) -> Vec<u8> {
-        let ttl = u64::try_from(self.ttl.as_nanos()).unwrap_or(u64::MAX);
-        let numbers = [self.now.as_nanos(), ttl, self.terms.signal_at.as_nanos(), self.terms.kill_at.as_nanos()];
-        let mut bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
-        for (token, fence) in &self.locks {
-            bytes.extend(token.as_uuid().as_bytes());
-            bytes.extend(fence.get().to_ne_bytes());
-        }
-        bytes
-    }
-
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let number = |bytes: &[u8]| Some(u64::from_ne_bytes(bytes.try_into().ok()?));
-        let (numbers, locks) = bytes.split_at_checked(NUMBERS)?;
-        let mut next = numbers.chunks_exact(8).filter_map(number);
-        let (now, ttl) = (Instant::from_nanos(next.next()?), Duration::from_nanos(next.next()?));
-        let (signal_at, kill_at) = (Instant::from_nanos(next.next()?), Instant::from_nanos(next.next()?));
-        let lock = |bytes: &[u8]| {
-            let (token, fence) = bytes.split_at_checked(16)?;
-            let token = Uuid::from_slice(token).ok()?.hyphenated().to_string();
-            Some((token.parse().ok()?, Fence::new(number(fence)?)?))
-        };
-        let whole = locks.len().is_multiple_of(LOCK);
-        let locks = locks.chunks_exact(LOCK).map(lock).collect::<Option<_>>().filter(|_| whole)?;
+        let mut words = std::str::from_utf8(bytes).ok()?.split(' ');
+        let mut number = || words.next()?.parse().ok();
+        let (now, ttl) = (Instant::from_nanos(number()?), Duration::from_nanos(number()?));
+        let (signal_at, kill_at) = (Instant::from_nanos(number()?), Instant::from_nanos(number()?));
+        let locks = OuterLocks::read(words.next()?, "");
         Some(Self { now, ttl, terms: Terms { signal_at, kill_at, ends: kill_at }, locks })
     }
 }
@@ -102,21 +88,14 @@ pub(super) fn outlast(pipe: BorrowedFd) -> bool {
     }
 }
 
-/// A socket with the trait that tokio's `AsyncFd` needs.
-#[derive(Debug)]
-struct Socket(OwnedFd);
-
-impl AsRawFd for Socket {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
+/// Returns who made the peer's end of a connection.
+fn peer(connection: &impl AsFd) -> nix::Result<UnixCredentials> {
+    getsockopt(connection, PeerCredentials)
 }
 
-impl Socket {
-    /// Returns who made the peer's end.
-    fn peer(&self) -> nix::Result<UnixCredentials> {
-        getsockopt(&self.0, PeerCredentials)
-    }
+fn register(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: the socket owns its descriptor, always names the same one, and closes it only when dropped.
+    Ok(unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?)
 }
 
 /// Whether `user` is ours or root. Any other user who learns a token must not keep a lock or offer one.
@@ -132,13 +111,11 @@ fn stands_for_others(user: Uid) -> bool {
     user.as_raw() == overflow && !maps_all()
 }
 
-fn error(number: nix::Error) -> io::Error {
-    number.into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock::fence::Fence;
+    use crate::lock::keys;
     use proptest::prelude::*;
 
     proptest! {
@@ -149,10 +126,12 @@ mod tests {
         ) {
             let [now, signal_at, kill_at] = [now, signal_at, kill_at].map(Instant::from_nanos);
             let terms = Terms { signal_at, kill_at, ends: kill_at };
-            let locks = fences.into_iter().map(|fence| (Token::fresh(), Fence::new(fence).unwrap())).collect();
+            let fences = fences.into_iter().map(|fence| Fence::new(fence).unwrap());
+            let locks = fences.fold(OuterLocks::default(), |locks, fence| locks.with(Token::fresh(), fence));
             let message = Message { now, ttl: Duration::from_nanos(ttl), terms, locks };
-            prop_assert!(message.encode().len() <= LONGEST);
-            prop_assert_eq!(Message::decode(&message.encode()), Some(message));
+            let text = message.to_string();
+            prop_assert!(text.len() <= LONGEST);
+            prop_assert_eq!(Message::decode(text.as_bytes()), Some(message));
         }
 
         #[test]

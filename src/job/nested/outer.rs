@@ -8,10 +8,9 @@ use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, connect, recvmsg, socket,
 };
 use nix::unistd::{Pid, Uid};
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::{LONGEST, Message, Socket, address, error, is_trusted};
+use super::{LONGEST, Message, address, is_trusted, peer, register};
 use crate::clock;
 use crate::job::process_tree;
 use crate::lock::fence::Fence;
@@ -21,7 +20,7 @@ use crate::lock::token::Token;
 /// The connection to an outer rlock that has welcomed us.
 #[derive(Debug)]
 pub struct OuterRun {
-    connection: AsyncFd<Socket>,
+    connection: AsyncFd<OwnedFd>,
     /// The write end of the pipe at whose hang-up the outer rlock's guard gives the lock back.
     pipe: OwnedFd,
     /// The locks under which our command runs.
@@ -76,16 +75,16 @@ impl OuterRun {
         };
         let Some((last, Some(pipe))) = receive(&connection).await else { return Err(JoinError::Refused) };
         // In another time namespace its terms would mean other moments. A listener without the token is no outer rlock.
-        if !(begun..=clock::now()).contains(&last.now) || !last.locks.iter().any(|(token, _)| *token == listener) {
+        if !(begun..=clock::now()).contains(&last.now) || !last.locks.is_run(listener) {
             return Err(JoinError::Refused);
         }
-        let lock = |wanted: &Token| last.locks.iter().find(|(token, _)| token == wanted).copied();
-        let locks = tokens.iter().map(lock).collect::<Option<Vec<_>>>();
-        let Some(locks) = locks else {
-            let holds_any = tokens.iter().any(|wanted| lock(wanted).is_some());
-            return Err(if holds_any { JoinError::Partly } else { JoinError::Refused });
-        };
-        Ok(Self { connection, pipe, locks, last, ended: false })
+        let held = tokens.iter().filter_map(|token| Some((*token, last.locks.fence(*token)?)));
+        let locks: Vec<_> = held.collect();
+        match locks.len() {
+            0 => Err(JoinError::Refused),
+            some if some < tokens.len() => Err(JoinError::Partly),
+            _ => Ok(Self { connection, pipe, locks, last, ended: false }),
+        }
     }
 
     /// Returns the token and the fence of each lock.
@@ -122,39 +121,34 @@ impl OuterRun {
     }
 }
 
-fn connected(listener: Token) -> io::Result<AsyncFd<Socket>> {
+fn connected(listener: Token) -> io::Result<AsyncFd<OwnedFd>> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let ours = Socket(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(error)?);
-    connect(ours.as_raw_fd(), &address(listener).map_err(error)?).map_err(error)?;
-    let peer = ours.peer().map_err(error)?;
+    let ours = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+    connect(ours.as_raw_fd(), &address(listener)?)?;
+    let peer = peer(&ours)?;
     // Root may run below another user's rlock (`sudo`), and then only below that one.
     let started_us = || Uid::effective().is_root() && process_tree::is_below(Pid::from_raw(peer.pid()));
     if !is_trusted(Uid::from_raw(peer.uid())) && !started_us() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    // SAFETY: the socket owns its descriptor, always names the same one, and closes it only when dropped.
-    Ok(unsafe { AsyncFd::register_with_interest(ours, Interest::READABLE) }?)
+    register(ours)
 }
 
 /// Returns the next message and the descriptor that came with it; `None` at the end.
-async fn receive(connection: &AsyncFd<Socket>) -> Option<(Message, Option<OwnedFd>)> {
-    // One byte more than a message, so that a longer one is recognised.
-    let mut bytes = [0; LONGEST + 1];
+async fn receive(connection: &AsyncFd<OwnedFd>) -> Option<(Message, Option<OwnedFd>)> {
+    let mut bytes = [0; LONGEST];
     loop {
         let mut ready = connection.readable().await.ok()?;
         let (mut parts, mut space) = ([IoSliceMut::new(&mut bytes)], nix::cmsg_space!(RawFd));
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
         match recvmsg::<UnixAddr>(connection.as_raw_fd(), &mut parts, Some(&mut space), flags) {
             Ok(received) => {
-                let mut descriptor = None;
-                for control in received.cmsgs().ok()? {
-                    if let ControlMessageOwned::ScmRights(sent) = control {
-                        for fd in sent {
-                            // SAFETY: the kernel made this descriptor for us in this call; nothing else owns it.
-                            descriptor = Some(unsafe { OwnedFd::from_raw_fd(fd) });
-                        }
-                    }
-                }
+                let sent = received.cmsgs().ok()?.find_map(|control| match control {
+                    ControlMessageOwned::ScmRights(sent) => sent.first().copied(),
+                    _ => None,
+                });
+                // SAFETY: the kernel made this descriptor for us in this call; nothing else owns it.
+                let descriptor = sent.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
                 let length = received.bytes;
                 return Some((Message::decode(&bytes[..length])?, descriptor));
             }

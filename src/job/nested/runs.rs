@@ -1,24 +1,23 @@
 //! The outer rlock's end of the connections: the runs that are nested in our command.
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr, accept4, bind, listen,
     sendmsg, shutdown, socket,
 };
 use nix::unistd::Uid;
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::{Message, Socket, address, error, is_trusted};
+use super::{Message, address, is_trusted, peer, register};
 use crate::clock;
-use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
+use crate::lock::outer::OuterLocks;
 use crate::lock::schedule::Terms;
-use crate::lock::token::Token;
 
 /// Nested runs at a time, so that descriptors are left for the nodes.
 const MAX_RUNS: usize = 256;
@@ -31,10 +30,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The nested runs that rely on our leases.
 pub struct NestedRuns {
-    listener: AsyncFd<Socket>,
+    listener: AsyncFd<OwnedFd>,
     /// The write end of the pipe that each run gets with its welcome.
     pipe: OwnedFd,
-    locks: Vec<(Token, Fence)>,
+    locks: OuterLocks,
     ttl: Duration,
     runs: Vec<Run>,
     /// There is no room for another run: connections wait in the listener until the next [`NestedRuns::admit`].
@@ -45,19 +44,19 @@ pub struct NestedRuns {
 
 /// A run that is nested under our locks.
 struct Run {
-    connection: AsyncFd<Socket>,
+    connection: AsyncFd<OwnedFd>,
     /// The terms sent last; `None` once it was sent the end.
     sent: Option<Terms>,
 }
 
 impl NestedRuns {
     /// Listens for runs nested in the command that is about to start under `locks`, at least one.
-    pub fn listen(locks: Vec<(Token, Fence)>, ttl: Duration, pipe: OwnedFd) -> io::Result<Self> {
-        let (token, _) = locks.first().ok_or(io::ErrorKind::InvalidInput)?;
+    pub fn listen(locks: OuterLocks, ttl: Duration, pipe: OwnedFd) -> io::Result<Self> {
+        let first = locks.tokens().first().copied().ok_or(io::ErrorKind::InvalidInput)?;
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(error)?;
-        bind(listener.as_raw_fd(), &address(*token).map_err(error)?).map_err(error)?;
-        listen(&listener, Backlog::MAXCONN).map_err(error)?;
+        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+        bind(listener.as_raw_fd(), &address(first)?)?;
+        listen(&listener, Backlog::MAXCONN)?;
         let listener = register(listener)?;
         Ok(Self { listener, pipe, locks, ttl, runs: Vec::new(), full: false, overdue_at: Instant::NEVER })
     }
@@ -116,7 +115,7 @@ impl NestedRuns {
             // SAFETY: the kernel made this descriptor for us in this call; nothing else owns it.
             let accepted = accept4(self.listener.as_raw_fd(), flags).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
             let connection = match accepted {
-                Ok(connection) => Socket(connection),
+                Ok(connection) => connection,
                 Err(nix::Error::EAGAIN) => return,
                 Err(nix::Error::EINTR | nix::Error::ECONNABORTED) => continue,
                 Err(_) => {
@@ -124,21 +123,21 @@ impl NestedRuns {
                     return;
                 }
             };
-            let is_ours = connection.peer().is_ok_and(|peer| is_trusted(Uid::from_raw(peer.uid())));
+            let is_ours = peer(&connection).is_ok_and(|peer| is_trusted(Uid::from_raw(peer.uid())));
             let Some(terms) = welcome.filter(|_| is_ours) else { continue };
-            let Ok(connection) = register(connection.0) else { continue };
+            let Ok(connection) = register(connection) else { continue };
             if self.send_terms(connection.get_ref(), terms, &[self.pipe.as_raw_fd()]).is_ok() {
                 self.runs.push(Run { connection, sent: Some(terms) });
             }
         }
     }
 
-    fn send_terms(&self, to: &Socket, terms: Terms, descriptors: &[RawFd]) -> nix::Result<usize> {
-        let message = Message { now: clock::now(), ttl: self.ttl, terms, locks: self.locks.clone() }.encode();
+    fn send_terms(&self, to: &OwnedFd, terms: Terms, descriptors: &[RawFd]) -> nix::Result<usize> {
+        let message = Message { now: clock::now(), ttl: self.ttl, terms, locks: self.locks.clone() }.to_string();
         let rights = [ControlMessage::ScmRights(descriptors)];
         let rights = if descriptors.is_empty() { &[][..] } else { &rights };
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        sendmsg::<UnixAddr>(to.as_raw_fd(), &[IoSlice::new(&message)], rights, flags, None)
+        sendmsg::<UnixAddr>(to.as_raw_fd(), &[IoSlice::new(message.as_bytes())], rights, flags, None)
     }
 
     /// The instant at which to call [`NestedRuns::is_overdue`].
@@ -156,13 +155,8 @@ impl NestedRuns {
     }
 }
 
-fn register(socket: OwnedFd) -> io::Result<AsyncFd<Socket>> {
-    // SAFETY: the socket owns its descriptor, always names the same one, and closes it only when dropped.
-    Ok(unsafe { AsyncFd::register_with_interest(Socket(socket), Interest::READABLE) }?)
-}
-
 /// Whether there is a message, an end or a connection. If not, the next one wakes `cx`.
-fn is_readable(socket: &AsyncFd<Socket>, cx: &mut Context<'_>) -> bool {
+fn is_readable(socket: &AsyncFd<OwnedFd>, cx: &mut Context<'_>) -> bool {
     loop {
         match socket.poll_read_ready(cx) {
             Poll::Ready(Ok(mut ready)) if !has_something(socket.get_ref()) => ready.clear_ready(),
@@ -172,10 +166,8 @@ fn is_readable(socket: &AsyncFd<Socket>, cx: &mut Context<'_>) -> bool {
     }
 }
 
-fn has_something(socket: &Socket) -> bool {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    use std::os::fd::AsFd;
-    let mut fds = [PollFd::new(socket.0.as_fd(), PollFlags::POLLIN)];
+fn has_something(socket: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
     // A failed poll counts as readable: the read that follows reports the error.
     poll(&mut fds, PollTimeout::ZERO) != Ok(0)
 }
@@ -185,7 +177,8 @@ mod tests {
     use super::super::outer::{JoinError, OuterRun};
     use super::super::outlast;
     use super::*;
-    use std::os::fd::AsFd;
+    use crate::lock::fence::Fence;
+    use crate::lock::token::Token;
 
     fn terms(number: u64) -> Terms {
         let at = Instant::from_nanos(number);
@@ -199,7 +192,8 @@ mod tests {
     /// The runs nested under `locks`, and the read end of their pipe.
     fn nested(locks: &[(Token, Fence)]) -> (NestedRuns, OwnedFd) {
         let (read, write) = nix::unistd::pipe().unwrap();
-        (NestedRuns::listen(locks.to_vec(), Duration::from_secs(30), write).unwrap(), read)
+        let held = locks.iter().fold(OuterLocks::default(), |held, (token, fence)| held.with(*token, *fence));
+        (NestedRuns::listen(held, Duration::from_secs(30), write).unwrap(), read)
     }
 
     fn on_a_runtime(test: impl Future<Output = ()>) {
@@ -267,7 +261,7 @@ mod tests {
         on_a_runtime(async {
             let [lock, other] = locks();
             let (mut runs, _read) = nested(&[lock]);
-            runs.locks = vec![other];
+            runs.locks = OuterLocks::default().with(other.0, other.1);
             let tokens = [lock.0];
             let mut joining = Box::pin(OuterRun::join(&tokens, &[]));
             assert!(futures_util::poll!(&mut joining).is_pending());
@@ -287,10 +281,7 @@ mod tests {
             assert!(runs.admit(Some(terms(2))));
             let run = joining.await.unwrap();
             drop(runs);
-            let is_held = || {
-                use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-                poll(&mut [PollFd::new(read.as_fd(), PollFlags::empty())], PollTimeout::ZERO) == Ok(0)
-            };
+            let is_held = || poll(&mut [PollFd::new(read.as_fd(), PollFlags::empty())], PollTimeout::ZERO) == Ok(0);
             assert!(is_held());
             drop(run);
             assert!(!is_held() && outlast(read.as_fd()));

@@ -37,9 +37,6 @@ impl Impostor {
     fn start(token: Uuid, user: u32) -> Self {
         let address = UnixAddr::new_abstract(listener_of(token).as_bytes()).expect("a name");
         let (ready, begun) = pipe().expect("a pipe");
-        let mut welcome = [0; 56];
-        welcome[32..48].copy_from_slice(token.as_bytes());
-        welcome[48] = 7;
         // SAFETY: the child makes system calls, uses the allocator, and is killed.
         let child = match unsafe { fork() }.expect("a process") {
             ForkResult::Parent { child } => child,
@@ -54,12 +51,15 @@ impl Impostor {
                     let Ok(nested) = accept(ours.as_raw_fd()) else { continue };
                     let now = clock_gettime(ClockId::CLOCK_BOOTTIME).expect("a clock");
                     let now = now.tv_sec().cast_unsigned() * 1_000_000_000 + now.tv_nsec().cast_unsigned();
-                    let numbers = [now, 30_000_000_000, 1 << 62, 1 << 62];
-                    for (place, number) in welcome.chunks_exact_mut(8).zip(numbers) {
-                        place.copy_from_slice(&number.to_ne_bytes());
-                    }
+                    let welcome = format!("{now} 30000000000 {never} {never} {token}:7", never = 1_u64 << 62);
                     let rights = [ControlMessage::ScmRights(&[begun.as_raw_fd()])];
-                    let _ = sendmsg::<UnixAddr>(nested, &[IoSlice::new(&welcome)], &rights, MsgFlags::empty(), None);
+                    let _ = sendmsg::<UnixAddr>(
+                        nested,
+                        &[IoSlice::new(welcome.as_bytes())],
+                        &rights,
+                        MsgFlags::empty(),
+                        None,
+                    );
                 }
             }
         };
