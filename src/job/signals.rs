@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::unix::net::UnixStream;
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, killpg, raise, sigaction, signal};
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -10,8 +9,7 @@ use nix::unistd::{Pid, getpgrp};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin, Process};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use tokio::net::UnixStream;
 
 use super::inherited::Inherited;
 use super::policy::{CaughtSignal, Continued};
@@ -65,7 +63,7 @@ fn is_from_terminal(origin: &Origin) -> bool {
 
 /// The queue of caught signals, and the handlers that fill it.
 pub struct Signals {
-    delivery: SignalDelivery<AsyncFd<UnixStream>, WithOrigin>,
+    delivery: SignalDelivery<UnixStream, WithOrigin>,
     pending: VecDeque<CaughtSignal>,
     inherited: Inherited,
     /// Children that another part of rlock reaps.
@@ -76,13 +74,9 @@ impl Signals {
     /// Catches SIGCHLD and the signals that end a wait, except those that rlock inherited as ignored.
     pub fn catch(inherited: &Inherited) -> io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
-        read.set_nonblocking(true)?;
-        write.set_nonblocking(true)?;
-        // SAFETY: the stream owns its descriptor, always names the same one, and closes it only when dropped.
-        let read = unsafe { AsyncFd::register_with_interest(read, Interest::READABLE) }?;
         let caught = forwarded().filter(|signal| !inherited.ignored(*signal)).chain([Signal::SIGCHLD]);
         let caught = caught.map(|signal| signal as i32);
-        let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), caught)?;
+        let delivery = SignalDelivery::with_pipe(read, write.into_std()?, WithOrigin::default(), caught)?;
         Ok(Self { delivery, pending: VecDeque::new(), inherited: inherited.clone(), spared: vec![] })
     }
 
@@ -112,11 +106,12 @@ impl Signals {
                 }
                 return caught;
             }
-            match self.delivery.get_read().readable().await {
-                Ok(mut ready) => ready.clear_ready(),
+            let wakeups = self.delivery.get_read();
+            if wakeups.readable().await.is_err() {
                 // The runtime shuts down, and rlock with it.
-                Err(_) => return std::future::pending().await,
+                return std::future::pending().await;
             }
+            while wakeups.try_read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
         }
     }
 
