@@ -110,12 +110,12 @@ async fn run_async(
         cover.give_up(&settings.lock.report).await;
         return Ok(acquisition::ended_by(caught));
     }
-    match start(settings, inherited, &cover, signals, alarm, &mut guard) {
+    match start(settings, inherited, &cover, &mut signals, &mut guard) {
         Ok(started) => {
             if let Some(metrics) = metrics {
                 metrics.started();
             }
-            Job::new(started, guard).supervise(&settings.lock, settings.remains, cover).await
+            Job::new(started, guard, signals, alarm).supervise(&settings.lock, settings.remains, cover).await
         }
         Err(error) => {
             let end = match &cover {
@@ -133,8 +133,7 @@ fn start(
     settings: &RunSettings,
     inherited: &Inherited,
     cover: &Cover,
-    mut signals: Signals,
-    alarm: Alarm,
+    signals: &mut Signals,
     guard: &mut Guard,
 ) -> io::Result<Started> {
     signals.catch_for_command()?;
@@ -155,7 +154,7 @@ fn start(
     report::settle();
     let leader = Leader::start(&image, inherited, guard, policy.guard_kills_at())?;
     signals.reap_all_but(&[guard.pid(), leader.group()]);
-    Ok(Started { tree: ProcessTree::new(leader.group(), before), leader, policy, signals, alarm, nested })
+    Ok((ProcessTree::new(leader.group(), before), leader, policy, nested))
 }
 
 /// Returns the failure of a command that `error` kept from starting. `lock` says whether the lock was released.

@@ -49,35 +49,24 @@ pub(super) struct Job {
     tells_leftovers_at: Instant,
 }
 
-/// A command that was just started.
-pub(super) struct Started {
-    pub(super) tree: ProcessTree,
-    pub(super) leader: Leader,
-    pub(super) policy: Policy,
-    pub(super) signals: Signals,
-    pub(super) alarm: Alarm,
-    pub(super) nested: Option<NestedRuns>,
-}
+/// A command that was just started, and the runs nested in it.
+pub(super) type Started = (ProcessTree, Leader, Policy, Option<NestedRuns>);
 
 impl Job {
-    pub(super) fn new(started: Started, guard: Guard) -> Self {
-        let Started { tree, leader, policy, signals, alarm, nested } = started;
-        let terminal = Terminal::open();
-        let (loss, killed_at, polling_since) = (None, None, None);
-        let started = clock::now();
+    pub(super) fn new((tree, leader, policy, nested): Started, guard: Guard, signals: Signals, alarm: Alarm) -> Self {
         Self {
             tree,
             leader,
             guard,
             policy,
             signals,
-            terminal,
+            terminal: Terminal::open(),
             alarm,
             nested,
-            started,
-            loss,
-            killed_at,
-            polling_since,
+            started: clock::now(),
+            loss: None,
+            killed_at: None,
+            polling_since: None,
             tells_leftovers_at: Instant::NEVER,
         }
     }
