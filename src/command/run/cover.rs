@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use crate::clock;
 use crate::command::common::report_releases;
 use crate::job::guard::Guard;
-use crate::job::nested::outer::{OuterRun, Update};
+use crate::job::nested::outer::OuterRun;
 use crate::job::nested::runs::NestedRuns;
 use crate::job::policy::{Event, Policy, PolicyOptions};
 use crate::lock::fence::Fence;
@@ -15,6 +15,7 @@ use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
 use crate::lock::outer::OuterLocks;
 use crate::lock::remains::Remains;
+use crate::lock::schedule::Terms;
 use crate::lock::token::Token;
 use crate::redlock::ReleaseOutcome;
 use crate::redlock::holding::Change;
@@ -32,7 +33,8 @@ pub(super) enum Cover {
 /// A change of the cover.
 pub(super) enum CoverChange {
     Own(Changed),
-    Outer(Update),
+    /// The terms of the outer rlock; `None`: its end.
+    Outer(Option<Terms>),
 }
 
 impl Cover {
@@ -157,9 +159,9 @@ impl CoverChange {
                 };
                 (event, lost)
             }
-            Self::Outer(Update::Terms(terms)) => (Some(Event::TermsReceived(terms)), None),
+            Self::Outer(Some(terms)) => (Some(Event::TermsReceived(terms)), None),
             // Another client may have the lock by now.
-            Self::Outer(Update::End) => (Some(Event::Lost(Loss::TakenOver)), None),
+            Self::Outer(None) => (Some(Event::Lost(Loss::TakenOver)), None),
         }
     }
 }

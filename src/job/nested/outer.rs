@@ -26,7 +26,7 @@ pub struct OuterRun {
     /// The locks under which our command runs.
     locks: Vec<(Token, Fence)>,
     last: Message,
-    /// [`Update::End`] was returned.
+    /// Its end was returned.
     ended: bool,
 }
 
@@ -39,15 +39,6 @@ pub enum JoinError {
     Busy,
     /// No outer run holds all of the locks.
     Partly,
-}
-
-/// A change of the outer locks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Update {
-    /// The command must be signalled and killed at other times than before.
-    Terms(Terms),
-    /// The outer rlock has ended or gives up a lock: the command must be killed now.
-    End,
 }
 
 impl OuterRun {
@@ -107,17 +98,16 @@ impl OuterRun {
         vec![self.connection.as_raw_fd(), self.pipe.as_raw_fd()]
     }
 
-    /// Returns the next update. Cancel safe.
-    pub async fn next(&mut self) -> Update {
+    /// Returns the next terms: when the command must be signalled and killed. `None`, once: the outer rlock has ended or gives up a
+    /// lock, and the command must be killed now. Cancel safe.
+    pub async fn next(&mut self) -> Option<Terms> {
         if self.ended {
             return std::future::pending().await;
         }
-        if let Some((message, _)) = receive(&self.connection).await {
-            self.last = message;
-            return Update::Terms(self.last.terms);
-        }
-        self.ended = true;
-        Update::End
+        let received = receive(&self.connection).await;
+        self.ended = received.is_none();
+        self.last = received?.0;
+        Some(self.last.terms)
     }
 }
 
