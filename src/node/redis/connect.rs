@@ -1,5 +1,4 @@
-//! How a server is connected to: its address with the secrets that it asks for, what opens connections to it, and a connection for plain
-//! commands, where no lock depends on the replies.
+//! How a server is connected to: the address with its secrets, what opens connections there, and a connection for plain commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +73,7 @@ impl Connector {
     }
 }
 
-/// A connection for plain commands.
+/// A connection for plain commands, one after the other. No lock depends on their replies.
 pub struct Client {
     connection: Connection,
     limit: Duration,
