@@ -52,6 +52,9 @@ const TRIES: u32 = 1000;
 /// Number of these in which the lock is taken, but no holder is found, before it counts as held.
 const UNSETTLED: u32 = 100;
 
+/// Pause between two tries, in which a process that needs microseconds gets a processor also on a busy machine.
+const BRIEF: Duration = Duration::from_micros(100);
+
 /// Time for which a new holder has no watch. To begin one delays the command, and the kernel takes some ten milliseconds to close it.
 const UNWATCHED: Duration = Duration::from_millis(500);
 
@@ -131,7 +134,7 @@ impl LocalNode {
                 let holder = files.occupant(&claim.outer).map_err(unfit)?;
                 // A client that comes or goes has it for a moment, and may leave it free.
                 if holder.is_none() && attempt < UNSETTLED {
-                    std::thread::yield_now();
+                    std::thread::sleep(BRIEF);
                     continue;
                 }
                 return Ok(self.held_by(holder.unwrap_or_else(unnamed), files, (file, None), claim));

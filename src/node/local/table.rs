@@ -12,11 +12,12 @@
 use std::io;
 use std::time::Duration;
 
+use super::BRIEF;
 use super::file::{Bytes, LockFile, unnamed};
 use crate::lock::details::{Details, LARGEST_VALUE};
 use crate::lock::fence::Fence;
-use crate::lock::group::{Group, Marker};
 use crate::lock::mode::Mode;
+use crate::lock::occupant::{Group, Marker};
 use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::token::Token;
 use crate::node::Claim;
@@ -34,7 +35,7 @@ const ENTRANCE: Bytes = (0, 1);
 const SEATS: Bytes = (1, 0);
 
 /// Number of tries to enter. Another process needs microseconds there, unless it is stopped.
-const TRIES: u32 = 2000;
+const TRIES: u32 = 300;
 
 /// Most members that an observation lists.
 const LISTED: usize = 1000;
@@ -61,13 +62,13 @@ impl Table {
 
     /// Enters, until [`Table::go_out`]. Returns false if another process does not go out.
     ///
-    /// That is never waited for: a process that was stopped there must not stop all others.
+    /// That is not waited for longer: a process that was stopped there must not stop all others.
     pub(super) fn enter(&self) -> io::Result<bool> {
         for _ in 0..TRIES {
             if self.0.lock_bytes(ENTRANCE)? {
                 return Ok(true);
             }
-            std::thread::yield_now();
+            std::thread::sleep(BRIEF);
         }
         Ok(false)
     }

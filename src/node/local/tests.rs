@@ -177,6 +177,15 @@ fn members_of_one_kind_that_come_at_once_are_all_let_in() {
     }
 }
 
+/// Tells threads that the test is over, also if it has failed.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_look_is_never_wrong_while_members_come_and_go() {
     let place = tempfile::tempdir().unwrap();
@@ -194,12 +203,12 @@ fn a_look_is_never_wrong_while_members_come_and_go() {
                 }
             });
         }
+        let _over = Over(&over);
         for _ in 0..500 {
             let seen = seen(place.path());
             assert!(seen.of(stays.1.token).is_some_and(|member| member.seat.fence.is_some()), "{seen:?}");
             assert!((1..=3).contains(&seen.members));
         }
-        over.store(true, Ordering::Relaxed);
     });
 }
 
