@@ -6,7 +6,7 @@ use std::io;
 use nix::errno::Errno;
 use serde_json::{Map, Value};
 
-use crate::lock::keys::Keys;
+use crate::lock::key::Keys;
 
 /// How rlock ends. The codes are docs/design.md §8: sysexits(3) where it has one, flock(1) and timeout(1) where they do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

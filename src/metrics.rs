@@ -19,7 +19,7 @@ use crate::background;
 use crate::clock;
 use crate::exit::Outcome;
 use crate::lock::key::Key;
-use crate::lock::keys::Keys;
+use crate::lock::key::Keys;
 use crate::report::{Event, Reporter};
 use crate::text::escape;
 use crate::text::exposition::{Gauge, labels};

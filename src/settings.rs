@@ -16,7 +16,7 @@ use crate::cli::{LockArgs, RunArgs, Sources};
 use crate::config::Choice;
 use crate::exit::{Failure, Outcome};
 use crate::job::policy;
-use crate::lock::keys::Keys;
+use crate::lock::key::Keys;
 use crate::lock::remains::RemainsOptions;
 use crate::node::address::Address;
 use crate::secret;

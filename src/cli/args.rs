@@ -13,7 +13,7 @@ use rustls::pki_types::ServerName;
 use super::values::{SignalName, rate, restart_guard, server_name, slots, some_time, yes_or_no};
 use crate::exit;
 use crate::job::policy::OnLost;
-use crate::lock::form::Form;
+use crate::lock::messages::Form;
 use crate::lock::mode::Mode;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule;

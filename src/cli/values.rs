@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use rustls::pki_types::ServerName;
 
 use crate::lock::fence::Fence;
-use crate::lock::keys::SEPARATOR;
+use crate::lock::key::SEPARATOR;
 use crate::lock::mode::{MOST_SLOTS, Mode};
 use crate::lock::restart::RestartGuard;
 use crate::lock::token::Token;

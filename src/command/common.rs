@@ -11,7 +11,7 @@ use crate::exit::{Failure, Outcome, tells_shortage};
 use crate::lock::details::{LONGEST_NOTE, fits};
 use crate::lock::fault::Faults;
 use crate::lock::key::Key;
-use crate::lock::request::Copies;
+use crate::lock::messages::Copies;
 use crate::node::Store;
 use crate::node::local::LocalStore;
 use crate::node::place::Way;

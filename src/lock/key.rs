@@ -1,6 +1,8 @@
-//! Names: the lock as the user typed it, the key on the server, and the keys derived from it.
+//! Names: the lock as the user typed it, the key on the server, and the keys derived from it; and the locks of one run in their order.
 
 use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use uuid::Uuid;
 
@@ -200,6 +202,94 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
+/// Most locks that one run takes.
+pub const MOST_KEYS: usize = 64;
+
+/// The separator of lists: keys, tokens and fences in variables.
+pub const SEPARATOR: &str = ",";
+
+/// Why names are refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum KeysError {
+    /// There is none.
+    None,
+    /// There are this many, more than [`MOST_KEYS`].
+    TooMany(usize),
+    /// One of several contains the separator, and could not be told from two in a list.
+    Separator(Key),
+}
+
+impl fmt::Display for KeysError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("no lock is named"),
+            Self::TooMany(count) => write!(f, "{count} locks are named; {MOST_KEYS} are allowed at once"),
+            Self::Separator(key) => {
+                write!(f, "{key} has a comma, which separates the names of several locks; take it alone, or rename it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for KeysError {}
+
+/// One lock, or several.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Keys(Arc<[Key]>);
+
+impl Keys {
+    /// Sorts the locks and drops duplicates.
+    pub fn new(mut keys: Vec<Key>) -> Result<Self, KeysError> {
+        keys.sort_by(|own, other| own.stored().cmp(other.stored()));
+        keys.dedup();
+        if keys.is_empty() {
+            return Err(KeysError::None);
+        }
+        if keys.len() > MOST_KEYS {
+            return Err(KeysError::TooMany(keys.len()));
+        }
+        let separator = keys.iter().find(|key| keys.len() > 1 && key.typed().contains(SEPARATOR));
+        separator.map_or(Ok(()), |key| Err(KeysError::Separator(key.clone())))?;
+        Ok(Self(keys.into()))
+    }
+
+    /// Returns the names as the user typed them: in messages and `RLOCK_KEY`.
+    pub fn typed(&self) -> String {
+        list(self.iter().map(Key::typed))
+    }
+}
+
+/// Returns a list as it stands in a variable.
+pub fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(SEPARATOR)
+}
+
+impl Deref for Keys {
+    type Target = [Key];
+
+    fn deref(&self) -> &[Key] {
+        &self.0
+    }
+}
+
+impl From<&Key> for Keys {
+    fn from(key: &Key) -> Self {
+        Self([key.clone()].into())
+    }
+}
+
+impl From<&Self> for Keys {
+    fn from(keys: &Self) -> Self {
+        keys.clone()
+    }
+}
+
+impl fmt::Display for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&list(self.iter()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,6 +341,41 @@ mod tests {
             prop_assert_eq!(slot(&a.wake_channel(Uuid::nil())), slot(a.stored()));
             prop_assert_eq!(a.derived(Derived::Fence) == b.derived(Derived::Fence), a == b);
             prop_assert_eq!(Key::of_derived(Derived::Fence, &a.derived(Derived::Fence), ""), Some(a));
+        }
+    }
+
+    fn keys(prefix: &str, names: &[&str]) -> Result<Keys, KeysError> {
+        Keys::new(names.iter().map(|name| Key::new(prefix, name).unwrap()).collect())
+    }
+
+    #[test]
+    fn one_name_may_have_a_comma_and_one_of_several_may_not() {
+        assert_eq!(keys("", &["a,b"]).unwrap().typed(), "a,b");
+        assert_eq!(keys("", &["a,b", "a,b"]).unwrap().len(), 1);
+        assert_eq!(keys("", &["c", "a,b"]), Err(KeysError::Separator(Key::new("", "a,b").unwrap())));
+        // A prefix is in no list.
+        assert_eq!(keys("p,", &["b", "a"]).unwrap().typed(), "a,b");
+    }
+
+    #[test]
+    fn at_least_one_lock_and_at_most_sixty_four_are_taken() {
+        let names: Vec<String> = (0..=MOST_KEYS).map(|number| number.to_string()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        assert_eq!(keys("", &names), Err(KeysError::TooMany(MOST_KEYS + 1)));
+        assert_eq!(keys("", &names[1..]).unwrap().len(), MOST_KEYS);
+        assert_eq!(keys("", &[]), Err(KeysError::None));
+    }
+
+    proptest! {
+        #[test]
+        fn all_clients_name_the_same_locks_in_the_same_order(names in proptest::collection::vec("[^,]{1,4}", 1..9)) {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let mut others = names.clone();
+            others.reverse();
+            others.push(names[0]);
+            let (own, other) = (keys("", &names).unwrap(), keys("", &others).unwrap());
+            prop_assert!(own.windows(2).all(|two| two[0].stored().as_bytes() < two[1].stored().as_bytes()));
+            prop_assert_eq!(own, other);
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::fence::Fence;
-use super::keys::{SEPARATOR, list};
+use super::key::{SEPARATOR, list};
 use super::token::Token;
 
 /// The variable's name.

@@ -1,4 +1,4 @@
-//! The locks of one run, taken one after another in the order of their names (`lock::keys`).
+//! The locks of one run, taken one after another in the order of their names (`lock::key`).
 //!
 //! 1. Each lock is waited for as if it were the only one, while those before it are renewed.
 //! 2. So a run waits only for a lock behind all that it holds, and no runs wait for each other in a circle.

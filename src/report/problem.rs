@@ -12,7 +12,7 @@ use crate::exit::{Failure, Outcome, tells_shortage};
 use crate::lock::blocker::Blocker;
 use crate::lock::census::{Census, State};
 use crate::lock::fault::{Fault, FaultKind, Faults};
-use crate::lock::keys::Keys;
+use crate::lock::key::Keys;
 use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
 use crate::lock::quorum::Quorum;

@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use crate::lock::details::Details;
     use crate::lock::fault::{Fault, FaultKind};
-    use crate::lock::group::{Group, Marker};
+    use crate::lock::occupant::{Group, Marker};
     use crate::lock::quorum::Quorum;
     use crate::lock::token::Token;
     use crate::text::escape::cut;

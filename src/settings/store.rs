@@ -6,7 +6,7 @@ use super::lock::{copies, node_timeout};
 use super::{config, credentials, usage};
 use crate::cli::{CopyArgs, NodeArgs, Sources, StrangeVariable, strange_variables};
 use crate::exit::Failure;
-use crate::lock::request::Copies;
+use crate::lock::messages::Copies;
 use crate::node::address::{Address, LocalDir, joined};
 use crate::node::place::Way;
 use crate::report::strange_variable;

@@ -25,7 +25,7 @@ use crate::job::process_tree::{self, ProcessTree};
 use crate::job::signals::Signals;
 use crate::job::spawn::{Leader, TOO_LATE};
 use crate::job::terminal::block_sigttou;
-use crate::lock::keys::list;
+use crate::lock::key::list;
 use crate::lock::outer;
 use crate::metrics::Metrics;
 use crate::report::{self, Event, Problem};

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use uuid::Uuid;
 
 use crate::lock::instant::Instant;
-use crate::lock::keys;
+use crate::lock::key;
 
 /// The value of `group` while unarmed. The kernel fills new memory with it.
 const UNARMED: i32 = 0;
@@ -40,9 +40,9 @@ struct Page {
     /// `--contain`: all processes with the mark are to be killed.
     contains: AtomicBool,
     /// For each lock of the run, the token with which rlock asked for it last; nil if it did not.
-    tokens: [AtomicUuid; keys::MOST],
+    tokens: [AtomicUuid; key::MOST_KEYS],
     /// For each lock of the run, whether rlock may hold it: if rlock dies, the guard gives it back.
-    gives_back: [AtomicBool; keys::MOST],
+    gives_back: [AtomicBool; key::MOST_KEYS],
 }
 
 /// A uuid in two halves: it is read only when its writer is dead, or has written all of it.

@@ -115,14 +115,14 @@ fn stands_for_others(user: Uid) -> bool {
 mod tests {
     use super::*;
     use crate::lock::fence::Fence;
-    use crate::lock::keys;
+    use crate::lock::key;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
         fn a_message_is_read_back_as_it_was_written(
             now: u64, ttl: u64, signal_at: u64, kill_at: u64,
-            fences in proptest::collection::vec(1u64..Fence::LIMIT, 0..=keys::MOST),
+            fences in proptest::collection::vec(1u64..Fence::LIMIT, 0..=key::MOST_KEYS),
         ) {
             let [now, signal_at, kill_at] = [now, signal_at, kill_at].map(Instant::from_nanos);
             let terms = Terms { signal_at, kill_at, ends: kill_at };

@@ -2,8 +2,8 @@
 
 use super::{Ballot, NodeReply};
 use crate::lock::fault::{Fault, FaultKind};
+use crate::lock::messages::ServerInfo;
 use crate::lock::occupant::Occupant;
-use crate::lock::reply::ServerInfo;
 
 impl Ballot {
     /// Returns the fault in the configuration of one node, or of all of them together, and the node that shows it. Waiting does

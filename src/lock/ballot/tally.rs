@@ -7,8 +7,8 @@ use crate::lock::blocker::Blocker;
 use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
+use crate::lock::messages::ServerInfo;
 use crate::lock::occupant::Occupant;
-use crate::lock::reply::ServerInfo;
 use crate::lock::restart::Restarted;
 
 /// The outcome of an attempt.

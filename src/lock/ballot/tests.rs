@@ -5,8 +5,8 @@ use super::*;
 use crate::lock::blocker::Reservation;
 use crate::lock::details::Details;
 use crate::lock::fault::Faults;
-use crate::lock::identity::Identity;
-use crate::lock::identity::tests::identity;
+use crate::lock::messages::Identity;
+use crate::lock::messages::tests::identity;
 use crate::lock::occupant::OccupantKind;
 use crate::lock::schedule::ScheduleOptions;
 

@@ -13,7 +13,7 @@ use super::{Place, Sentinels};
 use crate::clock::virtual_time;
 use crate::lock::details::Details;
 use crate::lock::key::Key;
-use crate::lock::request::{Claim, QueueAction};
+use crate::lock::messages::{Claim, QueueAction};
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::lock::token::Token;
 use crate::node::address::{Endpoint, Server};

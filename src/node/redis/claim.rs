@@ -4,8 +4,8 @@ use redis::Cmd;
 
 use super::call::{QUEUE_LIFE, fence_life, flag, in_queue, millis, on_lock};
 use crate::lock::key::Derived;
+use crate::lock::messages::Claim;
 use crate::lock::queue::Ticket;
-use crate::lock::request::Claim;
 use crate::lock::restart;
 use crate::lock::token::Token;
 use crate::node::place::Site;

@@ -45,9 +45,9 @@ use super::{
 };
 use crate::lock::key::{Derived, Key};
 use crate::lock::lease::Revoked;
+use crate::lock::messages::Copies;
 use crate::lock::observation::Observation;
 use crate::lock::queue::{Ticket, Waiter};
-use crate::lock::request::Copies;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
 use call::{COUNTER, Call, FENCE_LIFE, Least, OF_MEMBERS, WITH_MEMBERS};

@@ -13,7 +13,7 @@ use super::connection::Connection;
 use super::state::Effect;
 use crate::clock;
 use crate::lock::instant::Instant;
-use crate::lock::request::Copies;
+use crate::lock::messages::Copies;
 use crate::node::{Fault, FaultKind};
 
 /// Returns what is lacking of `copies` of the last write on `link`; `None` if it is nothing. The exchange ends at `ends`.

@@ -18,7 +18,7 @@ use super::state::{Effect, LockId};
 use super::{replicas, reply};
 use crate::clock;
 use crate::lock::instant::Instant;
-use crate::lock::request::Copies;
+use crate::lock::messages::Copies;
 use crate::node::place::{Slot, Source};
 use crate::node::{Fault, FaultKind};
 

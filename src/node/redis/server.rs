@@ -8,7 +8,7 @@ use super::connection::REPLY_LIMIT;
 use super::pool::Pool;
 use super::{RedisNode, scan};
 use crate::lock::key::Key;
-use crate::lock::request::Copies;
+use crate::lock::messages::Copies;
 use crate::node::place::{Place, Way};
 use crate::node::{Fault, Node, Pages, Pending, Probe, Store};
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::super::{Cluster, Confirmation, Location, Place, Slot, Source};
 use super::{GRANTED, LIMIT, Simulated, claim};
 use crate::clock::virtual_time;
-use crate::lock::request::QueueAction;
+use crate::lock::messages::QueueAction;
 use crate::node::redis::RedisServer;
 use crate::node::redis::connection::REPLY_LIMIT;
 use crate::node::{FaultKind, Node, ReleaseReply, Renewal, Store, Vote};

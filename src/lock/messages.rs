@@ -1,15 +1,18 @@
-//! The requests that a node is sent.
+//! The words between `redlock` and any node: the requests that a node is sent, and its replies, as the rules read them.
 
 use std::time::Duration;
 
+use super::blocker::Reservation;
 use super::details::Details;
+use super::fault::Fault;
 use super::fence::Fence;
+use super::instant::Instant;
 use super::key::Key;
+use super::lease::Revoked;
 use super::mode::Mode;
-use super::occupant::RawValue;
-use super::queue::{Ticket, Waiter};
+use super::occupant::{Occupant, RawValue};
+use super::queue::{QueuePosition, Ticket, Waiter};
 use super::remains::Remains;
-use super::reply::Counter;
 use super::schedule::Term;
 use super::token::Token;
 
@@ -191,4 +194,146 @@ pub enum ForceUnlock<'a> {
     DeleteForeign(&'a RawValue),
     /// The mark of a success is deleted, if it is still this token's.
     DeleteMark(Token),
+}
+
+/// A node's answer to a request for the lock, and its identity.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Whether the key is ours now.
+    pub vote: Vote,
+    /// The server that gave it.
+    pub server: ServerInfo,
+    /// The waiter's place in the queue.
+    pub place: Option<QueuePosition>,
+}
+
+impl From<Vote> for Answer {
+    fn from(vote: Vote) -> Self {
+        Self { vote, server: ServerInfo::None, place: None }
+    }
+}
+
+/// A node's word on its own server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ServerInfo {
+    /// None: it was not asked, or gave no answer at all.
+    None,
+    /// Its identity.
+    Told(Identity),
+    /// The ACL denies it to us; in the server's words.
+    Forbidden(String),
+}
+
+/// A node's vote. *Unknown is not no*: after a failure the key may be set.
+#[derive(Clone, Debug)]
+pub enum Vote {
+    /// The key is ours.
+    Granted {
+        /// The end of the grant, certainly.
+        until: Instant,
+        /// The node's fence for this grant.
+        fence: Fence,
+        /// The index of the slot; 0 without slots.
+        index: u16,
+    },
+    /// The key is another client's.
+    Held(Box<Occupant>),
+    /// The key is free, but it is another waiter's turn.
+    Reserved(Box<Reservation>),
+    /// This waiter has come later, and both have `--supersede`; `None` if the entry is not rlock's. Nothing was granted.
+    Superseded(Option<Box<Waiter>>),
+    /// The key is free, but the node has restarted and may have forgotten its holder. Nothing was changed.
+    Restarted,
+    /// The node failed, and says or implies what may have happened to the key.
+    Failed(Fault),
+}
+
+/// A node's fence counter, as the node told it; `None` if it did not.
+pub type Counter = Option<u64>;
+
+/// A node's answer to a renewal or a healing.
+#[derive(Clone, Debug)]
+pub enum Renewal {
+    /// The key was ours all along and is until then. Counts even if it comes late.
+    Renewed(Instant, Counter),
+    /// The key was gone and is ours again until then. Counts only if it comes while the lease stands. With the counter as it
+    /// was before.
+    Healed(Instant, Counter),
+    /// There is a tombstone in the key's place: the end of it, if the request extended it, and who broke the lock.
+    Broken(Option<Instant>, String),
+    /// The key is not ours any more. The counter is told where there is no key.
+    Lost(Revoked, Counter),
+    /// No answer that counts.
+    Failed(Fault),
+}
+
+/// A node's answer to a release.
+#[derive(Clone, Debug)]
+pub enum ReleaseReply {
+    /// The key was ours and is gone.
+    Released,
+    /// The key was not ours any more, so nothing was changed.
+    NotOurs(Revoked),
+    /// No answer that counts; the key expires by itself.
+    Failed(Fault),
+}
+
+/// `--as`.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum, Debug)]
+pub enum Form {
+    /// A string, which every client that uses `SET key value NX` respects.
+    Rlock,
+    /// A hash as Redisson's, whose clients respect it and are told of its end.
+    Redisson,
+}
+
+/// A server's identity, from INFO.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// Seconds since it started, cut to whole ones. Of a server that became the primary later: since then, as its sentinels say.
+    pub uptime: u64,
+    /// Whether a failover has made it the primary since it started.
+    pub is_promoted: bool,
+    /// Its process: new with every start.
+    pub run_id: String,
+    /// Its data set: the same on a replica.
+    pub replication_id: String,
+}
+
+impl Identity {
+    /// Returns how two nodes share a server or its data, if they do.
+    ///
+    /// Redlock's proof needs votes that fail one by one; a replica has its primary's vote a second time, and after a
+    /// failover perhaps without the last writes.
+    pub fn shared_with(&self, other: &Self) -> Option<&'static str> {
+        let same = |a: &str, b: &str| !a.is_empty() && a == b;
+        if same(&self.run_id, &other.run_id) {
+            Some("is the same server as")
+        } else if same(&self.replication_id, &other.replication_id) {
+            Some("has the same data as, being a replica of or with,")
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn identity(run_id: &str, replication_id: &str) -> Identity {
+        Identity { uptime: 9, is_promoted: false, run_id: run_id.to_owned(), replication_id: replication_id.to_owned() }
+    }
+
+    #[test]
+    fn a_server_met_twice_and_a_replica_are_no_independent_nodes() {
+        assert_eq!(identity("a", "x").shared_with(&identity("b", "y")), None);
+        assert!(identity("a", "x").shared_with(&identity("a", "x")).is_some_and(|how| how.contains("same server")));
+        assert!(identity("a", "x").shared_with(&identity("b", "x")).is_some_and(|how| how.contains("replica")));
+    }
+
+    #[test]
+    fn servers_that_tell_nothing_of_themselves_are_not_the_same() {
+        assert_eq!(identity("", "").shared_with(&identity("", "")), None);
+    }
 }
