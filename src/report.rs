@@ -28,8 +28,7 @@ pub use stderr::{finish, settle};
 
 use crate::clock;
 use crate::exit::{self, Failure, Outcome};
-use crate::lock::key::Key;
-use crate::lock::key::Keys;
+use crate::lock::key::{Key, Keys};
 use crate::text::escape;
 
 /// Weight of an event, which decides whether it is printed.

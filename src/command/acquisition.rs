@@ -15,17 +15,15 @@ use crate::job::signals::Signals;
 use crate::lock::details::Details;
 use crate::lock::fence;
 use crate::lock::instant::Instant;
-use crate::lock::messages::Claim;
-use crate::lock::messages::Form;
+use crate::lock::messages::{Claim, Form};
 use crate::lock::occupant::Occupant;
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::token::Token;
 use crate::lock::waiting::{Blocked, Notice, Options, Reason, Unjoined, Waiting};
 use crate::redlock::Nodes;
-use crate::redlock::claimant::Claimant;
 use crate::redlock::holding::Change;
-use crate::redlock::holdings::Holdings;
-use crate::redlock::several::{self, Taken};
+use crate::redlock::holdings::{self, Holdings, Taken};
+use crate::redlock::wait::Claimant;
 use crate::report::{Event, Manager, Problem, Progress, Status};
 use crate::settings::LockSettings;
 use crate::text::duration;
@@ -109,7 +107,7 @@ pub(super) async fn take(
         report_change(&report, change);
     };
     let cancelled = &mut async || terminating(signals).await;
-    Ok(match several::take(nodes, waiting, &mut client, alarm, changed, cancelled).await? {
+    Ok(match holdings::take(nodes, waiting, &mut client, alarm, changed, cancelled).await? {
         Taken::Held(holdings, after) => {
             for (key, (_, fence)) in lock.keys.iter().zip(holdings.grants()) {
                 lock.report.of(key).say(&Event::Acquired { fence, after });

@@ -174,6 +174,47 @@ impl Lease {
     }
 }
 
+/// Several leases as one: the locks of a run are held together, and its command may run only while all of them last.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Leases {
+    /// The end of each lease, or of the tombstone or the shield in its place. `None`: it is lost, and no shield is known.
+    ends: Vec<Option<Instant>>,
+    /// The lock that was lost first.
+    lost: Option<usize>,
+}
+
+impl Leases {
+    /// Adds a lease that lasts until `end`.
+    pub fn push(&mut self, end: Instant) {
+        self.ends.push(Some(end));
+    }
+
+    /// Records that the lease of `lock`, or its shield, lasts until `end`. Returns D of all, if each lost lock has a shield.
+    pub fn until(&mut self, lock: usize, end: Instant) -> Option<Instant> {
+        self.ends[lock] = Some(end);
+        (!self.ends.contains(&None)).then(|| self.deadline())
+    }
+
+    /// Records that `lock` is lost. A tombstone lasts as long as the lease would have.
+    pub fn lost(&mut self, lock: usize, loss: Loss) {
+        self.lost = self.lost.or(Some(lock));
+        if loss != Loss::Broken {
+            self.ends[lock] = None;
+        }
+    }
+
+    /// Returns the smallest end. A lost lock without a shield has none: its loss bounds the command's time.
+    pub fn deadline(&self) -> Instant {
+        self.ends.iter().flatten().min().copied().unwrap_or(Instant::NEVER)
+    }
+
+    /// Returns the lock that was lost first, else the one whose lease ends first.
+    pub fn weakest(&self) -> usize {
+        let first = self.ends.iter().enumerate().min_by_key(|(_, end)| end.unwrap_or(Instant::NEVER));
+        self.lost.or_else(|| first.map(|(lock, _)| lock)).unwrap_or_default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -348,5 +389,43 @@ mod tests {
                 None => prop_assert!(unbroken_at(0) < Quorum::of(total).needed()),
             }
         }
+    }
+
+    fn leases(ends: &[u64]) -> Leases {
+        let mut leases = Leases::default();
+        for end in ends {
+            leases.push(at(*end));
+        }
+        leases
+    }
+
+    #[test]
+    fn the_lease_that_ends_first_is_the_end_of_all() {
+        let mut leases = leases(&[30, 20, 25]);
+        assert_eq!((leases.deadline(), leases.weakest()), (at(20), 1));
+        assert_eq!(leases.until(1, at(40)), Some(at(25)));
+        assert_eq!(leases.until(0, at(50)), Some(at(25)), "a renewal of one does not extend the others");
+        assert_eq!(leases.weakest(), 2);
+        assert_eq!(leases.until(2, at(10)), Some(at(10)), "a node that was lost shortens it");
+    }
+
+    #[test]
+    fn a_shield_counts_once_every_lost_lock_has_one() {
+        let mut leases = leases(&[30, 20, 25]);
+        leases.lost(1, Loss::Absent);
+        assert_eq!((leases.deadline(), leases.weakest()), (at(25), 1));
+        leases.lost(2, Loss::Absent);
+        assert_eq!(leases.until(1, at(40)), None);
+        assert_eq!((leases.until(0, at(60)), leases.deadline()), (None, at(40)), "the shield goes on counting");
+        assert_eq!(leases.until(2, at(50)), Some(at(40)));
+        assert_eq!(leases.until(1, at(70)), Some(at(50)));
+    }
+
+    #[test]
+    fn a_broken_lock_lasts_as_long_as_its_tombstone() {
+        let mut leases = leases(&[30, 20]);
+        leases.lost(0, Loss::Broken);
+        assert_eq!((leases.deadline(), leases.weakest()), (at(20), 0), "the broken one, not the one that ends first");
+        assert_eq!(leases.until(1, at(25)), Some(at(25)));
     }
 }

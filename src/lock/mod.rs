@@ -13,7 +13,6 @@ pub mod fence;
 pub mod instant;
 pub mod key;
 pub mod lease;
-pub mod leases;
 pub mod messages;
 pub mod mode;
 pub mod observation;

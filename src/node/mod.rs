@@ -1,7 +1,7 @@
 //! The place where a lock lives: a [`Store`], on which each lock is a [`Node`]; and a folder for each kind of store.
 //!
 //! A kind of store is known by its [`address`], chosen in `settings::store` and opened in `command::common`. The requests and
-//! replies of a node are plain values of `lock::messages` and `lock::messages`. [`Probe`] alone is about servers only.
+//! replies of a node are plain values of `lock::messages`. [`Probe`] alone is about servers only.
 //!
 //! A node answers for itself alone; `redlock` decides what the answers of several mean together. A request is on its way
 //! when the method returns. Dropping the returned future stops the listening, never the request: a SET that was written may
@@ -22,8 +22,10 @@ pub use self::redis::probe::Probe;
 pub use crate::lock::fault::{Denied, Fault, FaultKind};
 use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
-pub use crate::lock::messages::{Answer, Counter, ReleaseReply, Renewal, ServerInfo, Vote};
-pub use crate::lock::messages::{Claim, ForceUnlock, Heal, Look, QueueAction, Release, Renew};
+pub use crate::lock::messages::{
+    Answer, Claim, Counter, ForceUnlock, Heal, Look, QueueAction, Release, ReleaseReply, Renew, Renewal, ServerInfo,
+    Vote,
+};
 use crate::lock::observation::Observation;
 use crate::lock::queue::Waiter;
 pub use crate::lock::queue::Wake;

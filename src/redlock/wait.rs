@@ -1,24 +1,26 @@
 //! Drives a wait for one lock: `lock::waiting` decides, and here its actions are taken and its events awaited. Several locks are
-//! waited for one after another: [`super::several`].
+//! waited for one after another: [`super::holdings`].
 //!
 //! Nodes, randomness, the claim, the reports and the end by a signal are passed in. The clock is [`crate::clock`], which tests
 //! replace by a virtual one.
 
+use std::future::{pending, poll_fn};
 use std::io;
 use std::ops::ControlFlow;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::attempt::Attempt;
-use super::claimant::Claimant;
 use super::holding::Holding;
-use super::wake_listener::WakeListener;
 use super::{Nodes, STRAGGLERS, release};
 use crate::clock::{self, Alarm};
 use crate::lock::ballot::Tally;
+use crate::lock::instant::Instant;
 use crate::lock::occupant::Occupant;
-use crate::lock::queue::{Ticket, Wake};
-use crate::lock::waiting::{Action, Event, Place, Reason, Waiting};
-use crate::node::{QueueAction, Release};
+use crate::lock::queue::{Ticket, Waiter, Wake};
+use crate::lock::token::Token;
+use crate::lock::waiting::{Action, Event, Notice, Place, Reason, Unjoined, Waiting};
+use crate::node::{Claim, Pending, QueueAction, Release};
 
 /// The end of a wait. `O`: an outer lock, `C`: the cause of a cancellation.
 pub enum Waited<O, C> {
@@ -218,4 +220,99 @@ async fn tallied(attempt: &mut Option<Attempt>) -> Tally {
 async fn leave(nodes: &Nodes, leaving: &Release) {
     let all: Vec<usize> = (0..nodes.len()).collect();
     release(nodes, &all, leaving, STRAGGLERS).await;
+}
+
+/// The client that waits. Its locks are numbered in the order in which they are taken.
+pub trait Claimant {
+    /// The outer run under whose locks it may run instead.
+    type Outer;
+
+    /// Hears which of its locks all that follows is about.
+    fn turn_to(&mut self, lock: usize);
+
+    /// Returns the claim of the next attempt, with a token of its own. Its key may be set from now on.
+    fn claim(&mut self, ticket: Option<Ticket>, min_uptime: Option<Duration>) -> Claim;
+
+    /// Hears that the last claim is undone: no key of it is left.
+    fn undone(&mut self);
+
+    /// Returns the client's name in the tombstones that it sets: `USER@HOST`.
+    fn name(&self) -> String;
+
+    /// Returns an entry for the queue of another lock.
+    fn waiter(&mut self) -> Waiter;
+
+    /// Asks the outer rlock of `token`, the holder, to let it run under this lock and all others that it wants. May be dropped.
+    fn join(
+        &mut self,
+        token: Token,
+        holder: &Occupant,
+    ) -> impl Future<Output = anyhow::Result<Result<Self::Outer, Unjoined>>>;
+
+    /// Reports `notice`.
+    fn say(&mut self, notice: &Notice);
+
+    /// Returns when [`Claimant::redraw`] is due next.
+    fn redraw_at(&self) -> Instant;
+
+    /// Shows how the wait stands, if that is due.
+    fn redraw(&mut self, waiting: &Waiting);
+
+    /// Returns a random number in [0, 1).
+    fn random(&mut self) -> f64;
+}
+
+/// The words of the nodes to a waiter, from one attempt to the next.
+pub struct WakeListener {
+    nodes: Nodes,
+    wakes: Vec<Pending<Wake>>,
+    /// For each node that would wake the waiter: the end of its connection. For each other one: its move to another server.
+    broken: Vec<Pending<()>>,
+}
+
+impl WakeListener {
+    /// Listens for wake-ups.
+    pub fn new(nodes: &Nodes) -> Self {
+        Self {
+            wakes: nodes.iter().map(|node| node.wake()).collect(),
+            broken: nodes.iter().map(|_| never()).collect(),
+            nodes: nodes.clone(),
+        }
+    }
+
+    /// Listens for the end of connections too, from now on. A node that does not listen has just been tried, and may be gone
+    /// for a day; the others will wake the waiter.
+    pub fn with_connections(&mut self) {
+        self.broken = self.nodes.iter().map(|node| if node.listens() { node.broken() } else { node.moved() }).collect();
+    }
+
+    /// Returns the number of nodes that will wake the waiter.
+    pub fn subscribed(&self) -> usize {
+        self.nodes.iter().filter(|node| node.listens()).count()
+    }
+
+    /// Returns the next event. May be dropped and called again.
+    pub async fn next(&mut self) -> Event {
+        poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        for (node, wake) in self.wakes.iter_mut().enumerate() {
+            if let Poll::Ready(word) = wake.as_mut().poll(cx) {
+                *wake = self.nodes[node].wake();
+                return Poll::Ready(Event::Woken(node, word));
+            }
+        }
+        for broken in &mut self.broken {
+            if broken.as_mut().poll(cx).is_ready() {
+                *broken = never();
+                return Poll::Ready(Event::Disconnected);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+fn never() -> Pending<()> {
+    Box::pin(pending())
 }

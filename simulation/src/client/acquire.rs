@@ -8,8 +8,8 @@ use rlock::exit::Outcome;
 use rlock::lock::fence::Fence;
 use rlock::lock::token::Token;
 use rlock::node::Renew;
+use rlock::redlock::holdings::{Taken, take};
 use rlock::redlock::outside;
-use rlock::redlock::several::{Taken, take};
 
 use super::claimant::Waiter;
 use super::{Client, gave_up, pause, share, tell};

@@ -10,7 +10,7 @@ use rlock::lock::queue::{self, Ticket};
 use rlock::lock::token::Token;
 use rlock::lock::waiting::{Notice, Unjoined, Waiting};
 use rlock::node::Claim;
-use rlock::redlock::claimant::Claimant;
+use rlock::redlock::wait::Claimant;
 
 use super::{Client, random_token};
 use crate::{command, kernel};

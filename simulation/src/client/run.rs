@@ -11,9 +11,8 @@ use rlock::lock::instant::Instant;
 use rlock::lock::remains::Ending;
 use rlock::redlock::ReleaseOutcome;
 use rlock::redlock::holding::Change;
-use rlock::redlock::holdings::{Changed, Holdings};
+use rlock::redlock::holdings::{Changed, Holdings, Taken, take};
 use rlock::redlock::once::{Before, run_before};
-use rlock::redlock::several::{Taken, take};
 
 use super::claimant::Waiter;
 use super::{Client, gave_up, share, tell};

@@ -1,4 +1,4 @@
-//! The wake-ups since the last attempt began, and the time of the next attempt. `redlock::wake_listener` receives them.
+//! The wake-ups since the last attempt began, and the time of the next attempt. `redlock::wait` receives them.
 
 use std::time::Duration;
 

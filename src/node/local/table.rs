@@ -17,8 +17,7 @@ use super::file::{Bytes, LockFile, unnamed};
 use crate::lock::details::{Details, LARGEST_VALUE};
 use crate::lock::fence::Fence;
 use crate::lock::mode::Mode;
-use crate::lock::occupant::{Group, Marker};
-use crate::lock::occupant::{Occupant, OccupantKind};
+use crate::lock::occupant::{Group, Marker, Occupant, OccupantKind};
 use crate::lock::token::Token;
 use crate::node::Claim;
 

@@ -1,11 +1,10 @@
 //! A lock that is held: renewed in time, healed where a node has forgotten it, given back at the end.
 //!
 //! [`Holding::next`] is polled beside the command. It says what the lease has become; `job::policy` decides what that means
-//! for the command. The file `upkeep.rs` keeps each node's rhythm, `healing.rs` hears nodes that gain a tenure, and
-//! `loss.rs` nodes that lost ours.
+//! for the command. The file `upkeep.rs` keeps each node's rhythm, and `tenures.rs` hears nodes that
+//! gain a tenure and nodes that lost ours.
 
-mod healing;
-mod loss;
+mod tenures;
 #[cfg(test)]
 mod tests;
 mod upkeep;
