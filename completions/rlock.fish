@@ -263,6 +263,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s h -l help -d 'Pr
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s k -l key -d 'The name of the lock to break, even if it looks like an option' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l token -d 'Break the lock of this token alone' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l slot -d 'Break the lock of the holder of this slot alone' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l reason -d 'Why: the holder says it, and inspect shows it' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f

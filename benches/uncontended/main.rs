@@ -73,7 +73,7 @@ fn guard_cost(rounds: usize) -> Result<String> {
     for _ in 0..rounds {
         let begin = std::time::Instant::now();
         let mut guard = Guard::start(std::rc::Rc::new(|_| ()))?;
-        guard.prepare(uuid::Uuid::nil(), false, vec![])?;
+        guard.prepare(uuid::Uuid::nil(), false, &[], vec![])?;
         guard.stop();
         times.push(begin.elapsed());
     }

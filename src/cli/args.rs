@@ -270,7 +270,8 @@ pub struct RunArgs {
     /// Run the command once: for this long after it has exited with 0, others exit with 0 and do not run it
     ///
     /// For a migration that each of 20 hosts starts: one runs it, the others wait for that. With -v a run says that it skipped
-    /// the command. A failure counts for nothing. The next break of the free lock ends the time.
+    /// the command. A failure counts for nothing. The next break of the free lock ends the time. Give all runs the same time: a
+    /// success is remembered for that of its own run, and for 7 days at least.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, allow_negative_numbers = true)]
     #[arg(help_heading = "Command")]
     pub once: Option<Duration>,

@@ -206,6 +206,10 @@ pub struct BreakArgs {
     #[arg(long, value_name = "I", help_heading = "Lock", value_parser = value_parser!(u16).range(1..=i64::from(MOST_SLOTS)), allow_negative_numbers = true)]
     pub slot: Option<u16>,
 
+    /// Why: the holder says it, and inspect shows it
+    #[arg(long, value_name = "TEXT", help_heading = "Lock")]
+    pub reason: Option<String>,
+
     /// Do not ask
     #[arg(short, long, action = ArgAction::SetTrue, help_heading = "Lock")]
     pub yes: bool,

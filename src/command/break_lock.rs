@@ -2,7 +2,7 @@
 //!
 //! The lock of a live `run` is not deleted: a tombstone keeps other clients out until the holder has stopped its command.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::common::{block_on, open, same_list, unanswered, warn_of_refusals};
 use super::identity::Identity;
@@ -11,7 +11,9 @@ use crate::cli::subcommands::BreakArgs;
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
 use crate::lock::census::Census;
+use crate::lock::details::{Breaker, Details, LONGEST_REASON, fits};
 use crate::lock::key::Key;
+use crate::lock::last::{Entry, Note, Run};
 use crate::lock::messages::ForceUnlock;
 use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
@@ -41,6 +43,7 @@ struct BreakRequest {
     token: Option<Token>,
     /// The one slot that is meant.
     slot: Option<u16>,
+    reason: Option<String>,
     report: Reporter,
 }
 
@@ -52,7 +55,11 @@ pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome
     let key = settings::key(&args.nodes, name)?;
     let report = settings::reporter(&key, &args.output);
     let BreakArgs { yes, now, foreign, token, slot, .. } = *args;
-    let order = BreakRequest { key, reach, yes, now, foreign, token, slot, report };
+    let reason = args.reason.clone().filter(|reason| !reason.is_empty());
+    if reason.as_ref().is_some_and(|reason| !fits(reason, LONGEST_REASON)) {
+        return Err(Failure::new(Outcome::Usage, format!("--reason is at most {LONGEST_REASON} bytes long")).into());
+    }
+    let order = BreakRequest { key, reach, yes, now, foreign, token, slot, reason, report };
     block_on(order.carry_out())
 }
 
@@ -66,9 +73,9 @@ impl BreakRequest {
         }
         let targets = self.targets(&census);
         let Some(first) = targets.first() else {
-            // A lock that is free may be marked: then `run --once` does nothing.
-            return match census.mark().filter(|_| census.leading().is_none() && self.slot.is_none()) {
-                Some(run) => self.unmark(&nodes, run).await,
+            // A success under a lock that is free keeps `run --once` from running.
+            return match census.last_success().filter(|_| census.leading().is_none() && self.slot.is_none()) {
+                Some(run) => self.forget(&nodes, &looks, run).await,
                 None if census.leading().is_some() => {
                     Err(Problem::NotTheOneMeant { slot: self.slot }.about(&self.key).into())
                 }
@@ -87,13 +94,14 @@ impl BreakRequest {
         let theirs = first.nodes().filter(|theirs| *theirs != nodes.len());
         let highest = looks.of_nodes.iter().flatten().filter_map(|observation| observation.fence).max();
         let highest = highest.map_or(0, crate::lock::fence::Fence::get);
-        let by = Identity::new().to_string();
+        let by = Breaker { name: Identity::new().to_string(), reason: self.reason.clone() };
         let holders = targets.iter().filter_map(|target| target.holder());
         let (at_once, stopped): (Vec<_>, Vec<_>) = holders.partition(|(_, details)| self.now || !details.kept);
         let mut changed = None;
         let mut deleted = None;
-        for (token, _) in &at_once {
-            match self.force(&nodes, |_| Some(ForceUnlock::Delete(*token, highest))).await {
+        for (token, details) in &at_once {
+            let note = note(&census, *token, details, &by);
+            match self.force(&nodes, |_| Some(ForceUnlock::Delete(*token, highest, note.as_ref()))).await {
                 Ok(count) => deleted = Some(count),
                 Err(failure) => changed = Some(failure),
             }
@@ -175,13 +183,13 @@ impl BreakRequest {
         }
     }
 
-    /// Deletes the mark of a success, unless another run has succeeded meanwhile.
-    async fn unmark(&self, nodes: &Nodes, run: &Occupant) -> anyhow::Result<Outcome> {
-        let Some((token, _)) = run.holder().filter(|(token, _)| self.token.is_none_or(|meant| meant == *token)) else {
+    /// Deletes the last success and all before it that nodes know, unless another run has succeeded meanwhile.
+    async fn forget(&self, nodes: &Nodes, looks: &Observations, run: &Entry) -> anyhow::Result<Outcome> {
+        if self.token.is_some_and(|meant| meant != run.token) {
             return Err(self.nothing().into());
-        };
+        }
         if self.yes {
-            self.report.say(&Event::Marked { run });
+            self.report.say(&Event::Success { run });
         } else {
             match ask(format_args!("{}: {}", self.key, run.success()), "Break it?") {
                 Some(true) => {}
@@ -189,11 +197,13 @@ impl BreakRequest {
                 None => return Err(Problem::NoTerminalFor { run }.about(&self.key).into()),
             }
         }
-        let done = self.force(nodes, |_| Some(ForceUnlock::DeleteMark(token))).await?;
+        let known = |node: usize| looks.of_nodes[node].as_ref().and_then(|seen| seen.last.success.as_ref());
+        let token = |node: usize| known(node).unwrap_or(run).token;
+        let done = self.force(nodes, |node| Some(ForceUnlock::Forget(token(node)))).await?;
         if done.faults.len() >= Quorum::of(nodes.len()).needed() {
             return Err(unanswered(&self.key, nodes, &done.faults).into());
         }
-        self.report.say(&Event::MarkDeleted);
+        self.report.say(&Event::Forgotten);
         Ok(Outcome::Done)
     }
 
@@ -245,4 +255,12 @@ impl BreakRequest {
             alarm.reached(clock::now() + PAUSE).await;
         }
     }
+}
+
+/// Returns what the record is to say of a holder that is not waited for. One that is parked has written its own.
+fn note(census: &Census, token: Token, holder: &Details, by: &Breaker) -> Option<Note> {
+    let fence = census.fence(token).filter(|_| !holder.parked)?;
+    let end = clock::unix_millis(SystemTime::now());
+    let run = Run { start: holder.since, end, ..Run::default() }.of(holder).broken(Some(by.clone()));
+    Some(Note { entry: Entry { fence, token, age: Duration::ZERO, run }, is_run: true, success: None })
 }

@@ -225,10 +225,10 @@ impl<'a> Claimed<'a> {
         self.refuse_inside(&looks)?;
         if looks.census().is_held_by(*token).is_none() {
             // A node that hangs executes it when it resumes. Another node timeout is not spent on its reply.
-            outside::release(&self.nodes, key, *token, WRITING).await;
+            outside::release(&self.nodes, key, *token, None, WRITING).await;
             return Err(self.not_the_holder(&looks));
         }
-        let count = outside::release(&self.nodes, key, *token, reach.limit).await;
+        let count = outside::release(&self.nodes, key, *token, None, reach.limit).await;
         match count.is_majority(self.nodes.quorum()) {
             Some(true) => {
                 warn_of_refusals(report, &count.faults);

@@ -1,10 +1,12 @@
 //! The observations of all nodes, counted: the holder of the lock, if there is one. *Unknown is not no.*
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use super::fence::Fence;
 use super::instant::Instant;
+use super::last::Entry;
 use super::observation::Observation;
 use super::occupant::Occupant;
 use super::queue::Ticket;
@@ -32,9 +34,9 @@ pub enum State {
 /// An earlier run's success (`--once`), as the nodes of a holder tell it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Success<'a> {
-    /// One of them has the mark of this run.
-    Marked(&'a Occupant),
-    /// A majority has none.
+    /// One of them knows of this one, which is the newest.
+    Known(&'a Entry),
+    /// A majority knows of none.
     None,
     /// It cannot be told.
     Unknown,
@@ -194,20 +196,26 @@ impl<'a> Census<'a> {
         self.answers().any(|observation| observation.of(token).is_some_and(|occupant| !occupant.is_parked()))
     }
 
-    /// Returns the success that was marked before `token` got the lock. Only nodes that have the lock as the token's count: a
-    /// success that a majority has marked is known to one of any majority that granted the lock since.
-    pub fn success_before(&self, token: Token) -> Success<'a> {
+    /// Returns the last success before `token` got the lock, if it is no older than `within`. Only nodes that have the lock as the
+    /// token's count: a success that a majority knows is known to one of any majority that granted the lock since.
+    pub fn success_before(&self, token: Token, within: Duration) -> Success<'a> {
         let own = self.of_token(token);
-        match own.iter().find_map(|(observation, _)| observation.mark.as_ref()) {
-            Some(run) => Success::Marked(run),
+        let known = newest(own.iter().filter_map(|(observation, _)| observation.last.success.as_ref()));
+        match known.filter(|success| success.age <= within) {
+            Some(success) => Success::Known(success),
             None if own.len() >= self.quorum.needed() => Success::None,
             None => Success::Unknown,
         }
     }
 
-    /// Returns the mark of a success that lasts longest at any node.
-    pub fn mark(&self) -> Option<&'a Occupant> {
-        self.answers().filter_map(|observation| observation.mark.as_ref()).max_by_key(|mark| length(mark))
+    /// Returns the last run that any node knows.
+    pub fn last_run(&self) -> Option<&'a Entry> {
+        newest(self.answers().filter_map(|observation| observation.last.run.as_ref()))
+    }
+
+    /// Returns the last success that any node knows.
+    pub fn last_success(&self) -> Option<&'a Entry> {
+        newest(self.answers().filter_map(|observation| observation.last.success.as_ref()))
     }
 
     /// Returns the time for which the lock of `token` stays parked: the longest at any node.
@@ -286,6 +294,11 @@ impl<'a> Census<'a> {
         let known = self.known_fences(token);
         known.iter().filter(|known| **known >= fence).count() >= self.quorum.needed() && known.contains(&fence)
     }
+}
+
+/// Returns the entry of the highest fence. Of several nodes, the youngest: a success counts for its time from the last node on.
+fn newest<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option<&'a Entry> {
+    entries.max_by_key(|entry| (entry.fence, Reverse(entry.age)))
 }
 
 fn length(occupant: &Occupant) -> Duration {

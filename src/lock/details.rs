@@ -1,5 +1,6 @@
 //! The holder's description of itself, stored beside the token, with the kind of lock (docs/design.md §4).
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,9 @@ pub const BROKEN: &str = "broken ";
 
 /// The first word of a parked lock: its command has ended, and the lock stays.
 pub const PARKED: &str = "parked ";
+
+/// The longest `break --reason`, in bytes once encoded.
+pub const LONGEST_REASON: usize = 200;
 
 /// The longest `--note`, in bytes once encoded.
 pub const LONGEST_NOTE: usize = 512;
@@ -48,6 +52,9 @@ pub struct Details {
     /// In a tombstone: the user and host that broke the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
+    /// In a tombstone: `break --reason`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// The holder's fence, where the key was set again: the node's own counter may be above it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
@@ -73,6 +80,29 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+/// The user that broke a lock.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Breaker {
+    /// User and host.
+    pub name: String,
+    /// `break --reason`.
+    pub reason: Option<String>,
+}
+
+impl From<&str> for Breaker {
+    fn from(name: &str) -> Self {
+        Self { name: name.to_owned(), reason: None }
+    }
+}
+
+/// `ci@web1 broke the lock: TEXT`.
+impl fmt::Display for Breaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} broke the lock", escape::text(&self.name))?;
+        self.reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {}", escape::text(reason)))
+    }
+}
+
 /// The meaning of fields that a value lacks.
 impl Default for Details {
     fn default() -> Self {
@@ -87,6 +117,7 @@ impl Default for Details {
             // The cautious answer: a lock that is kept is never deleted without its holder.
             kept: true,
             broken: None,
+            reason: None,
             fence: None,
             ttl: 0,
             delay: 0,
@@ -101,7 +132,7 @@ impl Default for Details {
 impl Details {
     /// Number of bytes of its texts.
     pub fn size(&self) -> usize {
-        let optional = [&self.note, &self.broken].into_iter().flatten().map(String::len).sum::<usize>();
+        let optional = [&self.note, &self.broken, &self.reason].into_iter().flatten().map(String::len).sum::<usize>();
         self.host.len() + self.user.len() + self.cmd.len() + optional
     }
 
@@ -109,14 +140,16 @@ impl Details {
     #[must_use]
     pub fn fitted(self) -> Self {
         let maker = if self.broken.is_some() { 128 } else { 0 };
+        let reason = if self.reason.is_some() { LONGEST_REASON + 16 } else { 0 };
         let delay = if self.delay > 0 { 32 } else { 0 };
         Self {
             host: cut(self.host, 96),
             user: cut(self.user, 64),
             cmd: cut(self.cmd, 128),
             // A tombstone also has its maker and its first word, and few values have a delay.
-            note: self.note.map(|note| cut(note, LONGEST_NOTE - maker - delay)),
+            note: self.note.map(|note| cut(note, LONGEST_NOTE - maker - reason - delay)),
             broken: self.broken.map(|by| cut(by, 96)),
+            reason: self.reason.map(|reason| cut(reason, LONGEST_REASON)),
             v: FORMAT,
             ..self
         }
@@ -129,9 +162,14 @@ impl Details {
 
     /// Returns the value of a lock that was broken: `broken TOKEN SP DETAILS`. The details stay the holder's, since other
     /// clients still go by its TTL and its number of nodes.
-    pub fn tombstone(&self, token: Token, by: String) -> String {
-        let details = Self { broken: Some(by), ..self.clone() };
+    pub fn tombstone(&self, token: Token, by: Breaker) -> String {
+        let details = Self { broken: Some(by.name), reason: by.reason, ..self.clone() };
         format!("{BROKEN}{}", details.fitted().value(token))
+    }
+
+    /// Returns the user that broke the lock, if these are a tombstone's.
+    pub fn breaker(&self) -> Option<Breaker> {
+        self.broken.clone().map(|name| Breaker { name, reason: self.reason.clone() })
     }
 
     /// Returns the value of a lock that stays for `span` when its command has ended: `parked TOKEN SP DETAILS`. The first word
@@ -192,7 +230,7 @@ pub fn fits(text: &str, most: usize) -> bool {
 }
 
 /// `text`, shortened so that it takes at most `most` bytes inside JSON.
-fn cut(text: String, most: usize) -> String {
+pub(super) fn cut(text: String, most: usize) -> String {
     if fits(&text, most) {
         return text;
     }
@@ -242,8 +280,9 @@ mod tests {
         }
 
         #[test]
-        fn a_value_never_exceeds_its_limit(host in ".{0,300}", user in ".{0,300}", cmd in ".{0,300}", note in ".{0,600}", by in ".{0,200}") {
+        fn a_value_never_exceeds_its_limit(host in ".{0,300}", user in ".{0,300}", cmd in ".{0,300}", note in ".{0,600}", name in ".{0,200}", why in ".{0,300}") {
             let details = Details { mode: Mode::Slots(1000), host, user, cmd, note: Some(note), pid: Some(u32::MAX), kept: false, since: u64::MAX, fence: Some(u64::MAX), ttl: u64::MAX, delay: u64::MAX, n: 99, ..Details::default() };
+            let by = Breaker { name, reason: Some(why) };
             prop_assert!(details.tombstone(Token::fresh(), by).len() <= LARGEST_VALUE);
             prop_assert!(details.parked(Token::fresh(), Duration::MAX).len() <= LARGEST_VALUE);
             prop_assert!(details.fitted().value(Token::fresh()).len() <= LARGEST_VALUE);

@@ -20,8 +20,8 @@ pub enum Derived {
     Leases,
     /// The members themselves.
     Holders,
-    /// The mark of a run that succeeded.
-    Once,
+    /// The record of the last run, and of the last success (`--once`).
+    Last,
     /// The waiters that were told that they may take it.
     Turns,
     /// The last waiter with `--supersede` that came.
@@ -33,7 +33,7 @@ pub enum Derived {
 impl Derived {
     /// Those that each script is given.
     pub const OF_LOCK: [Self; 7] =
-        [Self::Fence, Self::Leases, Self::Holders, Self::Queue, Self::Turns, Self::Newest, Self::Once];
+        [Self::Fence, Self::Leases, Self::Holders, Self::Queue, Self::Turns, Self::Newest, Self::Last];
 
     /// Its name in the stored key.
     pub fn name(self) -> &'static str {
@@ -42,7 +42,7 @@ impl Derived {
             Self::Queue => "queue",
             Self::Leases => "leases",
             Self::Holders => "holders",
-            Self::Once => "once",
+            Self::Last => "last",
             Self::Turns => "turns",
             Self::Newest => "newest",
             Self::Doctor => "doctor",

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::blocker::Reservation;
-use super::details::Details;
+use super::details::{Breaker, Details};
 use super::fault::Fault;
 use super::fence::Fence;
 use super::instant::Instant;
 use super::key::Key;
+use super::last::{Entry, Note, SUCCESS_LIFE};
 use super::lease::Revoked;
 use super::mode::Mode;
 use super::occupant::{Occupant, RawValue};
@@ -64,19 +65,24 @@ impl Claim {
     pub fn release(&self, queue: QueueAction) -> Release {
         let mode = Some(self.details.mode);
         let as_redisson = self.details.as_redisson;
-        Release { key: self.key.clone(), token: self.token, queue, mode, parked: None, mark: None, as_redisson }
+        Release { key: self.key.clone(), token: self.token, queue, mode, parked: None, note: None, as_redisson }
     }
 
-    /// The same, once a command has run under the lock.
-    pub fn release_leaving(&self, queue: QueueAction, remains: Remains) -> Release {
-        let parked = remains.parked.map(|parking| Parked {
+    /// The same of a lock that was won with `fence`, and broken by `by` if at all; it leaves `remains`.
+    pub fn release_leaving(&self, queue: QueueAction, fence: Fence, by: Option<Breaker>, remains: &Remains) -> Release {
+        let parked = remains.parked.as_ref().map(|parking| Parked {
             left: parking.left,
             value: self.details.parked(self.token, parking.span),
             ttl: self.term.ttl().max(parking.span),
             parks_tombstone: parking.parks_tombstone,
         });
-        let mark = remains.once.map(|life| Mark { life, value: self.details.value(self.token) });
-        Release { parked, mark, ..self.release(queue) }
+        let success = remains.once.map(|life| life.max(SUCCESS_LIFE));
+        let own = remains.run.as_ref().map(|run| {
+            let run = run.clone().of(&self.details).broken(by);
+            Note { entry: Entry { fence, token: self.token, age: Duration::ZERO, run }, is_run: true, success }
+        });
+        let copy = || remains.earlier.as_ref().map(|entry| Note { entry: (**entry).clone(), is_run: false, success });
+        Release { parked, note: own.or_else(copy), ..self.release(queue) }
     }
 }
 
@@ -135,10 +141,17 @@ pub struct Release {
     pub mode: Option<Mode>,
     /// The value that stays in the lock's place; `None`: it is deleted.
     pub parked: Option<Parked>,
-    /// The mark of a success.
-    pub mark: Option<Mark>,
+    /// Its entry in the lock's record.
+    pub note: Option<Note>,
     /// Whether the lock has the form of Redisson's. Of no account if the kind is not known.
     pub as_redisson: bool,
+}
+
+impl Release {
+    /// Whether a success is written, which counts only once a majority has it.
+    pub fn is_success(&self) -> bool {
+        self.note.as_ref().is_some_and(|note| note.success.is_some())
+    }
 }
 
 /// A lock that stays when its command has ended.
@@ -152,15 +165,6 @@ pub struct Parked {
     pub ttl: Duration,
     /// Whether it takes a tombstone's place too.
     pub parks_tombstone: bool,
-}
-
-/// The mark of a success, beside the lock (`--once`).
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mark {
-    /// Time for which it stays, from the release on.
-    pub life: Duration,
-    /// The value of the run that succeeded.
-    pub value: String,
 }
 
 /// The fate of a waiter's place when its lock is released or an attempt given up.
@@ -188,12 +192,13 @@ pub struct Look {
 pub enum ForceUnlock<'a> {
     /// A tombstone takes the lock's place and keeps the key's TTL. The holder stops its command and deletes it.
     Tombstone(Token, &'a str),
-    /// The lock, or its tombstone, is deleted. The fence counter passes the number, so that the holder cannot set it again.
-    Delete(Token, u64),
+    /// The lock, or its tombstone, is deleted, and the record says so. The fence counter passes the number, so that the holder cannot
+    /// set it again.
+    Delete(Token, u64, Option<&'a Note>),
     /// A value that is not rlock's is deleted, if it is still this one.
     DeleteForeign(&'a RawValue),
-    /// The mark of a success is deleted, if it is still this token's.
-    DeleteMark(Token),
+    /// The success in the record is deleted, if it is still this token's.
+    Forget(Token),
 }
 
 /// A node's answer to a request for the lock, and its identity.
@@ -259,8 +264,8 @@ pub enum Renewal {
     /// The key was gone and is ours again until then. Counts only if it comes while the lease stands. With the counter as it
     /// was before.
     Healed(Instant, Counter),
-    /// There is a tombstone in the key's place: the end of it, if the request extended it, and who broke the lock.
-    Broken(Option<Instant>, String),
+    /// There is a tombstone in the key's place: the end of it, if the request extended it, and the user that broke the lock.
+    Broken(Option<Instant>, Breaker),
     /// The key is not ours any more. The counter is told where there is no key.
     Lost(Revoked, Counter),
     /// No answer that counts.

@@ -12,6 +12,7 @@ pub mod fault;
 pub mod fence;
 pub mod instant;
 pub mod key;
+pub mod last;
 pub mod lease;
 pub mod messages;
 pub mod mode;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::fence::Fence;
 use super::instant::Instant;
+use super::last::Record;
 use super::occupant::{Occupant, OccupantKind, RawValue};
 use super::queue::Ticket;
 use super::schedule;
@@ -24,8 +25,8 @@ pub struct Observation {
     pub queue: Vec<Ticket>,
     /// Whether there are more waiters.
     pub more: bool,
-    /// The mark of a run that succeeded (`--once`): the holder that it was, and for how long the mark stays.
-    pub mark: Option<Occupant>,
+    /// The last run, and the last success.
+    pub last: Record,
     /// When the node was about to be asked: what it told of time counts from then.
     pub asked: Instant,
 }
@@ -40,7 +41,7 @@ impl Observation {
             fence: None,
             queue: Vec::new(),
             more: false,
-            mark: None,
+            last: Record::default(),
             asked,
         }
     }
@@ -58,11 +59,12 @@ impl Observation {
             OccupantKind::Group(group) => group.shown.as_ref().map_or(0, |(_, details)| details.size()),
             OccupantKind::Unnamed => 0,
         };
-        let holders =
-            self.holders.iter().chain(&self.mark).map(|occupant| size_of::<Occupant>() + text(occupant)).sum::<usize>();
+        let holders = self.holders.iter().map(|occupant| size_of::<Occupant>() + text(occupant)).sum::<usize>();
+        let last =
+            [&self.last.run, &self.last.success].into_iter().flatten().map(|entry| entry.run.size()).sum::<usize>();
         let foreign = self.foreign.as_ref().map_or(0, |foreign| foreign.head.len());
         let waiters = self.queue.iter().map(|ticket| size_of::<Ticket>() + ticket.waiter.host.len()).sum::<usize>();
-        size_of::<Self>() + holders + foreign + waiters
+        size_of::<Self>() + holders + last + foreign + waiters
     }
 
     /// Returns the holder `token`, if it is one here, broken or not.

@@ -36,6 +36,7 @@ pub struct Occupant {
 
 /// A holder that speaks our format, or anything else.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::large_enum_variant, reason = "almost all are holders")]
 pub enum OccupantKind {
     /// An rlock.
     Holder(Token, Details),
@@ -231,18 +232,6 @@ impl Occupant {
         left < Duration::from_millis(details.delay) + lease / 2
     }
 
-    /// Returns the run whose success this marks, for people, and for how long it counts.
-    pub fn success(&self) -> String {
-        let left = self.ttl.map_or_else(|| "for ever".to_owned(), |ttl| format!("for {}", duration::show_rounded(ttl)));
-        match self.holder() {
-            Some((_, details)) => {
-                let [user, host, cmd] = [&details.user, &details.host, &details.cmd].map(|text| escape::text(text));
-                format!("{user}@{host} ran {cmd} with success (--once); that counts {left}")
-            }
-            None => format!("a mark that no rlock wrote says that it was run (--once); that counts {left}"),
-        }
-    }
-
     /// Returns the occupant for people: `held by deploy@web1, pid 4711, running backup.sh (note)`.
     pub fn named(&self) -> String {
         match &self.who {
@@ -257,8 +246,7 @@ impl Occupant {
                     Mode::Shared => "held shared by".to_owned(),
                     Mode::Slots(number) => format!("slot {} of {number} is held by", self.seat.index),
                 };
-                let broken = details.broken.as_ref();
-                let broken = broken.map(|by| format!(", and being stopped: {} broke the lock", escape::text(by)));
+                let broken = details.breaker().map(|by| format!(", and being stopped: {by}"));
                 format!("{how} {}{}", details.person(), broken.unwrap_or_default())
             }
             OccupantKind::Group(group) => group.to_string(),
@@ -348,6 +336,7 @@ impl fmt::Display for Group {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock::details::Breaker;
     use proptest::prelude::*;
 
     fn sighting(head: &[u8]) -> RawValue {
@@ -369,10 +358,12 @@ mod tests {
     fn a_tombstone_names_the_holder_and_who_broke_the_lock() {
         let details = Details { host: "web1".to_owned(), n: 3, ttl: 9, ..Details::default() }.fitted();
         let token = Token::fresh();
-        let seen = Occupant::from(sighting(details.tombstone(token, "me@ops".to_owned()).as_bytes()));
+        let seen = Occupant::from(sighting(
+            details.tombstone(token, Breaker { name: "me@ops".to_owned(), reason: Some("hung".to_owned()) }).as_bytes(),
+        ));
         assert_eq!(seen.holder().map(|(token, _)| token), Some(token));
         assert_eq!((seen.nodes(), seen.lease_length()), (Some(3), Some(Duration::from_millis(9))));
-        assert!(seen.told(9).contains("me@ops broke the lock"), "{seen:?}");
+        assert!(seen.told(9).contains("me@ops broke the lock: hung"), "{seen:?}");
         let liar = Details { broken: Some("me".to_owned()), ..details };
         let seen = Occupant::from(sighting(liar.value(token).as_bytes()));
         assert_eq!(seen.holder().and_then(|(_, details)| details.broken.clone()), None);

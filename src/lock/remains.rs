@@ -1,8 +1,9 @@
-//! The remains of a run: a parked lock, the mark of a success, or nothing is left when its locks are given back.
+//! The remains of a run: what is left when its locks are given back. A run is recorded, and its lock may stay for a time.
 
 use std::time::Duration;
 
 use super::instant::Instant;
+use super::last::{Entry, Run};
 
 /// The options of `run` by which it leaves something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -29,11 +30,15 @@ pub enum Ending {
 }
 
 /// The remains at a node that has the lock as ours.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Remains {
     /// The lock itself.
     pub parked: Option<Parking>,
-    /// The mark of a success, for this long.
+    /// The run whose command has ended.
+    pub run: Option<Run>,
+    /// The success of an earlier run, which kept this one from running. It is copied to the nodes that lack it.
+    pub earlier: Option<Box<Entry>>,
+    /// `--once`, if either is a success.
     pub once: Option<Duration>,
 }
 
@@ -59,7 +64,7 @@ impl RemainsOptions {
     /// 1. A lock that was kept stays until `--hold-at-least` is over, whatever the command's exit code.
     /// 2. A lock that was lost stays for `--lock-delay`: what the command had asked others to do may still go on.
     /// 3. A lock that another client has is not touched.
-    /// 4. Only a success leaves its mark.
+    /// 4. Only a success counts for `--once`.
     pub fn after(self, ending: Ending, started: Instant, now: Instant) -> Remains {
         let parking = |left: Duration, span, parks_tombstone| {
             let left = Duration::from_millis(u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX));
@@ -67,9 +72,11 @@ impl RemainsOptions {
         };
         let held = parking((started + self.hold_at_least).since(now), self.hold_at_least, false);
         match ending {
-            Ending::Succeeded => Remains { parked: held, once: self.once },
-            Ending::Failed => Remains { parked: held, once: None },
-            Ending::LockLost => Remains { parked: parking(self.lock_delay, self.lock_delay, true), once: None },
+            Ending::Succeeded => Remains { parked: held, once: self.once, ..Remains::default() },
+            Ending::Failed => Remains { parked: held, ..Remains::default() },
+            Ending::LockLost => {
+                Remains { parked: parking(self.lock_delay, self.lock_delay, true), ..Remains::default() }
+            }
             Ending::TakenOver => Remains::default(),
         }
     }
@@ -108,12 +115,13 @@ mod tests {
 
     #[test]
     fn a_lock_that_was_lost_stays_for_the_delay_and_one_that_passed_on_is_left_alone() {
-        assert_eq!(after(Ending::LockLost, 50), Remains { parked: Some(parked(15_000, 15, true)), once: None });
+        let parked = Some(parked(15_000, 15, true));
+        assert_eq!(after(Ending::LockLost, 50), Remains { parked, ..Remains::default() });
         assert_eq!(after(Ending::TakenOver, 50), Remains::default());
     }
 
     #[test]
-    fn only_a_success_leaves_a_mark() {
+    fn only_a_success_counts() {
         assert_eq!(after(Ending::Succeeded, 90_000).once, OPTIONS.once);
         for ending in [Ending::Failed, Ending::LockLost, Ending::TakenOver] {
             assert_eq!(after(ending, 90_000).once, None, "{ending:?}");

@@ -23,8 +23,8 @@ pub use crate::lock::fault::{Denied, Fault, FaultKind};
 use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
 pub use crate::lock::messages::{
-    Answer, Claim, Counter, ForceUnlock, Heal, Look, QueueAction, Release, ReleaseReply, Renew, Renewal, ServerInfo,
-    Vote,
+    Answer, Claim, Counter, ForceUnlock, Heal, Look, Parked, QueueAction, Release, ReleaseReply, Renew, Renewal,
+    ServerInfo, Vote,
 };
 use crate::lock::observation::Observation;
 use crate::lock::queue::Waiter;

@@ -192,11 +192,11 @@ impl Holdings {
 
     /// Gives all locks back, the last one first. Returns the outcome for each.
     pub async fn release(self) -> Vec<ReleaseOutcome> {
-        self.release_leaving(Remains::default()).await
+        self.release_leaving(&Remains::default()).await
     }
 
-    /// The same, once a command has run under them; each leaves `remains`.
-    pub async fn release_leaving(self, remains: Remains) -> Vec<ReleaseOutcome> {
+    /// The same; each leaves `remains`.
+    pub async fn release_leaving(self, remains: &Remains) -> Vec<ReleaseOutcome> {
         let last_first = self.held.into_iter().rev().map(|holding| holding.release_leaving(remains));
         join_all(last_first).await.into_iter().rev().collect()
     }

@@ -1,9 +1,10 @@
 //! `--once`: whether a run has succeeded under a lock already, asked while it is held.
 //!
-//! A success leaves its mark on each node that its release reaches. If those are a majority, one of them is among any majority
-//! that grants the lock afterwards. So one mark is enough to skip the command, and a majority without one to run it.
+//! A success is written on each node that its release reaches. If those are a majority, one of them is among any majority that
+//! grants the lock afterwards. So one node that knows it is enough to skip the command, and a majority without one to run it.
 
 use std::io;
+use std::time::Duration;
 
 use super::Nodes;
 use super::holdings::Holdings;
@@ -12,32 +13,38 @@ use crate::clock::{self, Alarm};
 use crate::lock::census::Success;
 use crate::lock::fault::Faults;
 use crate::lock::key::Key;
-use crate::lock::occupant::Occupant;
+use crate::lock::last::Entry;
 use crate::lock::schedule::Schedule;
 
 /// The success of an earlier run.
 #[derive(Debug)]
 pub enum Before {
     /// This run has succeeded.
-    Success(Box<Occupant>),
-    /// None has.
+    Success(Box<Entry>),
+    /// None has, in this time.
     None,
     /// Too few nodes have told, and these failed. *Unknown is not no.*
     Unknown(Faults),
 }
 
-/// Asks `nodes` for a success under the lock `key`, which is the first one of `holdings`, until so little of the lease is left
-/// that it must be renewed.
-pub async fn run_before(nodes: &Nodes, key: &Key, schedule: Schedule, holdings: &Holdings) -> io::Result<Before> {
+/// Asks `nodes` for a success under the lock `key`, which is the first one of `holdings`, no older than `within`. Asks until so
+/// little of the lease is left that it must be renewed.
+pub async fn run_before(
+    nodes: &Nodes,
+    key: &Key,
+    schedule: Schedule,
+    holdings: &Holdings,
+    within: Duration,
+) -> io::Result<Before> {
     let Some((token, _)) = holdings.grants().next() else { return Ok(Before::None) };
     let mut alarm = Alarm::new()?;
     loop {
         let looks = observe_token(nodes, key, token, schedule.node_timeout(), |census| {
-            matches!(census.success_before(token), Success::Marked(_))
+            matches!(census.success_before(token, within), Success::Known(_))
         });
         let looks = looks.await;
-        match looks.census().success_before(token) {
-            Success::Marked(run) => return Ok(Before::Success(Box::new(run.clone()))),
+        match looks.census().success_before(token, within) {
+            Success::Known(run) => return Ok(Before::Success(Box::new(run.clone()))),
             Success::None => return Ok(Before::None),
             Success::Unknown => {}
         }

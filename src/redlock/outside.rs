@@ -6,6 +6,7 @@ use super::Nodes;
 use crate::lock::fault::Faults;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
+use crate::lock::last::Note;
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
 use crate::node::{ForceUnlock, QueueAction, Release, ReleaseReply, Renew, Renewal};
@@ -50,11 +51,11 @@ pub async fn renew(nodes: &Nodes, renew: &Renew, limit: Duration) -> (Count, Opt
     (Count { done: ends.len(), faults }, nodes.quorum().reached_by(ends))
 }
 
-/// Deletes the lock everywhere if it is `token`'s. All nodes are waited for: no holder renews this lock, and a key that stays
+/// Deletes the lock everywhere if it is `token`'s, and writes `note` into its record. All nodes are waited for: no holder renews this lock, and a key that stays
 /// at a slow node would stay for its whole TTL.
-pub async fn release(nodes: &Nodes, key: &Key, token: Token, limit: Duration) -> Count {
+pub async fn release(nodes: &Nodes, key: &Key, token: Token, note: Option<Note>, limit: Duration) -> Count {
     let (key, queue) = (key.clone(), QueueAction::None);
-    let release = Release { key, token, queue, mode: None, parked: None, mark: None, as_redisson: false };
+    let release = Release { key, token, queue, mode: None, parked: None, note, as_redisson: false };
     let mut done = 0;
     let faults = nodes.ask(
         limit,

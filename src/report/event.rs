@@ -20,6 +20,7 @@ use crate::job::policy::{ExitStatus, Reaction};
 use crate::lock::backoff;
 use crate::lock::fault::Fault;
 use crate::lock::fence::Fence;
+use crate::lock::last::Entry;
 use crate::lock::lease::Revoked;
 use crate::lock::occupant::Occupant;
 use crate::lock::waiting::{Blocked, Notice};
@@ -104,9 +105,9 @@ pub enum Event<'a> {
     /// rlock exits.
     Exit { outcome: Outcome },
     /// `--once`: the command is not run, because this run has succeeded.
-    RunBefore { run: &'a Occupant },
+    RunBefore { run: &'a Entry },
     /// `--once`: too few nodes have confirmed that they know of the success.
-    SuccessUnmarked,
+    SuccessUnknown,
     /// The command has ended, and the lock stays for this time.
     Parked { left: Duration },
     /// The lock was given back.
@@ -123,10 +124,10 @@ pub enum Event<'a> {
     Tombstoned { at: Option<Share> },
     /// `break`: the key was deleted. `at`: with `--foreign`.
     KeyDeleted { at: Option<Share> },
-    /// `break --yes`: the run whose mark is deleted.
-    Marked { run: &'a Occupant },
-    /// `break`: the mark of a success was deleted.
-    MarkDeleted,
+    /// `break --yes`: the run whose success is forgotten.
+    Success { run: &'a Entry },
+    /// `break`: the record of a success was deleted.
+    Forgotten,
     /// `break`: the holder has stopped its command and released the lock. `parked`: it stays for this time.
     HolderReleased { after: Duration, parked: Option<Duration> },
     /// `--metrics-dir`: a file could not be written.
@@ -287,11 +288,7 @@ impl Event<'_> {
                 error("unkillable", json!({ "pid": group }), format!("{why}; the lock is kept until it is gone"))
             }
             Self::Ended { outer, status, run } => {
-                let (code, signal) = match status {
-                    Some(ExitStatus::Exited(code)) => (Some(code), None),
-                    Some(ExitStatus::Killed(number)) => (None, Some(signal_name(number))),
-                    None => (None, None),
-                };
+                let (code, signal) = status.map_or((None, None), ExitStatus::parts);
                 let next = if outer { "the outer rlock keeps the lock" } else { "giving the lock back" };
                 let data = json!({ "exit_code": code, "signal": signal, "run_ms": millis(run) });
                 info("ended", data, format!("the command has ended; {next}"))
@@ -300,9 +297,9 @@ impl Event<'_> {
                 info("exit", json!({ "code": outcome.code() }), format!("exit code {}", outcome.code()))
             }
             Self::RunBefore { run } => info("once", success(run), format!("not run: {}", run.success())),
-            Self::SuccessUnmarked => {
+            Self::SuccessUnknown => {
                 let words = "no majority of the nodes knows of the success: another run with --once may repeat it";
-                warning("unmarked", NONE, words)
+                warning("unknown", NONE, words)
             }
             Self::Parked { left } => {
                 let words = format!("parked: the lock stays for another {}", show_rounded(left));
@@ -325,8 +322,8 @@ impl Event<'_> {
             Self::KeyDeleted { at: Some(share) } => {
                 warning("broken", share.data(), format!("broken: the key was deleted at {share}"))
             }
-            Self::Marked { run } => warning("once", success(run), run.success()),
-            Self::MarkDeleted => warning("broken", NONE, "broken: the next run with --once runs its command again"),
+            Self::Success { run } => warning("once", success(run), run.success()),
+            Self::Forgotten => warning("broken", NONE, "broken: the next run with --once runs its command again"),
             Self::HolderReleased { after, parked } => {
                 let stays = parked.map_or_else(String::new, |left| {
                     format!("; it stays parked for another {} (--lock-delay)", show_rounded(left))
@@ -364,16 +361,9 @@ impl fmt::Display for Share {
     }
 }
 
-/// The run, and how long its success counts.
-fn success(run: &Occupant) -> Value {
-    let mut fields = holder(run);
-    fields.extend(run.ttl.map(|left| ("left_ms".to_owned(), millis(left).into())));
-    fields.into()
-}
-
-/// Returns `SIGTERM`, or the number of a signal without a name.
-fn signal_name(number: i32) -> String {
-    Signal::try_from(number).map_or_else(|_| number.to_string(), |signal| signal.as_str().to_owned())
+/// The run that has succeeded, and when.
+fn success(Entry { run, age, .. }: &Entry) -> Value {
+    json!({ "user": run.user, "host": run.host, "cmd": run.cmd, "age_ms": millis(*age) })
 }
 
 /// Tells of a variable that rlock does not know, and which one it resembles.

@@ -13,6 +13,7 @@ use crate::lock::blocker::Blocker;
 use crate::lock::census::{Census, State};
 use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::key::Keys;
+use crate::lock::last::Entry;
 use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
 use crate::lock::quorum::Quorum;
@@ -56,7 +57,7 @@ pub enum Problem<'a> {
     /// `break --slot` or `--token` of a lock that others hold.
     NotTheOneMeant { slot: Option<u16> },
     /// `break` of a success without `--yes` and without a terminal.
-    NoTerminalFor { run: &'a Occupant },
+    NoTerminalFor { run: &'a Entry },
     /// `break` of a foreign value without `--foreign`.
     Foreign { holder: &'a Occupant },
     /// `break` without `--yes` and without a terminal.
@@ -147,7 +148,7 @@ impl Problem<'_> {
                 (Usage, format!("{outer}, which runs us; {inner} inside would wait for itself: take it outside"))
             }
             Self::OnceInside { holder } => {
-                let why = "and this is part of its command, whose success alone can be marked: give --once outside";
+                let why = "and this is part of its command, whose success alone counts: give --once outside";
                 (Usage, format!("{}, {why}", holder.named()))
             }
             Self::OuterUnreachable { holder } => {

@@ -40,12 +40,12 @@ pub(super) fn check(options: RemainsOptions, lock: &LockSettings) -> Result<(), 
     }
     match options.once {
         None => Ok(()),
-        Some(Duration::ZERO) => Err(usage("--once 0 would mark no success: give a longer time")),
+        Some(Duration::ZERO) => Err(usage("--once 0 would find no success: give a longer time")),
         Some(_) if lock.mode != Mode::Exclusive => {
             Err(usage("--once needs an exclusive lock: with --shared and --slots several runs may succeed at a time"))
         }
         Some(_) if lock.keys.len() > 1 => {
-            Err(usage("--once takes one lock: of several, some may be marked and others not"))
+            Err(usage("--once takes one lock: of several, some may know of the success and others not"))
         }
         Some(_) => lock.place.needs_server("--once"),
     }

@@ -315,7 +315,7 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
     Ok(fine)
 }
 
-/// Returns the keys that are left on the servers, fence counters excepted.
+/// Returns the keys that are left on the servers, fence counters and records excepted.
 fn keys(world: &World, deployment: Option<&dyn Deployment>) -> Result<Vec<String>> {
     let mut keys = Vec::new();
     let mut servers: Vec<&testkit::Server> = world.servers().iter().map(|server| &**server).collect();
@@ -327,7 +327,8 @@ fn keys(world: &World, deployment: Option<&dyn Deployment>) -> Result<Vec<String
     }
     for server in servers {
         let all = server::ask(server, &["KEYS", "*"])?;
-        for key in all.lines().filter(|key| !key.is_empty() && !key.starts_with("rlock:fence:")) {
+        let stays = |key: &str| ["rlock:fence:", "rlock:last:"].iter().any(|kind| key.starts_with(kind));
+        for key in all.lines().filter(|key| !key.is_empty() && !stays(key)) {
             let is_queue = key.starts_with("rlock:queue:");
             let waiters = if is_queue { server::ask(server, &["ZRANGE", key, "0", "-1"])? } else { String::new() };
             keys.push(format!("{key} {waiters}").trim_end().to_owned());

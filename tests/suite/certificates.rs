@@ -45,7 +45,7 @@ fn a_server_that_asks_for_a_certificate_gets_the_one_that_was_named() {
         77,
         &["does not accept the certificate of --cert: UnknownCA; see its issuer"],
     );
-    assert_eq!(server.cli(&["DBSIZE"]), "1", "the fence counter of the first run alone");
+    assert_eq!(server.cli(&["DBSIZE"]), "2", "the fence counter and the record of the first run alone");
 }
 
 #[test]

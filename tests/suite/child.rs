@@ -219,12 +219,14 @@ fn an_uncontended_run_is_two_calls_for_the_server_and_what_frees_the_lock_in_any
 }
 
 #[test]
-fn nothing_but_a_counter_that_expires_is_left_behind() {
+fn a_counter_and_a_record_that_expire_are_left_behind() {
     let server = Server::start();
     rlock("job").on(&server).command(["true"]).code(0);
-    assert_eq!(server.cli(&["KEYS", "*"]), "rlock:fence:{job}:job");
-    let ttl: i64 = server.cli(&["TTL", "rlock:fence:{job}:job"]).parse().expect("a number");
-    assert!((604_000..=604_800).contains(&ttl), "{ttl}");
+    for (key, life) in [("rlock:fence:{job}:job", 604_800), ("rlock:last:{job}:job", 86_400)] {
+        let ttl: i64 = server.cli(&["TTL", key]).parse().expect("a number");
+        assert!((life - 800..=life).contains(&ttl), "{key}: {ttl}");
+    }
+    assert_eq!(server.cli(&["DBSIZE"]), "2", "nothing else");
 }
 
 #[test]

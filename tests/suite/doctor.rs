@@ -255,7 +255,7 @@ fn the_line_opens_neither_the_servers_passwords_nor_other_locks() {
     for secret in ["requirepass", "masterauth", "*"] {
         assert!(as_user("rlock", &["CONFIG", "GET", secret]).contains("no permissions"), "{secret}");
     }
-    for kind in ["fence", "leases", "holders", "once", "queue", "turns"] {
+    for kind in ["fence", "leases", "holders", "last", "queue", "turns"] {
         let own = format!("rlock:{kind}:{{deploy-1}}:deploy-1");
         assert_eq!(as_user("deployer", &["TYPE", &own]), "none");
         for foreign in ["{prod:deploy-1}:prod:deploy-1", "{other}:other", "{deploy-1}:prod{deploy-1}"] {

@@ -32,6 +32,7 @@ mod interop;
 mod keys;
 mod killed;
 mod kinds;
+mod last;
 mod local;
 mod logs;
 mod lost;

@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use crate::support::{Rlock, Server, eventually, rlock, rlock_words, skipped};
 
 /// Starts a server with one replica that is in step.
-fn replicated(options: &[&str]) -> (Server, Server) {
+pub(crate) fn replicated(options: &[&str]) -> (Server, Server) {
     let primary = Server::tcp(&[&["--repl-diskless-sync-delay", "0"], options].concat());
     let port = primary.port().to_string();
     let replica = Server::with(&["--replicaof", "127.0.0.1", &port]);

@@ -77,7 +77,7 @@ pub async fn acquire(client: Client, steps: Steps) -> Outcome {
                 let now = kernel.now;
                 kernel.witness.gave_back(token, now);
             });
-            outside::release(&nodes, &key(lock), token, schedule.node_timeout()).await;
+            outside::release(&nodes, &key(lock), token, None, schedule.node_timeout()).await;
         }
     }
     Outcome::Done

@@ -41,7 +41,7 @@ pub async fn break_lock(client: Client, answer: Duration, now: bool) -> Outcome 
     for (token, details) in holders {
         kernel::tell_of_current(|| format!("breaks the lock of {token}"));
         if details.kept && !now {
-            let tombstone = details.tombstone(token, format!("user@host{}", client.host));
+            let tombstone = details.tombstone(token, format!("user@host{}", client.host).as_str().into());
             kernel::with(|kernel| kernel.witness.breaks(token));
             let how = ForceUnlock::Tombstone(token, &tombstone);
             if outside::force_unlock(nodes, key, limit, |_| Some(how)).await.done > 0 {
@@ -52,7 +52,7 @@ pub async fn break_lock(client: Client, answer: Duration, now: bool) -> Outcome 
                 let now = kernel.now;
                 kernel.witness.takes_away(token, now + client.settings.schedule.ttl(), now);
             });
-            let how = ForceUnlock::Delete(token, highest.map_or(0, Fence::get));
+            let how = ForceUnlock::Delete(token, highest.map_or(0, Fence::get), None);
             let count = outside::force_unlock(nodes, key, limit, |_| Some(how)).await;
             // At a minority it is not deleted, and the shipped `break` says so.
             if count.is_majority(nodes.quorum()) != Some(true) {
@@ -80,7 +80,7 @@ pub async fn break_lock(client: Client, answer: Duration, now: bool) -> Outcome 
 pub async fn release(client: Client, tokens: Vec<Token>) -> Outcome {
     let limit = client.settings.schedule.node_timeout();
     for ((lock, token), nodes) in client.locks.iter().zip(tokens).zip(client.open()) {
-        outside::release(&nodes, &client.settings.keys[*lock], token, limit).await;
+        outside::release(&nodes, &client.settings.keys[*lock], token, None, limit).await;
     }
     Outcome::Done
 }

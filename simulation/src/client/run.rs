@@ -8,7 +8,8 @@ use rlock::exit::Outcome;
 use rlock::job::policy::{Action, Event, Foreground, OnLost, Policy, PolicyOptions};
 use rlock::job::process_tree;
 use rlock::lock::instant::Instant;
-use rlock::lock::remains::Ending;
+use rlock::lock::last::Run;
+use rlock::lock::remains::{Ending, Remains};
 use rlock::redlock::ReleaseOutcome;
 use rlock::redlock::holding::Change;
 use rlock::redlock::holdings::{Changed, Holdings, Taken, take};
@@ -40,12 +41,14 @@ pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>
         max_run,
         contain: false,
     };
-    if client.settings.remains.once.is_some() {
+    if let Some(within) = client.settings.remains.once {
         let key = &client.settings.keys[client.locks[0]];
-        let outcome = match run_before(&nodes[0], key, options.schedule, &holdings).await {
+        let mut remains = Remains::default();
+        let outcome = match run_before(&nodes[0], key, options.schedule, &holdings, within).await {
             Ok(Before::None) => None,
-            Ok(Before::Success(_)) => {
+            Ok(Before::Success(run)) => {
                 kernel::with(|kernel| kernel.witness.counts.skipped += 1);
+                remains = Remains { earlier: Some(run), once: Some(within), ..remains };
                 Some(Outcome::Done)
             }
             Ok(Before::Unknown(_)) => Some(Outcome::Unreachable),
@@ -57,7 +60,7 @@ pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>
                 kernel.tell(|| format!("{process}: does not run its command: {outcome:?}"));
                 kernel.witness.skips(process);
             });
-            holdings.release().await;
+            holdings.release_leaving(&remains).await;
             return outcome;
         }
     }
@@ -134,10 +137,11 @@ async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptio
     command::disarm();
     let ended = clock::now();
     let ending = policy.ending(heard_loss);
-    let remains = client.settings.remains.after(ending, started, ended);
+    let run = Some(Run { exit: Some(0), ..Run::default() });
+    let remains = Remains { run, ..client.settings.remains.after(ending, started, ended) };
     let token = holdings.grants().next().map(|(token, _)| token);
     let parks = |since| {
-        if let (Some(parking), Some(token)) = (remains.parked, token) {
+        if let (Some(parking), Some(token)) = (&remains.parked, token) {
             let until = since + at_a_fast_node(parking.left);
             kernel::with(|kernel| kernel.witness.parks(client.locks[0], token, until, ending == Ending::LockLost));
         }
@@ -147,7 +151,7 @@ async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptio
         parks(kernel::with(|kernel| kernel.witness.last_end(client.locks[0], kernel.current)).unwrap_or(started));
     }
     // The guard is ended once the release is written.
-    let freed = holdings.release_leaving(remains).await;
+    let freed = holdings.release_leaving(&remains).await;
     command::gives_nothing_back();
     if freed[0] == ReleaseOutcome::Ours {
         parks(ended);

@@ -29,7 +29,7 @@ const LEFT_BEHIND_IDLE: Duration = Duration::from_secs(2);
 /// The same where a holder dies too: its lease of 0.9 s, the turns of stopped waiters, and the time to take what is free.
 const CROWD_IDLE: Duration = Duration::from_millis(1_900);
 
-/// Time after which no key but a fence counter and the newest waiter is left: of the others a queue lives longest.
+/// Time after which no key but a fence counter, the newest waiter and the record is left: of the others a queue lives longest.
 const ALL_BUT_COUNTERS: Duration = Duration::from_secs(660);
 
 /// Most sockets of a process to one node: four that are kept for late replies, and one that is opened. Three renewals and a
@@ -133,7 +133,7 @@ impl World<'_> {
         for (number, node) in self.nodes.iter().enumerate() {
             let mut keys = node.server().keys(node.wall(later));
             let stays = |name: &[u8]| {
-                ["fence", "newest", "primary"].iter().any(|kind| name.starts_with(format!("rlock:{kind}:").as_bytes()))
+                ["fence", "newest", "last"].iter().any(|kind| name.starts_with(format!("rlock:{kind}:").as_bytes()))
             };
             if let Some((name, _)) = keys.find(|(name, _)| !stays(name)) {
                 let why = format!("node {number} keeps {}", String::from_utf8_lossy(name));

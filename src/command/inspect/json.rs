@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::lock::census::{Census, State};
 use crate::lock::fence::Fence;
 use crate::lock::key::Key;
+use crate::lock::last::Entry;
 use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::queue::Waiter;
 use crate::node::Primary;
@@ -54,7 +55,8 @@ fn object(key: &Key, observations: &Observations, nodes: &Nodes) -> Value {
             "total": census.quorum().total(),
         },
         "nodes": (0..nodes.len()).map(|node| at_node(node, key, observations, &census, nodes)).collect::<Vec<_>>(),
-        "once": census.mark().map(mark),
+        "last": census.last_run().map(run),
+        "once": census.last_success().map(run),
         "waiters": census.queue().into_iter().map(|ticket| waiter(&ticket.waiter)).collect::<Vec<_>>(),
         "more_waiters": census.has_more_waiters(),
     })
@@ -88,18 +90,25 @@ fn holder(who: &OccupantKind) -> Option<Value> {
         "acquired": !details.kept && !details.parked,
         "parked": details.parked,
         "broken_by": details.broken,
+        "reason": details.reason,
     }))
 }
 
-/// Returns the run whose success is marked, as far as it says who it was.
-fn mark(run: &Occupant) -> Value {
-    let details = run.holder().map(|(_, details)| details);
+fn run(entry: &Entry) -> Value {
+    let run = &entry.run;
     json!({
-        "host": details.map(|details| &details.host),
-        "user": details.map(|details| &details.user),
-        "cmd": details.map(|details| &details.cmd),
-        "since": details.map(|details| details.since),
-        "ttl_ms": run.ttl.map(millis),
+        "token": entry.token.to_string(),
+        "fence": entry.fence.get(),
+        "age_ms": millis(entry.age),
+        "host": run.host,
+        "user": run.user,
+        "cmd": run.cmd,
+        "start": run.start,
+        "end": run.end,
+        "exit": run.exit,
+        "signal": run.signal,
+        "broken_by": run.broken,
+        "reason": run.reason,
     })
 }
 

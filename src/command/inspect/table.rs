@@ -157,11 +157,14 @@ fn remarks(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults) -> Vec
         if let Some((node, why)) = census.other_list() {
             remarks.push(format!("{key}: {}: {why}", nodes[node].name()));
         }
-        for by in census.holders().iter().filter_map(|(occupant, _)| occupant.holder()?.1.broken.as_deref()) {
-            remarks
-                .push(format!("{key}: {} broke it; its holder must stop its command and release it", escape::text(by)));
+        for by in census.holders().iter().filter_map(|(occupant, _)| occupant.holder()?.1.breaker()) {
+            remarks.push(format!("{key}: {by}; its holder must stop its command and release it"));
         }
-        remarks.extend(census.mark().map(|run| format!("{key}: {}", run.success())));
+        let (last, success) = (census.last_run(), census.last_success());
+        let is_free = census.holder().is_none();
+        remarks.extend(last.filter(|_| is_free).map(|last| format!("{key}: last: {}", last.told())));
+        let other = success.filter(|success| last.is_none_or(|last| last.token != success.token));
+        remarks.extend(other.map(|success| format!("{key}: {}", success.success())));
         remarks.extend(waiters(key, &census, locks.len() == 1));
     }
     remarks

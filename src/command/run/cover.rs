@@ -128,7 +128,7 @@ impl Cover {
     }
 
     /// Gives our own locks back, leaving `remains`; returns the outcome for each. The command is dead, or has ended by itself.
-    pub(super) async fn release(self, remains: Remains) -> Vec<ReleaseOutcome> {
+    pub(super) async fn release(self, remains: &Remains) -> Vec<ReleaseOutcome> {
         match self {
             Self::Own(holdings) => holdings.release_leaving(remains).await,
             Self::Outer(..) => vec![],

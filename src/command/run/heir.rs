@@ -14,16 +14,20 @@ use futures_util::future::join_all;
 use uuid::Uuid;
 
 use super::super::common::{block_on, open_each};
+use super::super::identity::Identity;
 use crate::cli::{RunArgs, Sources};
 use crate::clock::{self, Alarm};
 use crate::job::guard::{Heir, Left};
+use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
+use crate::lock::last::{Entry, Note, Run};
 use crate::lock::token::Token;
 use crate::metrics::{self, End, Record};
 use crate::redlock::{Nodes, outside};
 use crate::report::{self, Event};
 use crate::settings::{LockSettings, RunSettings};
+use crate::text::duration::millis;
 
 /// Longest time for which a release is repeated.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -38,9 +42,10 @@ pub(super) fn of(settings: &Rc<RunSettings>, args: RunArgs, sources: Sources) ->
         }
         // SAFETY: the guard has no other use for it.
         unsafe { libc::close(libc::STDERR_FILENO) };
-        if gives_back(&settings.lock) && left.tokens.iter().any(Option::is_some) {
+        let run = left.killed_since.map(|since| killed(&settings, since));
+        if gives_back(&settings.lock) && left.locks.iter().any(Option::is_some) {
             let fresh = RunSettings::new(args.clone(), &sources);
-            give_back(fresh.as_ref().map_or(&settings.lock, |fresh| &fresh.lock), &left.tokens);
+            give_back(fresh.as_ref().map_or(&settings.lock, |fresh| &fresh.lock), &left.locks, run.as_ref());
         }
         record(&settings, begun, &left);
     })
@@ -52,14 +57,30 @@ pub(super) fn gives_back(lock: &LockSettings) -> bool {
     lock.place.local().is_none() && lock.schedule.term().lock_delay().is_zero()
 }
 
-fn give_back(lock: &LockSettings, tokens: &[Option<Uuid>]) {
+/// Returns the run whose command the guard has killed, and which ran since then.
+fn killed(settings: &RunSettings, since: Instant) -> Run {
+    let Identity { host, user } = Identity::new();
+    let end = clock::unix_millis(SystemTime::now());
+    let start = end.saturating_sub(millis(clock::now().since(since)));
+    Run { host, user, cmd: settings.name.clone(), start, end, ..Run::default() }
+}
+
+fn give_back(lock: &LockSettings, locks: &[Option<(Uuid, Option<Fence>)>], run: Option<&Run>) {
     let work = || {
         let _ = block_on(async {
             let ends = clock::now() + lock.schedule.ttl().min(LONGEST);
             let nodes = open_each(lock)?;
-            let held = lock.keys.iter().zip(&nodes).zip(tokens);
-            let held = held.filter_map(|((key, nodes), token)| Some((key, nodes, Token::of_uuid((*token)?))));
-            join_all(held.map(|(key, nodes, token)| released(lock, nodes, key, token, ends))).await;
+            let held = lock.keys.iter().zip(&nodes).zip(locks);
+            let held = held.filter_map(|((key, nodes), held)| held.map(|(token, fence)| (key, nodes, token, fence)));
+            join_all(held.map(|(key, nodes, token, fence)| {
+                let token = Token::of_uuid(token);
+                let note = run.cloned().zip(fence).map(|(run, fence)| {
+                    let entry = Entry { fence, token, age: Duration::ZERO, run };
+                    Note { entry, is_run: true, success: None }
+                });
+                released(lock, nodes, key, token, note, ends)
+            }))
+            .await;
             Ok(())
         });
     };
@@ -72,9 +93,16 @@ fn give_back(lock: &LockSettings, tokens: &[Option<Uuid>]) {
     });
 }
 
-async fn released(lock: &LockSettings, nodes: &Nodes, key: &Key, token: Token, ends: Instant) -> io::Result<()> {
+async fn released(
+    lock: &LockSettings,
+    nodes: &Nodes,
+    key: &Key,
+    token: Token,
+    note: Option<Note>,
+    ends: Instant,
+) -> io::Result<()> {
     let (limit, mut alarm) = (lock.schedule.node_timeout(), Alarm::new()?);
-    while outside::release(nodes, key, token, limit).await.is_majority(nodes.quorum()).is_none() {
+    while outside::release(nodes, key, token, note.clone(), limit).await.is_majority(nodes.quorum()).is_none() {
         let next = clock::now() + lock.schedule.retry();
         if next >= ends {
             return Ok(());
@@ -82,7 +110,7 @@ async fn released(lock: &LockSettings, nodes: &Nodes, key: &Key, token: Token, e
         alarm.reached(next).await;
     }
     alarm.reached(clock::now() + limit).await;
-    outside::release(nodes, key, token, limit).await;
+    outside::release(nodes, key, token, note, limit).await;
     Ok(())
 }
 

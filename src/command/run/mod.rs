@@ -148,7 +148,8 @@ fn start(
     let policy = cover.policy(settings.policy);
     set_lock_variables(&mut image, settings, cover)?;
     let mark = set_mark(&mut image, cover)?;
-    guard.prepare(mark, contain, cover.descriptors())?;
+    let fences: Vec<_> = cover.grants().into_iter().map(|(_, fence)| fence).collect();
+    guard.prepare(mark, contain, &fences, cover.descriptors())?;
     let before = contain.then(process_tree::own_children);
     // rlock's lines stand above the command's output, and are not erased below it.
     report::settle();

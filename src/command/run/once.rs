@@ -1,10 +1,12 @@
 //! `--once`: the end of a run whose command is not started, because another run has succeeded or because too few nodes tell.
 
 use super::cover::Cover;
+use crate::command::common::report_releases;
 use crate::exit::Outcome;
+use crate::lock::remains::Remains;
 use crate::lock::waiting::Blocked;
-use crate::redlock::Nodes;
 use crate::redlock::once::{Before, run_before};
+use crate::redlock::{Nodes, ReleaseOutcome};
 use crate::report::{Event, Problem};
 use crate::settings::RunSettings;
 
@@ -15,17 +17,20 @@ pub(super) async fn unless_done(
     cover: Cover,
 ) -> anyhow::Result<Result<Cover, Outcome>> {
     let (lock, report) = (&settings.lock, &settings.lock.report);
-    let before = match &cover {
-        Cover::Own(holdings) if settings.remains.once.is_some() => {
-            run_before(nodes, &lock.keys[0], lock.schedule, holdings).await
-        }
+    let before = match (&cover, settings.remains.once) {
+        (Cover::Own(holdings), Some(within)) => run_before(nodes, &lock.keys[0], lock.schedule, holdings, within).await,
         _ => Ok(Before::None),
     };
     match before {
         Ok(Before::None) => Ok(Ok(cover)),
         Ok(Before::Success(run)) => {
             report.say_to_user(&Event::RunBefore { run: &run });
-            cover.give_up(report).await;
+            let remains = Remains { earlier: Some(run), once: settings.remains.once, ..Remains::default() };
+            let freed = cover.release(&remains).await;
+            report_releases(report, &freed);
+            if freed.iter().any(|freed| matches!(freed, ReleaseOutcome::Unconfirmed(_))) {
+                report.say(&Event::SuccessUnknown);
+            }
             Ok(Err(Outcome::Done))
         }
         Ok(Before::Unknown(faults)) => {

@@ -1,6 +1,6 @@
 //! Supervises the running command: collects events, passes them to the policy and carries out its actions.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use nix::sys::signal::{Signal, killpg};
@@ -13,18 +13,20 @@ use crate::command::common::report_release;
 use crate::exit::{Failure, Outcome};
 use crate::job::guard::Guard;
 use crate::job::nested::runs::NestedRuns;
-use crate::job::policy::{Action, CaughtSignal, Event, Policy};
+use crate::job::policy::{Action, CaughtSignal, Event, ExitStatus, Policy};
 use crate::job::process_tree::{self, ProcessTree};
 use crate::job::signals::Signals;
 use crate::job::spawn::Leader;
 use crate::job::terminal::Terminal;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
+use crate::lock::last::Run;
 use crate::lock::lease::Loss;
 use crate::lock::remains::{Ending, Remains, RemainsOptions};
 use crate::redlock::ReleaseOutcome;
 use crate::report::{Event as Report, Reporter};
 use crate::settings::LockSettings;
+use crate::text::duration::millis;
 
 /// Time that processes get to end before rlock reports that it waits for them.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -86,10 +88,11 @@ impl Job {
         // The command is dead, or has ended by itself and its background processes may go on.
         self.guard.disarm();
         let ending = if watched.is_ok() { self.policy.ending(self.loss) } else { Ending::LockLost };
-        let remains = remains.after(ending, self.started, clock::now());
-        let (outer, status) = (cover.is_outer(), self.policy.exit_status());
-        lock.report.say(&Report::Ended { outer, status, run: clock::now().since(self.started) });
-        let freed = cover.release(remains).await;
+        let (outer, status, lasted) = (cover.is_outer(), self.policy.exit_status(), clock::now().since(self.started));
+        let run = Some(ended(status, lasted));
+        let remains = Remains { run, ..remains.after(ending, self.started, clock::now()) };
+        lock.report.say(&Report::Ended { outer, status, run: lasted });
+        let freed = cover.release(&remains).await;
         self.leader.reap();
         watched.with_context(|| lock.keys.to_string())?;
         // A loss that the policy knows of was reported already.
@@ -101,7 +104,7 @@ impl Job {
                 _ => report_release(&report, freed),
             }
             if remains.once.is_some() && matches!(freed, ReleaseOutcome::Unconfirmed(_)) {
-                report.say(&Report::SuccessUnmarked);
+                report.say(&Report::SuccessUnknown);
             }
         }
         if let Some(parking) = remains.parked {
@@ -110,7 +113,7 @@ impl Job {
                 lock.report.of(key).say(&Report::Parked { left: parking.left });
             }
         }
-        leave(self.guard, lock, remains, &freed);
+        leave(self.guard, lock, &remains, &freed);
         Ok(self.policy.outcome(!freed.iter().any(|freed| matches!(freed, ReleaseOutcome::NotOurs(_)))))
     }
 
@@ -337,10 +340,18 @@ impl Job {
     }
 }
 
-/// Ends the guard, or leaves it the locks whose release no majority has confirmed. What a run leaves of a lock it cannot leave.
-fn leave(guard: Guard, lock: &LockSettings, remains: Remains, freed: &[ReleaseOutcome]) {
+/// Returns a command that has ended just now, for the record.
+fn ended(status: Option<ExitStatus>, lasted: Duration) -> Run {
+    let (exit, signal) = status.map_or((None, None), ExitStatus::parts);
+    let end = clock::unix_millis(SystemTime::now());
+    Run { start: end.saturating_sub(millis(lasted)), end, exit, signal, ..Run::default() }
+}
+
+/// Ends the guard, or leaves it the locks whose release no majority has confirmed. It parks none, and knows of no success.
+fn leave(guard: Guard, lock: &LockSettings, remains: &Remains, freed: &[ReleaseOutcome]) {
     let is_open = |freed: &ReleaseOutcome| matches!(freed, ReleaseOutcome::Unconfirmed(_));
-    if !heir::gives_back(lock) || remains != Remains::default() || !freed.iter().any(is_open) {
+    let leaves = remains.parked.is_some() || remains.once.is_some();
+    if !heir::gives_back(lock) || leaves || !freed.iter().any(is_open) {
         return guard.stop();
     }
     for (which, _) in freed.iter().enumerate().filter(|(_, freed)| !is_open(freed)) {

@@ -35,6 +35,7 @@ use uuid::Uuid;
 
 use self::watchdog::WatchdogState;
 use crate::clock;
+use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 
 /// The estate of an rlock that is dead.
@@ -42,8 +43,8 @@ use crate::lock::instant::Instant;
 pub struct Left {
     /// Since when the command ran, if the guard has killed it.
     pub killed_since: Option<Instant>,
-    /// For each lock of the run, the token with which it is to be given back.
-    pub tokens: Vec<Option<Uuid>>,
+    /// For each lock of the run, the token with which it is to be given back, and its fence, if the command was started.
+    pub locks: Vec<Option<(Uuid, Option<Fence>)>>,
 }
 
 /// Called once rlock is dead and no process of the command can run any more, in the guard's process.
@@ -90,9 +91,10 @@ impl Guard {
     ///
     /// * `mark` is in the command's environment: the token of a lock, or for a nested run a mark of its own. With `contains`, all
     ///   processes that have it are to be killed.
+    /// * `fences` are those of the locks.
     /// * `keeps` are the descriptors that the guard keeps open until no process of the command can run.
-    pub fn prepare(&mut self, mark: Uuid, contains: bool, keeps: Vec<RawFd>) -> io::Result<()> {
-        self.state.set_mark(mark, contains);
+    pub fn prepare(&mut self, mark: Uuid, contains: bool, fences: &[Fence], keeps: Vec<RawFd>) -> io::Result<()> {
+        self.state.set_mark(mark, contains, fences);
         self.keeps = keeps;
         if self.ensure_alive()? || self.process.send(&self.keeps).is_ok() { Ok(()) } else { self.replace() }
     }

@@ -68,7 +68,7 @@ pub(super) fn watch(
             if is_over && nested::outlast(pipe.as_fd()) && rlock_is_dead.is_ok() {
                 allow_ending();
                 let killed_since = is_gone.then(|| state.armed_at());
-                heir(Left { killed_since, tokens: state.to_give_back() });
+                heir(Left { killed_since, locks: state.to_give_back() });
             }
             // SAFETY: ends the process at once; nothing that the fork copied is to be run or flushed.
             unsafe { libc::_exit(0) };

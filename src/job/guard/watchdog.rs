@@ -12,6 +12,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use nix::unistd::Pid;
 use uuid::Uuid;
 
+use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::key;
 
@@ -41,6 +42,8 @@ struct Page {
     contains: AtomicBool,
     /// For each lock of the run, the token with which rlock asked for it last; nil if it did not.
     tokens: [AtomicUuid; key::MOST_KEYS],
+    /// For each lock of the run, the fence under which the command runs; 0: it has not started.
+    fences: [AtomicU64; key::MOST_KEYS],
     /// For each lock of the run, whether rlock may hold it: if rlock dies, the guard gives it back.
     gives_back: [AtomicBool; key::MOST_KEYS],
 }
@@ -96,10 +99,11 @@ impl WatchdogState {
         self.page().group.store(UNARMED, SeqCst);
     }
 
-    /// Sets the mark in the environment of the command's processes.
-    pub(super) fn set_mark(&self, mark: Uuid, contains: bool) {
+    /// Sets the mark in the environment of the command's processes, and the fences under which it runs.
+    pub(super) fn set_mark(&self, mark: Uuid, contains: bool, fences: &[Fence]) {
         self.page().mark.store(mark);
         self.page().contains.store(contains, SeqCst);
+        self.page().fences.iter().zip(fences).for_each(|(page, fence)| page.store(fence.get(), SeqCst));
     }
 
     /// Notes that rlock may hold lock number `lock` with `token`.
@@ -135,10 +139,11 @@ impl WatchdogState {
         self.page().contains.load(SeqCst)
     }
 
-    /// Returns the token for each lock, where rlock may hold it.
-    pub(super) fn to_give_back(&self) -> Vec<Option<Uuid>> {
-        let locks = self.page().tokens.iter().zip(&self.page().gives_back);
-        locks.map(|(token, gives_back)| gives_back.load(SeqCst).then(|| token.load())).collect()
+    /// Returns the token for each lock, where rlock may hold it, and its fence, if the command was started.
+    pub(super) fn to_give_back(&self) -> Vec<Option<(Uuid, Option<Fence>)>> {
+        let Page { tokens, fences, gives_back, .. } = self.page();
+        let held = tokens.iter().map(AtomicUuid::load).zip(fences.iter().map(|fence| Fence::new(fence.load(SeqCst))));
+        held.zip(gives_back).map(|(held, gives_back)| gives_back.load(SeqCst).then_some(held)).collect()
     }
 }
 
@@ -165,7 +170,7 @@ mod tests {
         match unsafe { fork() }.unwrap() {
             ForkResult::Child => {
                 state.may_hold(1, token);
-                state.set_mark(token, true);
+                state.set_mark(token, true, &[Fence::FIRST; 2]);
                 state.arm(group, Instant::from_nanos(5), later);
                 // SAFETY: it ends the process, and nothing that was copied by the fork is to be run.
                 unsafe { libc::_exit(0) };
@@ -174,7 +179,7 @@ mod tests {
         }
         assert_eq!((state.group(), state.armed_at(), state.kill_at()), (Some(group), Instant::from_nanos(5), later));
         assert_eq!((state.mark(), state.contains()), (token, true));
-        assert_eq!(state.to_give_back()[..3], [None, Some(token), None]);
+        assert_eq!(state.to_give_back()[..3], [None, Some((token, Some(Fence::FIRST))), None]);
         state.does_not_hold(1);
         assert!(state.to_give_back().iter().all(Option::is_none));
         assert_eq!(state.set_kill_at(Instant::from_nanos(7)), later);

@@ -90,6 +90,20 @@ pub enum ExitStatus {
     Killed(i32),
 }
 
+impl ExitStatus {
+    /// Returns the exit code, or the signal: `SIGTERM`, or the number of one without a name.
+    pub fn parts(self) -> (Option<u8>, Option<String>) {
+        match self {
+            Self::Exited(code) => (Some(code), None),
+            Self::Killed(number) => {
+                let name =
+                    Signal::try_from(number).map_or_else(|_| number.to_string(), |signal| signal.as_str().to_owned());
+                (None, Some(name))
+            }
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CaughtSignal {
     pub signal: Signal,

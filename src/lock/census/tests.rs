@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::lock::details::Details;
+use crate::lock::last::{Record, Run};
 use crate::lock::occupant::OccupantKind;
 use crate::lock::queue::Waiter;
 
@@ -17,25 +18,34 @@ fn observation(token: Option<Token>, ttl: u64, fence: u64) -> Option<Observation
 }
 
 #[test]
-fn one_mark_among_the_holders_nodes_is_a_success_and_a_majority_without_one_is_none() {
+fn one_success_among_the_holders_nodes_is_one_and_a_majority_without_one_is_none() {
     let (ours, other) = (Token::fresh(), Token::fresh());
-    let run = Occupant::new(OccupantKind::Holder(other, Details::default()), Some(Duration::from_secs(60)));
-    let node = |token, is_marked: bool| {
-        let mark = is_marked.then(|| run.clone());
-        observation(Some(token), 9, 7).map(|observation| Observation { mark, ..observation })
+    let entry = |fence: u64, age: u64| {
+        let (fence, age) = (Fence::new(fence).unwrap(), Duration::from_secs(age));
+        Entry { fence, token: other, age, run: Run::default() }
     };
-    let told = |of_nodes: &[Option<Observation>]| match Census::of(of_nodes).success_before(ours) {
-        Success::Marked(by) => Some(by == &run),
-        Success::None => Some(false),
-        Success::Unknown => None,
+    let node = |token, success: Option<Entry>| {
+        let last = Record { run: None, success };
+        observation(Some(token), 9, 7).map(|observation| Observation { last, ..observation })
     };
-    assert_eq!(told(&[node(ours, false), node(ours, false), None]), Some(false));
-    assert_eq!(told(&[node(ours, false), None, None]), None, "the others may have it");
-    assert_eq!(told(&[node(ours, false), node(ours, true), None]), Some(true));
-    assert_eq!(told(&[node(ours, true), None, None]), Some(true));
-    // A node that has lost our lock has perhaps lost the mark as well.
-    assert_eq!(told(&[node(ours, false), node(other, false), observation(None, 0, 7)]), None);
-    assert_eq!(Census::of(&[None, node(other, true)]).mark(), Some(&run));
+    let told =
+        |of_nodes: &[Option<Observation>]| match Census::of(of_nodes).success_before(ours, Duration::from_secs(60)) {
+            Success::Known(success) => Some((success.fence.get(), success.age.as_secs())),
+            Success::None => Some((0, 0)),
+            Success::Unknown => None,
+        };
+    let young = || Some(entry(5, 60));
+    assert_eq!(told(&[node(ours, None), node(ours, None), None]), Some((0, 0)));
+    assert_eq!(told(&[node(ours, None), None, None]), None, "the others may know one");
+    assert_eq!(told(&[node(ours, None), node(ours, young()), None]), Some((5, 60)));
+    assert_eq!(told(&[node(ours, young()), None, None]), Some((5, 60)));
+    assert_eq!(told(&[node(ours, Some(entry(5, 61))), node(ours, None), None]), Some((0, 0)), "too old");
+    assert_eq!(told(&[node(ours, Some(entry(5, 61))), node(ours, young()), None]), Some((5, 60)), "the youngest");
+    // The highest fence is the newest, whatever the nodes' clocks say.
+    assert_eq!(told(&[node(ours, Some(entry(4, 1))), node(ours, Some(entry(5, 2))), None]), Some((5, 2)));
+    // A node that has lost our lock has perhaps lost its record as well.
+    assert_eq!(told(&[node(ours, None), node(other, None), observation(None, 0, 7)]), None);
+    assert_eq!(Census::of(&[None, node(other, young())]).last_success(), young().as_ref());
 }
 
 #[test]

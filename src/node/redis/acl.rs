@@ -153,7 +153,7 @@ mod tests {
         assert!(
             line.starts_with(
                 "ACL SETUSER ci reset on {>PASSWORD} ~job ~rlock:fence:{job}:job ~rlock:leases:{job}:job \
-                 ~rlock:holders:{job}:job ~rlock:queue:{job}:job ~rlock:turns:{job}:job ~rlock:newest:{job}:job ~rlock:once:{job}:job ~rlock:doctor:{job}:job resetchannels &rlock:wake:* +eval +evalsha +type "
+                 ~rlock:holders:{job}:job ~rlock:queue:{job}:job ~rlock:turns:{job}:job ~rlock:newest:{job}:job ~rlock:last:{job}:job ~rlock:doctor:{job}:job resetchannels &rlock:wake:* +eval +evalsha +type "
             ),
             "{line}"
         );

@@ -106,7 +106,7 @@ mod tests {
         assert!(matches!(word(lost(), Confirmation::Present), Renewal::Lost(..)));
         assert!(matches!(word(lost(), Confirmation::Unknown(fault())), Renewal::Lost(..)));
         assert!(matches!(word(lost(), Confirmation::Replaced(fault())), Renewal::Failed(_)));
-        let broken = || Renewal::Broken(Some(until), String::new());
+        let broken = || Renewal::Broken(Some(until), "me".into());
         assert!(matches!(word(broken(), Confirmation::Present), Renewal::Broken(Some(_), _)));
         assert!(matches!(without_copies(broken(), Some(fault())), Renewal::Broken(None, _)));
         assert!(matches!(without_copies(lost(), Some(fault())), Renewal::Lost(..)));

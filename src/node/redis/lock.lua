@@ -9,7 +9,7 @@
 --   [2] its fence counter
 --   [3] its members' leases: token → end in ms, [4] its members: token → 'INDEX FENCE VALUE', index → token
 --   [5] its queue: waiter → ticket, [6] its turns: waiter → ms when it was told that it may go
---   [7] the newest waiter with --supersede; of 'park', 'unmark' and 'observe' the mark of a success
+--   [7] the newest waiter with --supersede; of 'delete', 'forget', 'observe' and a release with a record the lock's record
 --
 -- An exclusive lock is 'TOKEN DETAILS', 'broken TOKEN DETAILS' or 'parked TOKEN DETAILS', or a hash with such a value at 'rlock'
 -- (--as redisson). A lock with members, shared or with slots, is a marker 'rlock KIND n=NODES ttl=MS', with the longest TTL of any
@@ -90,20 +90,46 @@ if OP == 'renew' and try('GETRANGE', KEY, 0, #ARGV[2]) == ARGV[2] .. ' ' then
   end
 end
 
+-- The record has two lines: the last run whose command has ended, and the last success under --once. Each is
+-- 'FENCE TOKEN MS DETAILS', or empty. FENCE has 16 digits, so that these texts compare as the fences. MS is this server's unix time
+-- then. Returns both.
+local function record()
+  local told = try('GETRANGE', KEYS[7], 0, 2047)
+  return match(type(told) == 'string' and told or '', '^([^\n]*)\n([^\n]*)$')
+end
+
+-- Writes what the arguments from ARGV[at] on say of a run, over a lower fence only:
+-- fence, token, details, age in ms, life in ms of the first line, and of the second; empty: not this line
+-- Without a success it fails silently: then no more is lost than a line of 'inspect'.
+local function note(at)
+  local fence, run, success = ARGV[at], record()
+  local time = call('TIME')
+  local ms = time[1] * 1e3 + math.floor(time[2] / 1e3) - ARGV[at + 3]
+  local entry = fence .. ' ' .. ARGV[at + 1] .. ' ' .. string.format('%.0f', ms) .. ' ' .. ARGV[at + 2]
+  run, success = run or '', success or ''
+  local life = math.max(tonumber(ARGV[at + 4]) or 0, tonumber(ARGV[at + 5]) or 0, tonumber(try('PTTL', KEYS[7])) or 0)
+  if ARGV[at + 4] ~= '' and run < fence then run = entry end
+  if ARGV[at + 5] ~= '' and success < fence then success = entry end
+  local write = ARGV[at + 5] == '' and try or call
+  write('SET', KEYS[7], run .. '\n' .. success, 'PX', life)
+end
+
 -- release: ends the token's lock, tombstone or not: compare and delete in one step. Wakes the next waiters.
--- park: the same where a command has ended and leaves something.
+-- park: the same where the lock stays for a time.
 -- ARGV[2] token, or empty: the waiter leaves the queue, and no lock is released
 -- ARGV[3] waiter, or empty: it never waited, [4] its ticket if it goes on waiting, else empty
 -- ARGV[5] life of the queue in ms
 -- ARGV[6] 'CAME WAITER' of a waiter with --supersede that goes on waiting, else empty
--- Of 'park' also, where a member leaves no mark:
--- ARGV[7] ms for which the lock stays, or empty, [8] the value in its place, [9] the expiry in ms that others must allow for
--- ARGV[10] '1' if a tombstone stays too, [11] life of the mark in ms, or empty: no mark is left, [12] the mark
+-- Of 'park' also:
+-- ARGV[7] ms for which the lock stays, [8] the value in its place, [9] the expiry in ms that others must allow for
+-- ARGV[10] '1' if a tombstone stays too
+-- Behind these what note() reads, or nothing
 -- {'released'} | {'absent'} | {'held', type, length, first KiB, PTTL}
 local is_ours = OP == 'release' and ARGV[2] ~= '' and try('GETRANGE', KEY, 0, #ARGV[2]) == ARGV[2] .. ' '
 if is_ours and ARGV[3] == '' and #try('ZRANGE', KEYS[5], 0, 0) == 0 then
   call('DEL', KEY)
   try('DEL', KEYS[6])
+  if ARGV[7] then note(7) end
   return {'released'}
 end
 
@@ -620,10 +646,10 @@ if OP == 'renew' then
 end
 
 if OP == 'release' or OP == 'park' then
-  local waiter = ARGV[3]
+  local waiter, noted = ARGV[3], OP == 'park' and 11 or 7
 
-  -- Ends or parks the token's lock, if it has it, and leaves the mark. Returns what give_up() does. A copy of the request, sent on
-  -- another connection, finds what the first one left.
+  -- Ends or parks the token's lock, if it has it. Returns what give_up() does. A copy of the request, sent on another connection,
+  -- finds what the first one left.
   local function park(token)
     local seen, index, fence, value = peek(), nil, nil, nil
     local kind, nodes, longest = marker(seen)
@@ -631,8 +657,7 @@ if OP == 'release' or OP == 'park' then
       sweep()
       index, fence, value = entry(token)
     end
-    local stays = ARGV[7] ~= ''
-    if index and stays and (ARGV[10] ~= '' or not is_of(value, 'broken ' .. token)) then
+    if index and (ARGV[10] ~= '' or not is_of(value, 'broken ' .. token)) then
       local ends = now + ARGV[7]
       -- A server that is out of memory does what follows a write that needs none.
       call('PEXPIREAT', KEY, whole(math.max(ends, last_end())))
@@ -645,15 +670,13 @@ if OP == 'release' or OP == 'park' then
       return true, peek(), nil, true
     end
     if kind then return give_up(token) end
-    if stays and (ours(seen, token) or ARGV[10] ~= '' and broken(seen, token)) then
+    if ours(seen, token) or ARGV[10] ~= '' and broken(seen, token) then
       call('PEXPIRE', KEY, ARGV[7])
       try('SET', KEY, ARGV[8], 'KEEPTTL')
       return true, seen, nil, true
     end
     if parked(seen, token) then return true, seen end
-    local done, left, answer = give_up(token)
-    if done or ARGV[11] == '' or try('GET', KEYS[7]) ~= ARGV[12] then return done, left, answer end
-    return true, left
+    return give_up(token)
   end
 
   local released, seen, answer, is_parked = false
@@ -661,9 +684,14 @@ if OP == 'release' or OP == 'park' then
     seen = peek()
   elseif OP == 'park' then
     released, seen, answer, is_parked = park(ARGV[2])
-    if released and ARGV[11] ~= '' then call('SET', KEYS[7], ARGV[12], 'PX', ARGV[11]) end
   else
     released, seen, answer = give_up(ARGV[2])
+  end
+  if ARGV[noted] then
+    -- A copy of the request finds the record of the first one, and writes it again: replicas are waited for on its own connection.
+    local own = ARGV[noted] .. ' ' .. ARGV[noted + 1] .. ' '
+    for _, line in ipairs({record()}) do released = released or string.sub(line, 1, #own) == own end
+    if released then note(noted) end
   end
   -- Whether the waiter knows this node's queue: it is queued, or held the key and so was its head.
   local knows = released
@@ -768,10 +796,12 @@ end
 
 -- delete: deletes a lock, or the tombstone in its place, without waiting for its holder, and tells it and the next waiters.
 -- ARGV[2] the holder's token, [3] the highest fence seen, [4] life of the fence counter in ms, [5] the holder's channel
+-- Behind these what note() reads, or nothing
 -- {'forced'} | {'absent'} | {'held', type, length, first KiB, PTTL}
 if OP == 'delete' then
   local done, seen, answer = give_up(ARGV[2], true)
   if not done then return answer or {'absent'} end
+  if ARGV[6] then note(6) end
   -- The counter is raised above the holder's fence. A healing request of the holder that is in flight then changes nothing. A
   -- server that is out of memory refuses that, as it will refuse the healing, and still deletes the key.
   local count = counter()
@@ -796,12 +826,14 @@ if OP == 'delete_foreign' then
   return {'forced'}
 end
 
--- unmark: deletes the mark of a success, KEYS[7], if it is still that of the run that was shown. ARGV[2] the run's token
+-- forget: deletes the success in the record, if it is still that of the run that was shown. ARGV[2] the run's token
 -- {'forced'} | {'absent'}
-if OP == 'unmark' then
-  local mark = try('GETRANGE', KEYS[7], 0, 1023)
-  if type(mark) ~= 'string' or not is_of(mark, ARGV[2]) then return {'absent'} end
+if OP == 'forget' then
+  local run, success = record()
+  if match(success or '', '^%d+ (%S+)') ~= ARGV[2] then return {'absent'} end
+  local left = call('PTTL', KEYS[7])
   call('DEL', KEYS[7])
+  try('SET', KEYS[7], run .. '\n', 'PX', left)
   return {'forced'}
 end
 
@@ -816,11 +848,11 @@ end
 -- observe: reads the lock's holders, its fence counter and its queue. Changes nothing.
 -- ARGV[2] number of waiters wanted, [3] most bytes of them
 -- ARGV[4] number of members wanted, [5] most bytes of them, [6] token of a member that is wanted first, or empty
--- {seen, members, fence, {waiter, ticket, waiter, ticket, …}, more, mark}
+-- {seen, members, fence, {waiter, ticket, waiter, ticket, …}, more, record, unix time in ms}
 --   seen is {'held', type, length, first KiB, PTTL} | {}, and of a marker one number more: how many members there are
 --   members is {token, ms left, entry, token, ms left, entry, …}
 --   fence is empty if there is none, more is 1 if not all waiters are returned
---   mark is {value, ms left} | {}
+--   record is empty if there is none
 if OP == 'observe' then
   local fence = try('GETRANGE', KEYS[2], 0, 19)
   local wanted, room = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -856,8 +888,8 @@ if OP == 'observe' then
       end
     end
   end
-  local done = try('GETRANGE', KEYS[7], 0, 1023)
-  local mark = type(done) == 'string' and done ~= '' and {done, call('PTTL', KEYS[7])} or {}
-  return {seen or {}, members, type(fence) == 'string' and fence or '', queued, more, mark}
+  local told = try('GETRANGE', KEYS[7], 0, 2047)
+  local known = function(text) return type(text) == 'string' and text or '' end
+  return {seen or {}, members, known(fence), queued, more, known(told), whole(now)}
 end
 return {err = 'ERR lock.lua knows no operation of this name'}

@@ -164,7 +164,7 @@ impl Node for RedisNode {
             if fault.kind != FaultKind::Unknown
                 && let Some(release) = undo
             {
-                requests.release(release, None, false).received().await;
+                requests.release(release, None, false, false).received().await;
             }
             Answer { vote: Vote::Failed(fault), ..answer }
         })
@@ -196,7 +196,7 @@ impl Node for RedisNode {
     }
 
     fn observe(&self, key: &Key, look: Look) -> Pending<Result<Observation, Fault>> {
-        let mut command = on_lock("observe", key, Some(Derived::Once));
+        let mut command = on_lock("observe", key, Some(Derived::Last));
         command.arg(look.max_waiters).arg(look.max_waiters * WAITER_ROOM).arg(MAX_MEMBERS).arg(MEMBER_ROOM);
         command.arg(look.token.map_or_else(String::new, |token| token.to_string()));
         let again = self.pool.place().has_failovers().then(|| self.call(key, command.clone()));
@@ -226,10 +226,11 @@ impl Node for RedisNode {
                 command.arg(token.to_string()).arg(tombstone).arg(key.wake_channel(token.as_uuid()));
                 command
             }
-            ForceUnlock::Delete(token, fence) => {
-                let mut command = on_lock("delete", key, None);
+            ForceUnlock::Delete(token, fence, note) => {
+                let mut command = on_lock("delete", key, note.map(|_| Derived::Last));
                 command.arg(token.to_string()).arg(fence).arg(millis(FENCE_LIFE));
                 command.arg(key.wake_channel(token.as_uuid()));
+                release::add_note(&mut command, note);
                 command
             }
             ForceUnlock::DeleteForeign(seen) => {
@@ -237,8 +238,8 @@ impl Node for RedisNode {
                 command.arg(&seen.kind).arg(seen.length).arg(&seen.head);
                 command
             }
-            ForceUnlock::DeleteMark(token) => {
-                let mut command = on_lock("unmark", key, Some(Derived::Once));
+            ForceUnlock::Forget(token) => {
+                let mut command = on_lock("forget", key, Some(Derived::Last));
                 command.arg(token.to_string());
                 command
             }
@@ -261,13 +262,18 @@ impl Node for RedisNode {
             QueueAction::Keep(ticket) => (Some(release.key.wake_channel(ticket.waiter.id)), false),
         };
         let (pool, requests) = (Arc::clone(&self.pool), self.requests.clone());
-        let reply = requests.release(call.clone(), channel.clone(), is_final);
+        let needs_copies = release.is_success();
+        let reply = requests.release(call.clone(), channel.clone(), is_final, needs_copies);
         Box::pin(async move {
-            let Reply { source, mut result, .. } = reply.received().await;
+            let Reply { source, mut result, mut lacking, .. } = reply.received().await;
             let is_refused = is_from_a_replica(&result) || is_subscribed_only(&result);
             if is_refused || confirmed::replaced(pool.place(), source.as_ref()).await.is_some() {
                 // The key is on the new primary, or still there. No caller repeats a release, and a second one does no harm.
-                result = requests.release_again(call, channel, is_final).received().await.result;
+                let again = requests.release_again(call, channel, is_final, needs_copies).received().await;
+                (result, lacking) = (again.result, again.lacking);
+            }
+            if let Some(fault) = lacking {
+                return ReleaseReply::Failed(fault);
             }
             match result.and_then(|value| reply::standing(&value, "released")) {
                 Ok(None) => ReleaseReply::Released,

@@ -183,7 +183,7 @@ impl<'a> Examiner<'a> {
 
 /// Returns a script that changes nothing, for the lock `key`.
 fn look(key: &Key) -> Cmd {
-    let mut command = on_lock("observe", key, Some(Derived::Once));
+    let mut command = on_lock("observe", key, Some(Derived::Last));
     command.arg(&["1", "128", "1", "1024", ""]);
     script::whole(&command)
 }

@@ -6,36 +6,36 @@ use super::call::{Least, OF_MEMBERS, QUEUE_LIFE, flag, in_queue, millis, of_scri
 use super::redisson;
 use super::script::{FREE, FREE_MEMBER};
 use crate::lock::key::{Derived, Key};
+use crate::lock::last::{Note, RUN_LIFE};
 use crate::lock::mode::Mode;
 use crate::lock::queue::Waiter;
 use crate::lock::token::Token;
-use crate::node::{QueueAction, Release};
+use crate::node::{Parked, QueueAction, Release};
 
 /// Returns the request for `release`.
 pub(super) fn command(release: &Release) -> Cmd {
-    if !leaves_something(release) {
-        return of(&release.key, Some(release.token), &release.queue);
+    let Release { key, token, queue, parked, note, .. } = release;
+    let operation = if parked.is_some() { "park" } else { "release" };
+    let mut command = of(operation, key, Some(*token), queue, note.is_some());
+    if let Some(Parked { left, value, ttl, parks_tombstone }) = parked {
+        command.arg(millis(*left)).arg(value).arg(millis(*ttl)).arg(flag(*parks_tombstone));
     }
-    let mut command = on_lock("park", &release.key, Some(Derived::Once));
-    add_to(&mut command, Some(release.token), &release.queue);
-    match &release.parked {
-        None => command.arg(&[""; 4]),
-        Some(parked) => command
-            .arg(millis(parked.left))
-            .arg(&parked.value)
-            .arg(millis(parked.ttl))
-            .arg(flag(parked.parks_tombstone)),
-    };
-    match &release.mark {
-        None => command.arg(&[""; 2]),
-        Some(mark) => command.arg(millis(mark.life)).arg(&mark.value),
-    };
+    add_note(&mut command, note.as_ref());
     command
+}
+
+/// Adds what the script is to write into the record.
+pub(super) fn add_note(command: &mut Cmd, note: Option<&Note>) {
+    let Some(Note { entry, is_run, success }) = note else { return };
+    command.arg(format!("{:016}", entry.fence.get())).arg(entry.token.to_string()).arg(entry.run.json());
+    let life = [is_run.then_some(RUN_LIFE), *success]
+        .map(|life| life.map_or_else(String::new, |life| millis(life).to_string()));
+    command.arg(millis(entry.age)).arg(&life);
 }
 
 /// Returns what deletes the lock whatever the server knows; `None` if something stays in its place.
 pub(super) fn least(release: &Release) -> Option<Least> {
-    if leaves_something(release) {
+    if release.parked.is_some() || release.is_success() {
         return None;
     }
     let has_members = release.mode.is_some_and(Mode::has_members);
@@ -52,24 +52,14 @@ pub(super) fn least(release: &Release) -> Option<Least> {
 
 /// Returns the request by which `waiter` leaves the queue; no lock is released.
 pub(super) fn leave(key: &Key, waiter: &Waiter) -> Cmd {
-    of(key, None, &QueueAction::Leave(waiter.clone()))
-}
-
-/// Whether the lock is parked, or a mark is left. A member leaves no mark.
-fn leaves_something(release: &Release) -> bool {
-    let mark = release.mark.as_ref().filter(|_| release.mode == Some(Mode::Exclusive));
-    release.mode.is_some() && (release.parked.is_some() || mark.is_some())
+    of("release", key, None, &QueueAction::Leave(waiter.clone()), false)
 }
 
 /// Returns the release of `token`'s key; without a token, the waiter leaves the queue and no key is released.
-fn of(key: &Key, token: Option<Token>, action: &QueueAction) -> Cmd {
+fn of(operation: &str, key: &Key, token: Option<Token>, action: &QueueAction, notes: bool) -> Cmd {
     let supersedes = matches!(action, QueueAction::Keep(ticket) if !ticket.newest().is_empty());
-    let mut command = on_lock("release", key, supersedes.then_some(Derived::Newest));
-    add_to(&mut command, token, action);
-    command
-}
-
-fn add_to(command: &mut Cmd, token: Option<Token>, action: &QueueAction) {
+    let further = if notes { Some(Derived::Last) } else { supersedes.then_some(Derived::Newest) };
+    let mut command = on_lock(operation, key, further);
     command.arg(token.map_or_else(String::new, |token| token.to_string()));
     match action {
         QueueAction::None => command.arg("").arg(""),
@@ -78,4 +68,5 @@ fn add_to(command: &mut Cmd, token: Option<Token>, action: &QueueAction) {
     };
     let newest = if let QueueAction::Keep(ticket) = action { ticket.newest() } else { String::new() };
     command.arg(millis(QUEUE_LIFE)).arg(newest);
+    command
 }

@@ -12,6 +12,7 @@ use crate::lock::blocker::Reservation;
 use crate::lock::details::LARGEST_VALUE;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
+use crate::lock::last::Record;
 use crate::lock::lease::Revoked;
 use crate::lock::messages::Identity;
 use crate::lock::mode::MOST_SLOTS;
@@ -26,6 +27,9 @@ const SEEN: usize = 5;
 
 /// The largest entry of a member: its index, its fence and its value.
 const LARGEST_ENTRY: usize = LARGEST_VALUE + 32;
+
+/// The largest record: two lines.
+const LARGEST_RECORD: usize = 2 * LARGEST_VALUE;
 
 /// Longest name of a type in Redis or a module, in bytes.
 const LONGEST_TYPE: usize = 64;
@@ -126,11 +130,11 @@ pub fn is_replica(value: &Value) -> bool {
     items.first().and_then(parts).is_some_and(|words| words == [Some("replica"), None])
 }
 
-/// Whether a script answered that it has set or extended the key.
+/// Whether a script answered that it has written what must have copies.
 pub fn has_written(value: &Value) -> bool {
     let Value::Array(items) = value else { return false };
     let granted = items.first().and_then(parts).is_some_and(|words| words[0] == Some("granted"));
-    granted || parts(value).is_some_and(|words| matches!(words[0], Some("renewed" | "healed" | "broken")))
+    granted || parts(value).is_some_and(|words| matches!(words[0], Some("renewed" | "healed" | "broken" | "released")))
 }
 
 /// Reads the reply to a renewal. A key that was extended lasts until `until`. `keeps`: the script extends a tombstone too.
@@ -138,8 +142,8 @@ pub fn renewal(value: &Value, until: Instant, keeps: bool) -> Renewal {
     match parts(value) {
         Some([Some("healed"), counter]) => Renewal::Healed(until, counted(counter)),
         Some([Some("broken"), _]) => {
-            let by = held(value).and_then(|seen| seen.holder()?.1.broken.clone());
-            Renewal::Broken(keeps.then_some(until), escape::text(&by.unwrap_or_default()))
+            let by = held(value).and_then(|seen| seen.holder()?.1.breaker());
+            Renewal::Broken(keeps.then_some(until), by.unwrap_or_default())
         }
         Some([Some("renewed"), counter]) => Renewal::Renewed(until, counted(counter)),
         Some([Some("absent"), counter]) => Renewal::Lost(Revoked::Missing, counted(counter)),
@@ -204,14 +208,8 @@ pub fn observation(value: &Value, asked: Instant) -> Result<Observation, Fault> 
 
 fn seen(value: &Value, asked: Instant) -> Option<Observation> {
     let Value::Array(items) = value else { return None };
-    let [
-        Value::Array(at_key),
-        Value::Array(members),
-        fence,
-        Value::Array(waiters),
-        Value::Int(more),
-        Value::Array(mark),
-    ] = items.as_slice()
+    let [Value::Array(at_key), Value::Array(members), fence, Value::Array(waiters), Value::Int(more), last, now] =
+        items.as_slice()
     else {
         return None;
     };
@@ -228,17 +226,11 @@ fn seen(value: &Value, asked: Instant) -> Option<Observation> {
     let members = u64::try_from(number).ok()?;
     // A value that is no counter counts as none: observing it changes nothing for the lock.
     let fence = std::str::from_utf8(bulk(fence)?).ok().and_then(|text| text.parse().ok()).and_then(Fence::new);
+    let now = std::str::from_utf8(bulk(now)?).ok()?.parse().ok()?;
+    let last = Record::read(&String::from_utf8_lossy(bulk(last).filter(|last| last.len() <= LARGEST_RECORD)?), now);
     // A member that is not a waiter of rlock is skipped when its turn comes, and so it is here.
     let queue = waiters.chunks_exact(2).filter_map(ticket).collect();
-    Some(Observation { holders, members, foreign, fence, queue, more: *more > 0, mark: self::mark(mark), asked })
-}
-
-/// Reads the mark of a success: its value and the ms that it has left. A value that no rlock wrote is a mark all the same.
-fn mark(parts: &[Value]) -> Option<Occupant> {
-    let [value, Value::Int(left)] = parts else { return None };
-    let (kind, head) = ("string".to_owned(), bulk(value)?.to_vec());
-    let ttl = u64::try_from(*left).ok().map(Duration::from_millis);
-    (head.len() <= LARGEST_VALUE).then(|| RawValue { kind, length: head.len() as u64, head, ttl }.into())
+    Some(Observation { holders, members, foreign, fence, queue, more: *more > 0, last, asked })
 }
 
 /// Reads a member: its token, the ms until it is over, and its entry. One that another release wrote may not be readable.
@@ -329,10 +321,10 @@ mod tests {
     }
 
     #[test]
-    fn only_an_answer_that_the_key_was_set_or_extended_is_one_of_a_write() {
+    fn only_an_answer_that_something_was_written_is_one_of_a_write() {
         let renewal = |word| has_written(&Value::Array(words(&[word, "7"])));
-        assert!(renewal("renewed") && renewal("healed") && renewal("broken"));
-        assert!(!renewal("absent") && !renewal("held") && !renewal("released") && !has_written(&Value::Nil));
+        assert!(renewal("renewed") && renewal("healed") && renewal("broken") && renewal("released"));
+        assert!(!renewal("absent") && !renewal("held") && !has_written(&Value::Nil));
         let acquired = |word| has_written(&Value::Array(vec![Value::Array(words(&[word, "7", "0"])), Value::Nil]));
         assert!(acquired("granted") && !acquired("held") && !acquired("turn"));
     }

@@ -130,16 +130,29 @@ impl Requests {
     }
 
     /// Sends a release, and cancels each unsent request that would set the key. `channel`: the caller goes on waiting.
-    /// `is_final`: a waiter leaves the queue by it.
-    pub(super) fn release(&self, call: Call, channel: Option<String>, is_final: bool) -> PendingReply {
+    /// `is_final`: a waiter leaves the queue by it. `needs_copies`: what it writes counts only once replicas have it, if any write does.
+    pub(super) fn release(
+        &self,
+        call: Call,
+        channel: Option<String>,
+        is_final: bool,
+        needs_copies: bool,
+    ) -> PendingReply {
         self.progress.send_modify(|progress| progress.cancelled = progress.accepted);
-        self.release_again(call, channel, is_final)
+        self.release_again(call, channel, is_final, needs_copies)
     }
 
     /// The same, but cancels nothing.
-    pub(super) fn release_again(&self, call: Call, channel: Option<String>, is_final: bool) -> PendingReply {
+    pub(super) fn release_again(
+        &self,
+        call: Call,
+        channel: Option<String>,
+        is_final: bool,
+        needs_copies: bool,
+    ) -> PendingReply {
         let route = if is_final { Route::Final } else { Route::AfterPending };
-        self.accept(call, None, route, Effect::Frees(self.lock), None, channel)
+        let copies = self.copies.filter(|_| needs_copies);
+        self.accept(call, None, route, Effect::Frees(self.lock), copies, channel)
     }
 
     /// Sends a request by which a waiter leaves the queue and which frees no key, behind all that may still enter it.

@@ -18,6 +18,7 @@ use futures_util::stream::FuturesUnordered;
 use super::outside::force_unlock;
 use super::{Nodes, ReleaseCount, ReleaseOutcome, caught_up, release};
 use crate::clock::{self, Alarm};
+use crate::lock::details::Breaker;
 use crate::lock::fault::{Fault, FaultKind};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
@@ -44,8 +45,8 @@ pub struct Holding {
     stage: Stage,
     /// When the current stage began: replies to earlier requests say nothing about its lease.
     since: Instant,
-    /// Whether the lock was broken. The tombstones are kept until the command is dead.
-    broken: bool,
+    /// The user that broke the lock, if one did. The tombstones are kept until the command is dead.
+    broken: Option<Breaker>,
     /// D as the caller was last told.
     told_deadline: Option<Instant>,
     /// When to begin to listen; `None` once it does. A shorter run is spared the connection that can be told something.
@@ -129,7 +130,7 @@ impl Holding {
             alarm,
             stage,
             since,
-            broken: false,
+            broken: None,
             told_deadline,
             listens_at: Some(now + LISTENS_AFTER),
         }
@@ -215,7 +216,7 @@ impl Holding {
         let upkeep = &mut self.upkeep[node];
         upkeep.asked = Some(now);
         upkeep.due = now + self.schedule.node_timeout();
-        let reply = if self.lease.wants_healing(node) || self.stage != Stage::Keeping || self.broken {
+        let reply = if self.lease.wants_healing(node) || self.stage != Stage::Keeping || self.broken.is_some() {
             // After the lease nothing is set where another client may have had the lock.
             let told =
                 upkeep.told_counter.filter(|_| self.stage == Stage::Keeping && Some(now) < self.lease.deadline());
@@ -242,7 +243,7 @@ impl Holding {
             // Even a late one counts: it proves that the tenure was unbroken when the request ran.
             Renewal::Renewed(until, counter) => self.renewed(node, asked, until, counter),
             Renewal::Healed(until, counter) if timely => self.renewed(node, asked, until, counter),
-            Renewal::Broken(until, by) => self.was_broken(node, asked, until.filter(|_| !too_late), &by),
+            Renewal::Broken(until, by) => self.was_broken(node, asked, until.filter(|_| !too_late), by),
             // A refused healing is no news: the counter has moved since it was told.
             Renewal::Lost(Revoked::Missing, counter) if gains && self.stage == Stage::Keeping => {
                 self.refused_healing(node, asked, counter);
@@ -292,24 +293,24 @@ impl Holding {
 
     /// Gives the lock back: compare-and-delete on every node.
     pub async fn release(self) -> ReleaseOutcome {
-        self.release_leaving(Remains::default()).await
+        self.release_leaving(&Remains::default()).await
     }
 
-    /// The same, once a command has run under the lock; it leaves `remains`.
-    pub async fn release_leaving(mut self, remains: Remains) -> ReleaseOutcome {
+    /// The same; it leaves `remains`.
+    pub async fn release_leaving(mut self, remains: &Remains) -> ReleaseOutcome {
         let begun = clock::now();
         let all: Vec<usize> = (0..self.nodes.len()).collect();
         let limit = self.schedule.node_timeout();
         let waiter = self.claim.ticket.as_ref().map(|ticket| ticket.waiter.clone());
         let queue = waiter.map_or(QueueAction::None, QueueAction::Leave);
-        let request = self.claim.release_leaving(queue, remains);
+        let request = self.claim.release_leaving(queue, self.fence, self.broken.clone(), remains);
         let mut count = release(&self.nodes, &all, &request, limit).await;
-        if request.mark.is_some() {
+        if request.is_success() {
             self.repeat(&request, &mut count).await;
         }
         let outcome = self.outcome(&count, begun);
-        if request.mark.is_some() && matches!(outcome, ReleaseOutcome::NotOurs(_)) {
-            self.take_mark_back(&request).await;
+        if remains.run.is_some() && request.is_success() && matches!(outcome, ReleaseOutcome::NotOurs(_)) {
+            self.take_back(&request).await;
         }
         caught_up(&self.nodes).await;
         outcome
@@ -328,10 +329,10 @@ impl Holding {
         }
     }
 
-    /// Deletes the mark of a command that ended after its lock was lost, at the nodes that still had the lock and took it.
-    async fn take_mark_back(&self, request: &Release) {
+    /// Deletes the success of a command that ended after its lock was lost, at the nodes that still had the lock and took it.
+    async fn take_back(&self, request: &Release) {
         let limit = self.schedule.node_timeout();
-        force_unlock(&self.nodes, &request.key, limit, |_| Some(ForceUnlock::DeleteMark(request.token))).await;
+        force_unlock(&self.nodes, &request.key, limit, |_| Some(ForceUnlock::Forget(request.token))).await;
     }
 
     /// Repeats a release that a majority has not confirmed, for as long as no other client can have the lock there. A success

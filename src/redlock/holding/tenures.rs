@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Change, Holding, Stage, upkeep};
 use crate::clock;
+use crate::lock::details::Breaker;
 use crate::lock::fault::{Fault, FaultKind};
 use crate::lock::instant::Instant;
 use crate::lock::lease::{Lease, Loss, Revoked};
@@ -110,9 +111,9 @@ impl Holding {
         node: usize,
         asked: Instant,
         until: Option<Instant>,
-        by: &str,
+        by: Breaker,
     ) -> Option<Change> {
-        let is_first = !std::mem::replace(&mut self.broken, true);
+        let is_first = self.broken.is_none();
         let was_alive = self.stage == Stage::Keeping;
         let change = until.and_then(|until| self.extended(node, asked, until));
         let upkeep = &mut self.upkeep[node];
@@ -120,7 +121,8 @@ impl Holding {
             upkeep.asked = None;
             upkeep.due = clock::now() + if is_first { Duration::ZERO } else { upkeep::pause(self.schedule) };
         }
-        upkeep.fault = Some(Fault::new(FaultKind::Unavailable, format!("{by} broke the lock")));
+        upkeep.fault = Some(Fault::new(FaultKind::Unavailable, by.to_string()));
+        self.broken.get_or_insert(by);
         let is_news = is_first && was_alive;
         if is_news { Some(Change::Lost(Loss::Broken)) } else { change }
     }

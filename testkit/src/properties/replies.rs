@@ -121,7 +121,7 @@ fn understood(value: &Value) {
             Renewal::Renewed(until, _) | Renewal::Healed(until, _) => assert_eq!(until, now),
             Renewal::Broken(until, by) => {
                 assert_eq!(until, keeps.then_some(now));
-                is_fit_to_be_shown(&by, LONGEST_OCCUPANT);
+                is_fit_to_be_shown(&by.to_string(), LONGEST_OCCUPANT);
             }
             Renewal::Lost(..) => {}
             Renewal::Failed(fault) => a_fault(&fault),

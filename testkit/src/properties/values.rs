@@ -56,7 +56,7 @@ fn a_value(seen: &RawValue) {
     let own = rlock::lock::details::Details { broken: None, ..details.clone() }.fitted();
     assert_eq!(own.clone().fitted(), own);
     assert_eq!(written(own.value(token)).holder(), Some((token, &own)));
-    let entombed = written(details.tombstone(token, "me@here".to_owned()));
+    let entombed = written(details.tombstone(token, "me@here".into()));
     let (whose, buried) = entombed.holder().expect("a tombstone of a lock is one");
     assert_eq!(
         (whose, buried.broken.as_deref(), buried.ttl, buried.n),

@@ -13,7 +13,7 @@ const KEY: &str = "job";
 const FENCE: &str = "rlock:fence:{job}:job";
 const LEASES: &str = "rlock:leases:{job}:job";
 const HOLDERS: &str = "rlock:holders:{job}:job";
-const ONCE: &str = "rlock:once:{job}:job";
+const LAST: &str = "rlock:last:{job}:job";
 const QUEUE: &str = "rlock:queue:{job}:job";
 const TURNS: &str = "rlock:turns:{job}:job";
 const NEWEST: &str = "rlock:newest:{job}:job";
@@ -69,13 +69,14 @@ enum Step {
         token: usize,
         script: usize,
     },
-    /// A release that leaves something.
-    Keep {
+    /// A release once a command has run.
+    End {
         token: usize,
         waiter: usize,
         leaves: Leaves,
+        fence: i64,
     },
-    Unmark(usize),
+    Forget(usize),
     Tombstone(usize),
     ForceDelete {
         token: usize,
@@ -106,16 +107,22 @@ enum Step {
 enum Leaves {
     /// An exclusive lock is parked, perhaps in a tombstone's place.
     Parked { parks_tombstone: bool },
+    /// A run alone.
+    Run,
     /// A success.
-    Mark,
+    Success,
+    /// A copy of an earlier one.
+    Earlier,
     /// A member is parked.
     Member { parks_tombstone: bool },
 }
 
 fn leaves() -> impl Strategy<Value = Leaves> {
-    (0..3usize, any::<bool>()).prop_map(|(which, parks_tombstone)| match which {
+    (0..5usize, any::<bool>()).prop_map(|(which, parks_tombstone)| match which {
         0 => Leaves::Parked { parks_tombstone },
-        1 => Leaves::Mark,
+        1 => Leaves::Run,
+        2 => Leaves::Success,
+        3 => Leaves::Earlier,
         _ => Leaves::Member { parks_tombstone },
     })
 }
@@ -162,8 +169,9 @@ const RAW: &[&str] = &[
     "HDEL rlock:holders:{job}:job 1",
     "SET rlock:holders:{job}:job x",
     "FOO",
-    "HSET rlock:once:{job}:job a b",
-    "DEL rlock:once:{job}:job",
+    "HSET rlock:last:{job}:job a b",
+    "SET rlock:last:{job}:job x",
+    "DEL rlock:last:{job}:job",
     "SET rlock:fence:{job}:job 4503599627370495",
 ];
 
@@ -199,9 +207,9 @@ fn step() -> impl Strategy<Value = Step> {
         3 => heal.prop_map(|(token, waiter, fence, told, place)| Step::Heal { token, waiter, fence, told, place }),
         5 => release.prop_map(|(token, waiter, stays)| Step::Release { token, waiter, stays }),
         4 => (token.clone(), 0..4usize).prop_map(|(token, script)| Step::Alone { token, script }),
-        4 => (token.clone(), 0..WAITERS.len(), leaves())
-            .prop_map(|(token, waiter, leaves)| Step::Keep { token, waiter, leaves }),
-        1 => token.clone().prop_map(Step::Unmark),
+        6 => (token.clone(), 0..WAITERS.len(), leaves(), fence())
+            .prop_map(|(token, waiter, leaves, fence)| Step::End { token, waiter, leaves, fence }),
+        1 => token.clone().prop_map(Step::Forget),
         2 => token.clone().prop_map(Step::Tombstone),
         1 => (token.clone(), fence()).prop_map(|(token, fence)| Step::ForceDelete { token, fence }),
         1 => Just(Step::DeleteForeign),
@@ -290,29 +298,38 @@ fn request(step: &Step, start: i64) -> Option<(usize, Words)> {
                 _ => eval(&FREE_MEMBER, &members, &[&name]),
             }
         }
-        Step::Keep { token, waiter, leaves } => {
-            let (name, value) = (name(token), value(token));
-            let parked = format!("parked {value}");
+        Step::End { token, waiter, leaves, fence } => {
+            let (name, parked) = (name(token), format!("parked {}", value(token)));
             let flag = |is_set: bool| if is_set { "1" } else { "" };
-            let remains = match leaves {
-                // A member may be parked so too, and the ends of members have one order.
-                Leaves::Parked { parks_tombstone } => [TTLS[token], &parked, LONG, flag(parks_tombstone), "", ""],
-                Leaves::Mark => ["", "", "", "", LONG, &value],
-                Leaves::Member { parks_tombstone } => [TTLS[token], &parked, TTLS[2], flag(parks_tombstone), "", ""],
+            // A member may be parked so too, and the ends of members have one order.
+            let parking = match leaves {
+                Leaves::Parked { parks_tombstone } => vec![TTLS[token], &parked, LONG, flag(parks_tombstone)],
+                Leaves::Member { parks_tombstone } => vec![TTLS[token], &parked, TTLS[2], flag(parks_tombstone)],
+                _ => vec![],
             };
-            call("park", Some(ONCE), &[&[name.as_str(), WAITERS[waiter], "", LONG, ""], &remains[..]].concat())
+            let [age, run, success] = match leaves {
+                Leaves::Success => ["0", LONG, TTLS[2]],
+                Leaves::Earlier => ["100000", "", TTLS[2]],
+                _ => ["0", LONG, ""],
+            };
+            let fence = format!("{:016}", 1 + fence);
+            let note = [fence.as_str(), &name, "{\"host\":\"here\"}", age, run, success];
+            let args = [&[name.as_str(), WAITERS[waiter], "", LONG, ""], &parking[..], &note].concat();
+            call(if parking.is_empty() { "release" } else { "park" }, Some(LAST), &args)
         }
-        Step::Unmark(token) => call("unmark", Some(ONCE), &[&name(token)]),
+        Step::Forget(token) => call("forget", Some(LAST), &[&name(token)]),
         Step::Tombstone(token) => {
             call("break", None, &[&name(token), &format!("broken {} {{}}", name(token)), HOLDERS_CHANNEL])
         }
         Step::ForceDelete { token, fence } => {
-            call("delete", None, &[&name(token), &after(fence), LONG, HOLDERS_CHANNEL])
+            let (name, highest, fence) = (name(token), after(fence), format!("{:016}", 1 + fence));
+            let args = [&name, &highest, LONG, HOLDERS_CHANNEL, &fence, &name, "{}", "0", LONG, ""];
+            call("delete", Some(LAST), &args)
         }
         Step::DeleteForeign => call("delete_foreign", None, &["string", "7", "foreign"]),
         Step::Observe { waiters, members, token } => {
             let (waiters, members) = (waiters.to_string(), members.to_string());
-            call("observe", Some(ONCE), &[&waiters, "40", &members, "120", &name(token)])
+            call("observe", Some(LAST), &[&waiters, "40", &members, "120", &name(token)])
         }
         Step::Listens { waiter, is_on } => {
             let verb = if is_on { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
@@ -374,6 +391,6 @@ fn the_shipped_scripts_do_what_they_do_on_a_real_server() {
             }
         }
         pair.inflict(&Fault::AllowAll);
-        KEYS.iter().chain(&[NEWEST, ONCE]).try_for_each(|key| read(&mut pair, key))
+        KEYS.iter().chain(&[NEWEST, LAST]).try_for_each(|key| read(&mut pair, key))
     });
 }

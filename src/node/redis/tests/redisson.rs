@@ -89,7 +89,7 @@ fn a_tombstone_stays_in_the_hash_until_the_holder_deletes_it() {
         let (host, ours) = (Host::new(), claim_of(true));
         let node = host.node();
         let fence = grant(&node, &ours).await;
-        let tombstone = ours.details.tombstone(ours.token, "me".to_owned());
+        let tombstone = ours.details.tombstone(ours.token, "me".into());
         let broken = node.force_unlock(&key(), ForceUnlock::Tombstone(ours.token, &tombstone)).await;
         assert_eq!(broken.unwrap(), None);
         assert_eq!(field(&host, "rlock"), Some(tombstone));
@@ -124,7 +124,7 @@ fn each_end_of_the_hash_is_told_on_redissons_channel_and_that_of_a_string_is_not
             assert!(matches!(node.release(&ours.release(QueueAction::None)).await, ReleaseReply::Released));
             assert_eq!(told().await, as_redisson);
             let fence = grant(&node, &ours).await;
-            let how = ForceUnlock::Delete(ours.token, fence.get());
+            let how = ForceUnlock::Delete(ours.token, fence.get(), None);
             assert_eq!(node.force_unlock(&key(), how).await.unwrap(), None);
             assert_eq!(told().await, as_redisson);
         }

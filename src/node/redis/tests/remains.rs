@@ -1,8 +1,9 @@
-//! The remains of a release, on a server in memory: parked locks, and marks of a success.
+//! The remains of a release, on a server in memory: parked locks, and the record of the last run.
 
 use super::memory::Host;
 use super::*;
 use crate::lock::fence::Fence;
+use crate::lock::last::{Entry, Note, RUN_LIFE, Record, Run, SUCCESS_LIFE};
 use crate::lock::occupant::Occupant;
 use crate::lock::remains::{Parking, Remains};
 use crate::node::Heal;
@@ -16,11 +17,15 @@ fn claim_of(mode: Mode) -> Claim {
 }
 
 fn parking(parks_tombstone: bool) -> Remains {
-    Remains { parked: Some(Parking { left: LEFT, span: SPAN, parks_tombstone }), once: None }
+    Remains { parked: Some(Parking { left: LEFT, span: SPAN, parks_tombstone }), ..Remains::default() }
 }
 
-fn marking() -> Remains {
-    Remains { parked: None, once: Some(Duration::from_secs(3600)) }
+fn ending() -> Remains {
+    Remains { run: Some(Run { exit: Some(3), ..Run::default() }), ..Remains::default() }
+}
+
+fn succeeding() -> Remains {
+    Remains { once: Some(Duration::from_secs(3600)), ..ending() }
 }
 
 async fn grant(node: &RedisNode, claim: &Claim) -> Fence {
@@ -31,7 +36,15 @@ async fn grant(node: &RedisNode, claim: &Claim) -> Fence {
 }
 
 async fn release(node: &RedisNode, claim: &Claim, remains: Remains) -> ReleaseReply {
-    node.release(&claim.release_leaving(QueueAction::None, remains)).await
+    release_of(node, claim, Fence::FIRST, &remains).await
+}
+
+async fn release_of(node: &RedisNode, claim: &Claim, fence: Fence, remains: &Remains) -> ReleaseReply {
+    node.release(&claim.release_leaving(QueueAction::None, fence, None, remains)).await
+}
+
+fn is_of(entry: Option<&Entry>, claim: &Claim) -> bool {
+    entry.is_some_and(|entry| entry.token == claim.token)
 }
 
 /// Returns what a look at the lock shows.
@@ -72,7 +85,7 @@ fn requests_of_the_run_that_come_late_change_no_parked_lock() {
             assert!(!matches!(node.renew(&claim.renewal(fence)).await, Renewal::Renewed(..)), "{mode}");
             let heal: Heal = claim.healing(fence, None);
             assert!(!matches!(node.heal(&heal).await, Renewal::Renewed(..) | Renewal::Healed(..)), "{mode}");
-            let tombstone = claim.details.tombstone(claim.token, "me".to_owned());
+            let tombstone = claim.details.tombstone(claim.token, "me".into());
             let how = ForceUnlock::Tombstone(claim.token, &tombstone);
             assert_eq!(node.force_unlock(&key(), how).await.unwrap(), Some(Revoked::TakenOver), "{mode}");
             let seen = look(&node).await;
@@ -92,7 +105,7 @@ fn a_parked_lock_is_deleted_by_force_and_a_place_goes_to_the_next() {
             let node = host.node();
             let fence = grant(&node, &claim).await.get();
             release(&node, &claim, parking(false)).await;
-            assert_eq!(node.force_unlock(&key(), ForceUnlock::Delete(claim.token, fence)).await.unwrap(), None);
+            assert_eq!(node.force_unlock(&key(), ForceUnlock::Delete(claim.token, fence, None)).await.unwrap(), None);
             assert!(look(&node).await.holders.is_empty(), "{mode}");
             grant(&node, &claim_of(Mode::Exclusive)).await;
         });
@@ -108,7 +121,7 @@ fn a_parked_member_keeps_its_place_and_shortens_no_other() {
         grant(&node, &slots[0]).await;
         grant(&node, &slots[1]).await;
         let short = Parking { left: Duration::from_secs(5), span: SPAN, parks_tombstone: false };
-        release(&node, &slots[0], Remains { parked: Some(short), once: None }).await;
+        release(&node, &slots[0], Remains { parked: Some(short), ..Remains::default() }).await;
         let Vote::Held(met) = node.acquire(&slots[2]).await.vote else { panic!("a place was free") };
         assert_eq!((met.ttl, met.lease_length()), (Some(Duration::from_secs(5)), Some(SPAN)));
         assert_eq!(host.get("job").unwrap().1, 30_000, "the key ends with its last member");
@@ -125,7 +138,7 @@ fn a_tombstone_is_parked_after_a_loss_only() {
                 let (host, claim) = (Host::new(), claim_of(mode));
                 let node = host.node();
                 grant(&node, &claim).await;
-                let tombstone = claim.details.tombstone(claim.token, "me".to_owned());
+                let tombstone = claim.details.tombstone(claim.token, "me".into());
                 node.force_unlock(&key(), ForceUnlock::Tombstone(claim.token, &tombstone)).await.unwrap();
                 let reply = release(&node, &claim, parking(parks_tombstone)).await;
                 assert!(matches!(reply, ReleaseReply::Released), "{mode}");
@@ -138,7 +151,7 @@ fn a_tombstone_is_parked_after_a_loss_only() {
 }
 
 #[test]
-fn a_lock_that_is_not_ours_is_neither_parked_nor_marked() {
+fn a_lock_that_is_not_ours_is_neither_parked_nor_recorded() {
     for mode in KINDS {
         virtual_time::run(async {
             let host = Host::new();
@@ -146,55 +159,134 @@ fn a_lock_that_is_not_ours_is_neither_parked_nor_marked() {
             let (ours, theirs) = (claim_of(mode), claim_of(mode));
             grant(&node, &theirs).await;
             let before = look(&node).await;
-            let both = Remains { once: marking().once, ..parking(true) };
+            let both = Remains { parked: parking(true).parked, ..succeeding() };
             assert!(matches!(release(&node, &ours, both).await, ReleaseReply::NotOurs(_)), "{mode}");
             let after = look(&node).await;
-            assert_eq!((after.holders, after.mark), (before.holders, None), "{mode}");
+            assert_eq!((after.holders, after.last), (before.holders, Record::default()), "{mode}");
         });
     }
 }
 
 #[test]
-fn a_mark_names_the_run_ends_by_itself_and_is_deleted_by_its_token_only() {
+fn a_run_is_recorded_where_it_frees_its_lock_and_ends_by_itself() {
+    for mode in KINDS {
+        for remains in [ending(), Remains { parked: parking(false).parked, ..ending() }] {
+            virtual_time::run(async {
+                let (host, claim) = (Host::new(), claim_of(mode));
+                let node = host.node();
+                let fence = grant(&node, &claim).await;
+                assert_eq!(look(&node).await.last, Record::default());
+                assert!(matches!(release_of(&node, &claim, fence, &remains).await, ReleaseReply::Released), "{mode}");
+                tokio::time::sleep(LEFT + Duration::from_millis(2)).await;
+                let last = look(&node).await.last;
+                let run = last.run.as_ref().unwrap();
+                assert!(run.fence == fence && is_of(Some(run), &claim) && last.success.is_none(), "{mode}: {last:?}");
+                assert_eq!((run.run.exit, run.age.as_secs()), (Some(3), LEFT.as_secs()), "{mode}");
+                tokio::time::sleep(RUN_LIFE).await;
+                assert_eq!(look(&node).await.last, Record::default(), "{mode}");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_success_outlasts_later_runs_and_is_deleted_by_its_token_only() {
     virtual_time::run(async {
         let (host, claim) = (Host::new(), claim_of(Mode::Exclusive));
         let node = host.node();
-        grant(&node, &claim).await;
-        assert_eq!(look(&node).await.mark, None);
+        let fence = grant(&node, &claim).await;
         for copy in 1..=2 {
-            // A second copy of the release finds the lock gone, and the mark.
-            assert!(matches!(release(&node, &claim, marking()).await, ReleaseReply::Released), "copy {copy}");
+            // A second copy of the release finds the lock gone, and the record.
+            let reply = release_of(&node, &claim, fence, &succeeding()).await;
+            assert!(matches!(reply, ReleaseReply::Released), "copy {copy}");
             let seen = look(&node).await;
-            let mark = seen.mark.unwrap();
-            assert_eq!(mark.holder().map(|(token, _)| token), Some(claim.token));
-            assert!(mark.ttl == Some(Duration::from_secs(3600)) && seen.holders.is_empty());
+            assert!(is_of(seen.last.success.as_ref(), &claim) && is_of(seen.last.run.as_ref(), &claim));
+            assert!(seen.holders.is_empty());
         }
-        let deleted = async |token| node.force_unlock(&key(), ForceUnlock::DeleteMark(token)).await.unwrap();
-        assert_eq!(deleted(Token::fresh()).await, Some(Revoked::Missing));
-        assert!(look(&node).await.mark.is_some());
-        assert_eq!(deleted(claim.token).await, None);
-        assert_eq!(look(&node).await.mark, None);
-        grant(&node, &claim).await;
-        release(&node, &claim, marking()).await;
-        tokio::time::sleep(Duration::from_secs(3601)).await;
-        assert_eq!(look(&node).await.mark, None);
+        tokio::time::sleep(RUN_LIFE).await;
+        let later = claim_of(Mode::Exclusive);
+        let fence = grant(&node, &later).await;
+        release_of(&node, &later, fence, &ending()).await;
+        let last = look(&node).await.last;
+        assert!(is_of(last.success.as_ref(), &claim) && is_of(last.run.as_ref(), &later), "{last:?}");
+        assert_eq!(last.success.as_ref().map(|success| success.age.as_secs()), Some(RUN_LIFE.as_secs()));
+        let forgotten = async |token| node.force_unlock(&key(), ForceUnlock::Forget(token)).await.unwrap();
+        assert_eq!(forgotten(later.token).await, Some(Revoked::Missing));
+        assert!(look(&node).await.last.success.is_some());
+        assert_eq!(forgotten(claim.token).await, None);
+        assert_eq!(look(&node).await.last, Record { success: None, ..last });
+        tokio::time::sleep(SUCCESS_LIFE).await;
+        assert_eq!(look(&node).await.last, Record::default());
     });
 }
 
 #[test]
-fn a_mark_of_any_type_or_content_is_told_and_breaks_nothing() {
+fn a_record_is_written_over_a_lower_fence_only() {
+    virtual_time::run(async {
+        let (host, claims) = (Host::new(), [(); 2].map(|()| claim_of(Mode::Exclusive)));
+        let node = host.node();
+        for (claim, fence) in claims.iter().zip([9, 8]) {
+            grant(&node, claim).await;
+            release_of(&node, claim, Fence::new(fence).unwrap(), &succeeding()).await;
+            let last = look(&node).await.last;
+            assert!(is_of(last.run.as_ref(), &claims[0]) && is_of(last.success.as_ref(), &claims[0]), "{last:?}");
+        }
+    });
+}
+
+#[test]
+fn a_success_is_copied_with_its_age_and_is_no_run() {
+    virtual_time::run(async {
+        let [here, there] = [(); 2].map(|()| Host::new());
+        let (first, second) = (here.node(), there.node());
+        let claims = [(); 2].map(|()| claim_of(Mode::Exclusive));
+        let fence = grant(&first, &claims[0]).await;
+        release_of(&first, &claims[0], fence, &succeeding()).await;
+        tokio::time::sleep(LEFT).await;
+        let earlier = look(&first).await.last.success.map(Box::new);
+        let fence = grant(&second, &claims[1]).await;
+        release_of(
+            &second,
+            &claims[1],
+            fence,
+            &Remains { earlier: earlier.clone(), once: succeeding().once, ..Remains::default() },
+        )
+        .await;
+        let last = look(&second).await.last;
+        assert_eq!((last.run, last.success), (None, earlier.map(|earlier| *earlier)));
+    });
+}
+
+#[test]
+fn a_record_of_any_type_or_content_keeps_no_lock_and_is_replaced() {
     virtual_time::run(async {
         let (host, claim) = (Host::new(), claim_of(Mode::Exclusive));
-        let (node, mark) = (host.node(), key().derived(Derived::Once));
-        host.by_hand(&["SET", &mark, "done"]);
-        let seen = look(&node).await.mark.unwrap();
-        assert!(seen.holder().is_none() && seen.success().contains("no rlock wrote"), "{seen:?}");
-        host.by_hand(&["DEL", &mark]);
-        host.by_hand(&["HSET", &mark, "a", "b"]);
-        assert_eq!(look(&node).await.mark, None);
-        grant(&node, &claim).await;
-        assert!(matches!(release(&node, &claim, marking()).await, ReleaseReply::Released));
-        assert!(look(&node).await.mark.is_some());
+        let (node, record) = (host.node(), key().derived(Derived::Last));
+        for planted in
+            [&["SET", &record, "done"][..], &["SET", &record, &"9\n".repeat(4000)], &["HSET", &record, "a", "b"]]
+        {
+            host.by_hand(&["DEL", &record]);
+            host.by_hand(planted);
+            assert_eq!(look(&node).await.last, Record::default());
+            grant(&node, &claim).await;
+            assert!(matches!(release(&node, &claim, succeeding()).await, ReleaseReply::Released));
+            assert!(look(&node).await.last.success.is_some(), "{planted:?}");
+        }
+    });
+}
+
+#[test]
+fn a_lock_that_is_deleted_by_force_is_recorded_as_broken() {
+    virtual_time::run(async {
+        let (host, claim) = (Host::new(), claim_of(Mode::Exclusive));
+        let node = host.node();
+        let fence = grant(&node, &claim).await;
+        let run = Run::default().broken(Some("me".into()));
+        let entry = Entry { fence, token: claim.token, age: Duration::ZERO, run };
+        let broken = Note { entry: entry.clone(), is_run: true, success: None };
+        let how = ForceUnlock::Delete(claim.token, fence.get(), Some(&broken));
+        assert_eq!(node.force_unlock(&key(), how).await.unwrap(), None);
+        assert_eq!(look(&node).await.last, Record { run: Some(entry), success: None });
     });
 }
 

@@ -77,8 +77,8 @@ fn a_token_that_is_not_the_holders_changes_nothing() {
         assert!(matches!(node.renew(&renew_of(2, fence)).await, Renewal::Lost(Revoked::TakenOver, _)));
         assert!(matches!(node.heal(&heal_of(2, fence, None)).await, Renewal::Lost(Revoked::TakenOver, _)));
         assert!(matches!(node.release(&release_of(&claim_of(2))).await, ReleaseReply::NotOurs(Revoked::TakenOver)));
-        let tombstone = claim_of(2).details.tombstone(token(2), "me".to_owned());
-        for how in [ForceUnlock::Tombstone(token(2), &tombstone), ForceUnlock::Delete(token(2), 0)] {
+        let tombstone = claim_of(2).details.tombstone(token(2), "me".into());
+        for how in [ForceUnlock::Tombstone(token(2), &tombstone), ForceUnlock::Delete(token(2), 0, None)] {
             assert_eq!(node.force_unlock(&key(), how).await.unwrap(), Some(Revoked::TakenOver), "{how:?}");
         }
         assert!(matches!(node.acquire(&claim_of(2)).await.vote, Vote::Held(_)));
@@ -140,7 +140,7 @@ fn a_tombstone_keeps_the_place_until_its_holder_deletes_it() {
         let node = host.node();
         let fence = grant(&node, &claim_of(1)).await;
         pass(TTL / 2).await;
-        let tombstone = claim_of(1).details.tombstone(token(1), "me".to_owned());
+        let tombstone = claim_of(1).details.tombstone(token(1), "me".into());
         let broken = node.force_unlock(&key(), ForceUnlock::Tombstone(token(1), &tombstone)).await;
         assert_eq!(broken.unwrap(), None);
         let (value, left) = host.get("job").unwrap();
@@ -160,7 +160,7 @@ fn a_forced_deletion_keeps_a_healing_that_is_under_way_out() {
         let host = Host::new();
         let node = host.node();
         let fence = grant(&node, &claim_of(1)).await;
-        assert_eq!(node.force_unlock(&key(), ForceUnlock::Delete(token(1), fence + 9)).await.unwrap(), None);
+        assert_eq!(node.force_unlock(&key(), ForceUnlock::Delete(token(1), fence + 9, None)).await.unwrap(), None);
         assert_eq!((host.get("job"), host.counter()), (None, fence + 10));
         assert!(matches!(node.heal(&heal_of(1, fence, None)).await, Renewal::Lost(Revoked::Missing, _)));
     });

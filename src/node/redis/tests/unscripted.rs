@@ -114,11 +114,11 @@ fn a_tombstone_is_told_by_a_renewal_and_deleted_by_a_release_without_the_script(
             let (host, claim) = (Host::new(), claim_of(mode));
             let node = host.node();
             let fence = grant(&node, &claim).await;
-            let tombstone = claim.details.tombstone(claim.token, "me".to_owned());
+            let tombstone = claim.details.tombstone(claim.token, "me".into());
             node.force_unlock(&key(), ForceUnlock::Tombstone(claim.token, &tombstone)).await.unwrap();
             host.by_hand(&["SCRIPT", "FLUSH"]);
             let renewal = node.renew(&claim.renewal(fence)).await;
-            assert!(matches!(&renewal, Renewal::Broken(None, by) if by == "me"), "{mode}: {renewal:?}");
+            assert!(matches!(&renewal, Renewal::Broken(None, by) if by.name == "me"), "{mode}: {renewal:?}");
             host.delay(Duration::from_millis(100));
             drop(node.release(&claim.release(QueueAction::None)));
             tokio::time::sleep(Duration::from_millis(101)).await;
@@ -137,7 +137,8 @@ fn a_lock_is_parked_though_the_script_is_gone_and_stays_after_a_release_of_its_r
             let left = Duration::from_secs(50);
             let parked = Some(Parking { left, span: left, parks_tombstone: false });
             host.by_hand(&["SCRIPT", "FLUSH"]);
-            let parks = claim.release_leaving(QueueAction::None, Remains { parked, once: None });
+            let parks =
+                claim.release_leaving(QueueAction::None, Fence::FIRST, None, &Remains { parked, ..Remains::default() });
             host.delay(Duration::from_millis(100));
             drop(node.release(&parks));
             assert!(node.written().await);

@@ -119,7 +119,7 @@ impl Node for FakeNode {
     fn renew(&self, renew: &Renew) -> Pending<Renewal> {
         let Renew { token, fence, term, .. } = *renew;
         let what = move |fake: &mut Fake, now| match fake.key {
-            Some((holder, _)) if holder == token && fake.broken => Renewal::Broken(None, "me".to_owned()),
+            Some((holder, _)) if holder == token && fake.broken => Renewal::Broken(None, "me".into()),
             Some((holder, _)) if holder == token => {
                 fake.renewed += 1;
                 fake.counter = fake.counter.max(fence.get());
@@ -139,7 +139,7 @@ impl Node for FakeNode {
             let standing = match fake.key {
                 Some((holder, _)) if holder == token && fake.broken => {
                     fake.key = Some((token, now + term.ttl()));
-                    return Renewal::Broken(Some(term.end(now)), "me".to_owned());
+                    return Renewal::Broken(Some(term.end(now)), "me".into());
                 }
                 Some((holder, _)) if holder == token => Renewal::Renewed(term.end(now), Some(fake.counter)),
                 Some(_) => return Renewal::Lost(Revoked::TakenOver, None),

@@ -25,7 +25,7 @@ pub async fn a_tombstone_keeps_the_lock_until_its_holder_deletes_it(place: &Plac
     assert_eq!(breaks(&breaker, &holder).await, None);
     next.meets(&holder).await;
     let renewal = holder.renews().await;
-    assert!(matches!(&renewal, Renewal::Broken(_, by) if by == "ops"), "{renewal:?}");
+    assert!(matches!(&renewal, Renewal::Broken(_, by) if by.name == "ops"), "{renewal:?}");
     assert!(matches!(next.vote().await, Vote::Held(_)));
     holder.releases().await;
     next.takes().await;
@@ -38,7 +38,7 @@ pub async fn a_lock_that_is_deleted_passes_on_and_its_holder_is_told(place: &Pla
     }
     let [mut holder, breaker, mut next] = [(); 3].map(|()| place.client());
     let fence = holder.takes().await;
-    let delete = ForceUnlock::Delete(holder.token(), fence.get());
+    let delete = ForceUnlock::Delete(holder.token(), fence.get(), None);
     assert_eq!(breaker.node.force_unlock(&holder.claim.key, delete).await.expect("an answer"), None);
     let renewal = holder.renews().await;
     assert!(matches!(renewal, Renewal::Lost(Revoked::Missing, _)), "{renewal:?}");
@@ -86,7 +86,7 @@ pub async fn a_foreign_value_is_deleted_while_it_is_the_one_that_was_seen(place:
 
 /// Puts a tombstone in the place of the lock of `holder`.
 async fn breaks(breaker: &Client, holder: &Client) -> Option<Revoked> {
-    let tombstone = holder.claim.details.tombstone(holder.token(), "ops".to_owned());
+    let tombstone = holder.claim.details.tombstone(holder.token(), "ops".into());
     let how = ForceUnlock::Tombstone(holder.token(), &tombstone);
     breaker.node.force_unlock(&holder.claim.key, how).await.expect("an answer")
 }
