@@ -243,7 +243,7 @@ impl Claimant for Client<'_> {
 
     fn say(&mut self, notice: &Notice) {
         let report = self.lock.report.of(&self.lock.keys[self.which]);
-        let event = Event::from(notice);
+        let event = Event::Wait(notice);
         report.say(&event);
         // Without a status line, cron's mail would tell nothing before the wait is given up.
         if let Notice::TryingAgain(_) = notice {

@@ -18,7 +18,7 @@ use crate::node::place::Way;
 use crate::node::redis::RedisServer;
 use crate::redlock::observe::Observations;
 use crate::redlock::{Nodes, ReleaseOutcome};
-use crate::report::{AtNode, Event, Problem, Reporter};
+use crate::report::{Event, Problem, Reporter};
 use crate::settings::{LockSettings, StoreConfig};
 
 /// Runs `work` to its end, on this thread.
@@ -138,7 +138,7 @@ pub(super) fn report_release(report: &Reporter, freed: &ReleaseOutcome) {
         ReleaseOutcome::NotOurs(_) => report.say(&Event::NothingToRelease),
         ReleaseOutcome::Unconfirmed(faults) => {
             for there in faults.iter() {
-                report.say(&Event::NotReleased(AtNode { node: &there.name, why: &there.fault.why }));
+                report.say(&Event::NotReleased { node: &there.name, why: &there.fault.why });
             }
         }
     }

@@ -17,22 +17,15 @@ use super::Level;
 use super::status_text::{Status, ahead, at_node, fields_of, holder, occupied, told};
 use crate::exit::Outcome;
 use crate::job::policy::{ExitStatus, Reaction};
-use crate::lock::backoff;
+use crate::lock::backoff::LONGEST_POLL;
 use crate::lock::fault::Fault;
 use crate::lock::fence::Fence;
 use crate::lock::last::Entry;
 use crate::lock::lease::Revoked;
 use crate::lock::occupant::Occupant;
-use crate::lock::waiting::{Blocked, Notice};
+use crate::lock::waiting::Notice;
 use crate::text::duration::{millis, show_rounded};
 use crate::text::escape;
-
-/// A node's name and what went wrong there.
-#[derive(Clone, Copy, Debug)]
-pub struct AtNode<'a> {
-    pub node: &'a str,
-    pub why: &'a str,
-}
 
 /// Number of the holder's nodes, where it uses another number of them, and at how many of these something was done.
 #[derive(Clone, Copy, Debug)]
@@ -48,26 +41,14 @@ pub enum Event<'a> {
     StrangeVariable { name: &'a str, meant: Option<&'a str> },
     /// `--note` exceeds the limit, in bytes.
     NoteCut { limit: usize },
-    /// The wait goes on. `ahead`: number of waiters in front.
-    Waiting { blocked: &'a Blocked, ahead: Option<u32> },
+    /// A step of a wait.
+    Wait(&'a Notice),
     /// Something takes long.
     Progress { status: &'a Status<'a> },
     /// A wait that was shown in plain lines has ended with the lock.
     WaitOver { after: Duration },
     /// The processes that the command left behind are being ended (`--contain`).
     EndingLeftovers { count: usize },
-    /// A foreign value without a TTL blocks the lock, so the wait has no end of its own.
-    WaitingForever { blocked: &'a Blocked },
-    /// No majority voted; the nodes are asked again. `had_majority`: one had answered earlier, so `--wait` alone ends this.
-    Unreachable { blocked: &'a Blocked, had_majority: bool },
-    /// The outer rlock that holds the lock does not answer.
-    OuterSilent { occupant: &'a Occupant },
-    /// A node denies INFO, so its restarts are invisible.
-    NoUptime(AtNode<'a>),
-    /// A node denies the queue's commands.
-    NoQueue(AtNode<'a>),
-    /// A node denies the subscription to wake-ups.
-    NoWakeups { node: &'a str, poll_every: Duration },
     /// A node refuses rlock; a majority of the others answers.
     Refused { node: &'a str, fault: &'a Fault },
     /// The lock was taken.
@@ -85,7 +66,7 @@ pub enum Event<'a> {
     /// The lease was extended.
     Renewed { left: Duration },
     /// A renewal failed at one node and is repeated.
-    RenewalFailed(AtNode<'a>),
+    RenewalFailed { node: &'a str, why: &'a str },
     /// A lock that was kept while another was waited for is lost. All are released, and the wait begins anew.
     LostWhileWaiting,
     /// The lock was lost, or can no longer be renewed in time.
@@ -115,7 +96,7 @@ pub enum Event<'a> {
     /// The release found no lock of this rlock.
     NothingToRelease,
     /// A node did not confirm the release.
-    NotReleased(AtNode<'a>),
+    NotReleased { node: &'a str, why: &'a str },
     /// `check`: the lock is the caller's.
     Checked,
     /// `break --yes`: the holder whose lock is broken.
@@ -136,22 +117,6 @@ pub enum Event<'a> {
     Dropped { count: u64 },
     /// rlock panicked at `place`.
     Bug { place: &'a str },
-}
-
-impl<'a> From<&'a Notice> for Event<'a> {
-    fn from(notice: &'a Notice) -> Self {
-        match notice {
-            Notice::Waiting { blocked, ahead } => Self::Waiting { blocked, ahead: *ahead },
-            Notice::WaitingForever(blocked) => Self::WaitingForever { blocked },
-            Notice::TryingAgain(blocked) => Self::Unreachable { blocked, had_majority: false },
-            Notice::MajorityGone(blocked) => Self::Unreachable { blocked, had_majority: true },
-            Notice::OuterSilent(occupant) => Self::OuterSilent { occupant },
-            Notice::Refused(refusal) => Self::Refused { node: &refusal.name, fault: &refusal.fault },
-            Notice::NoUptime { node, why } => Self::NoUptime(AtNode { node, why }),
-            Notice::NoQueue { node, why } => Self::NoQueue(AtNode { node, why }),
-            Notice::NoWakeups { node } => Self::NoWakeups { node, poll_every: backoff::LONGEST_POLL },
-        }
-    }
 }
 
 /// An event as it is told.
@@ -190,11 +155,7 @@ impl Event<'_> {
                 json!({ "limit": limit }),
                 format!("--note is cut to the {limit} bytes that are stored"),
             ),
-            Self::Waiting { blocked, ahead: rank } => {
-                let mut fields = fields_of(blocked);
-                fields.extend(rank.map(|rank| ("ahead".to_owned(), rank.into())));
-                info("waiting", fields.into(), format!("waiting{}: {}", ahead(rank), told(blocked)))
-            }
+            Self::Wait(notice) => of_wait(notice),
             Self::Progress { status } => info("waiting", status.fields().into(), status.line()),
             Self::WaitOver { after } => {
                 info("acquired", json!({ "wait_ms": millis(after) }), format!("acquired after {}", show_rounded(after)))
@@ -203,34 +164,7 @@ impl Event<'_> {
                 let processes = if count == 1 { "a process".to_owned() } else { format!("{count} processes") };
                 info("leftovers", json!({ "count": count }), format!("ending {processes} that the command left behind"))
             }
-            Self::WaitingForever { blocked } => {
-                warning("waiting", fields_of(blocked).into(), format!("waiting: {}", told(blocked)))
-            }
-            Self::Unreachable { blocked, had_majority } => {
-                let tell = if had_majority { warning } else { info };
-                tell("unreachable", fields_of(blocked).into(), format!("{}; trying again", told(blocked)))
-            }
-            Self::OuterSilent { occupant } => {
-                let words = format!("waiting: the outer rlock does not answer: {}", occupant.named());
-                warning("silent", holder(occupant).into(), words)
-            }
-            Self::NoUptime(AtNode { node, why }) => {
-                let words = format!("{node}: INFO is refused, so a restart of this node goes unseen: {why}");
-                warning("unguarded", at_node(node, why).into(), words)
-            }
-            Self::NoQueue(AtNode { node, why }) => {
-                let words = format!("{node}: cannot join the queue, waiting without a place: {why}");
-                warning("unqueued", at_node(node, why).into(), words)
-            }
-            Self::NoWakeups { node, poll_every } => {
-                let every = show_rounded(poll_every);
-                let words = format!("{node}: SUBSCRIBE to rlock:wake:* is not allowed; polling every {every} instead");
-                warning("unheard", json!({ "node": node, "poll_ms": millis(poll_every) }), words)
-            }
-            Self::Refused { node, fault } => {
-                let words = format!("{node}: {}", fault.as_missing_vote());
-                warning("refused", at_node(node, &fault.why).into(), words)
-            }
+            Self::Refused { node, fault } => refused(node, fault),
             Self::Acquired { fence, after } => {
                 let words = format!("acquired, fence {fence}, after {}", show_rounded(after));
                 info("acquired", json!({ "fence": fence.get(), "wait_ms": millis(after) }), words)
@@ -251,7 +185,7 @@ impl Event<'_> {
             Self::Renewed { left } => {
                 info("renewed", json!({ "left_ms": millis(left) }), format!("renewed for {}", show_rounded(left)))
             }
-            Self::RenewalFailed(AtNode { node, why }) => {
+            Self::RenewalFailed { node, why } => {
                 info("trouble", at_node(node, why).into(), format!("{node}: {why}; trying again"))
             }
             Self::LostWhileWaiting => {
@@ -307,7 +241,7 @@ impl Event<'_> {
             }
             Self::Released => info("released", NONE, "released"),
             Self::NothingToRelease => info("released", NONE, "released nothing: the lock was not held any more"),
-            Self::NotReleased(AtNode { node, why }) => {
+            Self::NotReleased { node, why } => {
                 let then = "the lock ends with its lease at the latest";
                 let words = format!("{node}: release not confirmed ({why}); {then}");
                 warning("unreleased", at_node(node, why).into(), words)
@@ -346,6 +280,45 @@ impl Event<'_> {
             }
         }
     }
+}
+
+fn of_wait(notice: &Notice) -> Told {
+    match notice {
+        Notice::Waiting { blocked, ahead: rank } => {
+            let mut fields = fields_of(blocked);
+            fields.extend(rank.map(|rank| ("ahead".to_owned(), rank.into())));
+            info("waiting", fields.into(), format!("waiting{}: {}", ahead(*rank), told(blocked)))
+        }
+        Notice::WaitingForever(blocked) => {
+            warning("waiting", fields_of(blocked).into(), format!("waiting: {}", told(blocked)))
+        }
+        Notice::TryingAgain(blocked) | Notice::MajorityGone(blocked) => {
+            let tell = if matches!(notice, Notice::MajorityGone(_)) { warning } else { info };
+            tell("unreachable", fields_of(blocked).into(), format!("{}; trying again", told(blocked)))
+        }
+        Notice::OuterSilent(occupant) => {
+            let words = format!("waiting: the outer rlock does not answer: {}", occupant.named());
+            warning("silent", holder(occupant).into(), words)
+        }
+        Notice::Refused(refusal) => refused(&refusal.name, &refusal.fault),
+        Notice::NoUptime { node, why } => {
+            let words = format!("{node}: INFO is refused, so a restart of this node goes unseen: {why}");
+            warning("unguarded", at_node(node, why).into(), words)
+        }
+        Notice::NoQueue { node, why } => {
+            let words = format!("{node}: cannot join the queue, waiting without a place: {why}");
+            warning("unqueued", at_node(node, why).into(), words)
+        }
+        Notice::NoWakeups { node } => {
+            let every = show_rounded(LONGEST_POLL);
+            let words = format!("{node}: SUBSCRIBE to rlock:wake:* is not allowed; polling every {every} instead");
+            warning("unheard", json!({ "node": node, "poll_ms": millis(LONGEST_POLL) }), words)
+        }
+    }
+}
+
+fn refused(node: &str, fault: &Fault) -> Told {
+    warning("refused", at_node(node, &fault.why).into(), format!("{node}: {}", fault.as_missing_vote()))
 }
 
 impl Share {

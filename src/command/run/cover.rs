@@ -20,7 +20,7 @@ use crate::lock::token::Token;
 use crate::redlock::ReleaseOutcome;
 use crate::redlock::holding::Change;
 use crate::redlock::holdings::{Changed, Holdings};
-use crate::report::{AtNode, Event as Report, Reporter};
+use crate::report::{Event as Report, Reporter};
 
 /// The locks that exclude other clients while the command runs.
 pub(super) enum Cover {
@@ -170,7 +170,7 @@ impl CoverChange {
 pub(in crate::command) fn report_change(report: &Reporter, change: &Change) {
     match change {
         Change::Extended(until) => report.say(&Report::Renewed { left: until.since(clock::now()) }),
-        Change::Trouble(node, fault) => report.say(&Report::RenewalFailed(AtNode { node, why: &fault.why })),
+        Change::Trouble(node, fault) => report.say(&Report::RenewalFailed { node, why: &fault.why }),
         Change::Refused(node, fault) => report.say(&Report::Refused { node, fault }),
         Change::Lost(_) | Change::Shielded(_) | Change::Unshielded => {}
     }
