@@ -150,10 +150,8 @@ fn replace(directory: &Path, name: &str, text: &str) -> io::Result<()> {
 /// The metrics of a run under way.
 pub struct Metrics {
     directory: PathBuf,
-    keys: Keys,
     record: Record,
-    /// Starts with the first write.
-    writer: Option<io::Result<Writer>>,
+    writer: io::Result<Writer>,
 }
 
 /// The thread that writes. It ends when the sender is dropped.
@@ -166,7 +164,8 @@ impl Metrics {
     /// Metrics in `directory`, of a run of these locks that begins now.
     pub fn new(directory: &Path, keys: &Keys) -> Self {
         let record = Record { begun: unix_time(), started: None, end: None };
-        Self { directory: directory.to_owned(), keys: keys.clone(), record, writer: None }
+        let writer = Writer::start(directory.to_owned(), keys.clone());
+        Self { directory: directory.to_owned(), record, writer }
     }
 
     /// Writes that the command was started.
@@ -179,16 +178,15 @@ impl Metrics {
     pub fn ended(mut self, outcome: Outcome, report: &Reporter) {
         self.record.end = Some(End::new(outcome));
         self.write();
-        if let Err(error) = self.writer.take().map_or(Ok(()), |writer| writer?.finish()) {
+        if let Err(error) = self.writer.and_then(Writer::finish) {
             let directory = escape::text(&self.directory.to_string_lossy());
             report.say(&Event::MetricsUnwritten { directory: &directory, why: &error });
         }
     }
 
-    fn write(&mut self) {
-        let Self { directory, keys, record, writer } = self;
-        if let Ok(writer) = writer.get_or_insert_with(|| Writer::start(directory.clone(), keys.clone())) {
-            let _ = writer.records.send(*record);
+    fn write(&self) {
+        if let Ok(writer) = &self.writer {
+            let _ = writer.records.send(self.record);
         }
     }
 }
