@@ -92,30 +92,29 @@ pub fn faults_of_files(args: &RunArgs) -> Vec<Failure> {
 /// have before: a typed address is passed on without it.
 fn environment(args: &LockArgs, keys: &Keys, sources: &Sources) -> Vec<(&'static str, OsString)> {
     let mut set = vec![("RLOCK_KEY", keys.typed().into())];
-    if sources.typed("ttl") {
-        set.push(("RLOCK_TTL", duration::show(args.ttl).into()));
-    }
-    if sources.typed("prefix") {
-        set.push(("RLOCK_PREFIX", OsString::from(&args.nodes.prefix)));
-    }
-    if sources.typed("node") {
-        // An invalid address ends the run before there is a command.
-        let shown: Vec<OsString> =
-            addresses(&args.nodes.node).unwrap_or_default().iter().map(Address::without_secret).collect();
-        set.push(("RLOCK_NODE", shown.join(OsStr::new(","))));
-    }
     let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf()).into_os_string();
-    for (name, id, file) in [
-        ("RLOCK_CA", "ca", &args.nodes.ca),
-        ("RLOCK_CERT", "cert", &args.nodes.cert),
-        ("RLOCK_CERT_KEY", "cert_key", &args.nodes.cert_key),
-        ("RLOCK_PASSWORD_FILE", "password_file", &args.nodes.password_file),
-        ("RLOCK_SENTINEL_PASSWORD_FILE", "sentinel_password_file", &args.nodes.sentinel_password_file),
+    let nodes = &args.nodes;
+    // An invalid address ends the run before there is a command.
+    let shown = addresses(&nodes.node).unwrap_or_default();
+    let shown: Vec<OsString> = shown.iter().map(Address::without_secret).collect();
+    let file = |file: &Option<PathBuf>| file.as_deref().map(absolute);
+    for (name, id, value) in [
+        ("RLOCK_TTL", "ttl", Some(duration::show(args.ttl).into())),
+        ("RLOCK_PREFIX", "prefix", Some(OsString::from(&nodes.prefix))),
+        ("RLOCK_NODE", "node", Some(shown.join(OsStr::new(",")))),
+        ("RLOCK_CA", "ca", file(&nodes.ca)),
+        ("RLOCK_CERT", "cert", file(&nodes.cert)),
+        ("RLOCK_CERT_KEY", "cert_key", file(&nodes.cert_key)),
+        ("RLOCK_PASSWORD_FILE", "password_file", file(&nodes.password_file)),
+        ("RLOCK_SENTINEL_PASSWORD_FILE", "sentinel_password_file", file(&nodes.sentinel_password_file)),
+        (
+            "RLOCK_TLS_SERVER_NAME",
+            "tls_server_name",
+            nodes.tls_server_name.as_ref().map(|it| it.to_str().as_ref().into()),
+        ),
     ] {
-        set.extend(file.as_deref().filter(|_| sources.typed(id)).map(|file| (name, absolute(file))));
+        set.extend(value.filter(|_| sources.typed(id)).map(|value| (name, value)));
     }
-    let name = args.nodes.tls_server_name.as_ref().filter(|_| sources.typed("tls_server_name"));
-    set.extend(name.map(|name| ("RLOCK_TLS_SERVER_NAME", name.to_str().as_ref().into())));
     match Choice::of(args.nodes.files.config.as_deref()) {
         Choice::Standard => {}
         Choice::Nothing => set.push(("RLOCK_CONFIG", Choice::NOTHING.into())),

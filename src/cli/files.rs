@@ -81,7 +81,7 @@ impl Defaults {
         }
         let find =
             |name: &str| command.get_arguments().find(|arg| belongs_in_files(arg) && arg.get_long() == Some(name));
-        let is_open = |name: &str| find(name).is_some_and(|arg| sources.of(&id(arg)) == Source::BuiltIn);
+        let is_open = |name: &str| find(name).is_some_and(|arg| !sources.given(&id(arg)));
         let applying = config.applying(scope, is_open)?;
         let of_option = |(name, setting): (&str, &Setting)| {
             let arg = find(name)?;
@@ -174,14 +174,14 @@ pub struct Row<'a> {
     pub is_list: bool,
     /// The option's variable.
     pub variable: String,
-    pub source: Source<'a>,
+    pub source: &'a Source,
 }
 
 /// The settings that are in force for runs of some locks.
 pub struct Settings {
     options: clap::Command,
-    matches: clap::ArgMatches,
-    sources: Sources,
+    matches: ArgMatches,
+    pub sources: Sources,
 }
 
 impl Catalogue {
@@ -224,11 +224,6 @@ fn alone(arg: &Arg) -> Arg {
 }
 
 impl Settings {
-    /// Adds to the refusal of a setting's value where the value came from.
-    pub fn explain(&self, failure: Failure) -> Failure {
-        self.sources.explain(failure)
-    }
-
     /// Returns the settings of runs of these locks.
     pub fn new(config: &Config, locks: &[String]) -> anyhow::Result<Self> {
         let options = Catalogue::new().options;
@@ -302,7 +297,7 @@ mod tests {
         assert_eq!((args.lock.no_wait, args.output.quiet, args.lock.busy_code), (true, false, 3));
         assert_eq!((args.lock.ttl.as_secs(), args.argv), (9, vec!["true".into()]));
         assert!(matches!(sources.of("node"), Source::File(origin) if origin.position.line == 2));
-        assert_eq!((sources.of("ttl"), sources.of("wait")), (Source::Typed, Source::BuiltIn));
+        assert_eq!((sources.of("ttl"), sources.of("wait")), (&Source::Typed, &Source::BuiltIn));
         assert!(sources.given("node") && !sources.typed("node"));
     }
 

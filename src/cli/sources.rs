@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clap::ArgMatches;
 use clap::parser::ValueSource;
+use clap::{ArgMatches, Id};
 
 use super::definition;
 use super::files::Defaults;
@@ -14,17 +14,17 @@ use crate::job::process_tree::NESTED_MARK;
 use crate::text::nearest;
 
 /// Where a value came from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Source<'a> {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Source {
     BuiltIn,
-    File(&'a Origin),
+    File(Origin),
     Variable,
     Typed,
 }
 
-impl Source<'_> {
+impl Source {
     /// A source of a higher rank goes before those of lower ranks.
-    pub(super) fn rank(self) -> (u8, (bool, usize)) {
+    pub(super) fn rank(&self) -> (u8, (bool, usize)) {
         const LEAST: (bool, usize) = (false, 0);
         match self {
             Self::BuiltIn => (0, LEAST),
@@ -35,45 +35,41 @@ impl Source<'_> {
     }
 }
 
-/// The source of each option of a subcommand, by clap's id of the option.
+/// The source of each option of a subcommand that is set at all, by clap's id of the option.
 #[derive(Clone, Default)]
-pub struct Sources {
-    /// Options that were typed or whose variable is set, and which of the two. The rest of clap's matches is not kept.
-    chosen: Vec<(String, ValueSource)>,
-    /// Options that a file sets.
-    files: BTreeMap<String, Origin>,
-}
+pub struct Sources(BTreeMap<String, Source>);
 
 impl Sources {
     pub(super) fn new(matches: Option<&ArgMatches>) -> Self {
-        let ids =
-            matches.into_iter().flat_map(|matches| matches.ids().map(|id| (id, matches.value_source(id.as_str()))));
-        let chosen = ids.filter_map(|(id, source)| Some((id.to_string(), source?)));
-        Self { chosen: chosen.filter(|(_, source)| *source != ValueSource::DefaultValue).collect(), ..Self::default() }
+        let source = |id: &Id| match matches?.value_source(id.as_str())? {
+            ValueSource::CommandLine => Some((id.to_string(), Source::Typed)),
+            ValueSource::EnvVariable => Some((id.to_string(), Source::Variable)),
+            _ => None,
+        };
+        Self(matches.into_iter().flat_map(ArgMatches::ids).filter_map(source).collect())
     }
 
     /// The same, where files have set the defaults.
-    pub(super) fn with_files(self, defaults: Defaults) -> Self {
-        Self { files: defaults.origins(), ..self }
+    pub(super) fn with_files(mut self, defaults: Defaults) -> Self {
+        for (id, origin) in defaults.origins() {
+            self.0.entry(id).or_insert(Source::File(origin));
+        }
+        self
     }
 
     /// Returns the source of option `id`.
-    pub fn of(&self, id: &str) -> Source<'_> {
-        match self.chosen.iter().find(|(chosen, _)| chosen == id).map(|(_, source)| *source) {
-            Some(ValueSource::CommandLine) => Source::Typed,
-            Some(ValueSource::EnvVariable) => Source::Variable,
-            _ => self.files.get(id).map_or(Source::BuiltIn, Source::File),
-        }
+    pub fn of(&self, id: &str) -> &Source {
+        self.0.get(id).unwrap_or(&Source::BuiltIn)
     }
 
     /// Whether option `id` was typed.
     pub fn typed(&self, id: &str) -> bool {
-        self.of(id) == Source::Typed
+        *self.of(id) == Source::Typed
     }
 
     /// Whether option `id` was set at all.
     pub fn given(&self, id: &str) -> bool {
-        self.of(id) != Source::BuiltIn
+        self.0.contains_key(id)
     }
 
     /// Returns which of the options that exclude each other counts: of those that are on, the one of the highest rank. Two of one
@@ -124,10 +120,9 @@ impl Sources {
     }
 
     /// Returns the source of a long flag that is set.
-    fn named<'a>(&self, long: &'a str) -> Option<(&'a str, Source<'_>)> {
+    fn named<'a>(&self, long: &'a str) -> Option<(&'a str, &Source)> {
         // clap's derive makes ids of the long flags in this way.
-        let source = self.of(&long.replace('-', "_"));
-        (source != Source::BuiltIn).then_some((long, source))
+        self.0.get(&long.replace('-', "_")).map(|source| (long, source))
     }
 }
 

@@ -35,7 +35,7 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Outcome> {
     let settings = Settings::new(&config, &args.keys)?;
     // clap knows what the other values must be.
     let nodes = settings.rows().find(|row| row.name == "node").map_or_else(Vec::new, |row| row.values);
-    settings::addresses(&nodes).map_err(|failure| settings.explain(failure))?;
+    settings::addresses(&nodes).map_err(|failure| settings.sources.explain(failure))?;
     let text = if args.json {
         Value::Array(settings.rows().map(|row| object(&row)).collect()).to_string() + "\n"
     } else {

@@ -176,7 +176,7 @@ impl PasswordSources {
     }
 
     /// Returns what chose the option's file, for people.
-    fn chooser(&self, source: Source) -> String {
+    fn chooser(&self, source: &Source) -> String {
         match source {
             Source::File(origin) => origin.position.to_string(),
             Source::Variable => format!("RLOCK_{}", self.id.to_ascii_uppercase()),
