@@ -84,24 +84,21 @@ impl NestedRuns {
 
     /// Sends `terms` to all runs; `None` makes them kill their commands at once. Admits none.
     pub fn send(&mut self, terms: Option<Terms>) {
-        let mut runs = std::mem::take(&mut self.runs);
-        for run in &mut runs {
-            match terms {
-                // A stopped run reads nothing, and its guard obeys the terms that it read last. If the send fails, the next
-                // change is sent again.
-                Some(terms) if run.sent.is_some_and(|sent| sent != terms) => {
-                    let result = self.send_terms(run.connection.get_ref(), terms, &[]);
-                    run.sent = result.map_or(run.sent, |_| Some(terms));
-                }
-                None if run.sent.is_some() => {
-                    let _ = shutdown(run.connection.as_raw_fd(), Shutdown::Write);
-                    run.sent = None;
-                    self.overdue_at = self.overdue_at.min(clock::now() + PATIENCE);
-                }
-                _ => {}
+        let message = terms.map(|terms| self.message(terms));
+        for run in self.runs.iter_mut().filter(|run| run.sent.is_some() && run.sent != terms) {
+            let connection = run.connection.get_ref();
+            // A stopped run reads nothing, and its guard obeys the terms that it read last. If the send fails, the next change is sent
+            // again.
+            let Some(message) = &message else {
+                let _ = shutdown(connection.as_raw_fd(), Shutdown::Write);
+                run.sent = None;
+                self.overdue_at = self.overdue_at.min(clock::now() + PATIENCE);
+                continue;
+            };
+            if send(connection, message, &[]).is_ok() {
+                run.sent = terms;
             }
         }
-        self.runs = runs;
     }
 
     fn accept(&mut self, welcome: Option<Terms>) {
@@ -126,18 +123,14 @@ impl NestedRuns {
             let is_ours = peer(&connection).is_ok_and(|peer| is_trusted(Uid::from_raw(peer.uid())));
             let Some(terms) = welcome.filter(|_| is_ours) else { continue };
             let Ok(connection) = register(connection) else { continue };
-            if self.send_terms(connection.get_ref(), terms, &[self.pipe.as_raw_fd()]).is_ok() {
+            if send(connection.get_ref(), &self.message(terms), &[self.pipe.as_raw_fd()]).is_ok() {
                 self.runs.push(Run { connection, sent: Some(terms) });
             }
         }
     }
 
-    fn send_terms(&self, to: &OwnedFd, terms: Terms, descriptors: &[RawFd]) -> nix::Result<usize> {
-        let message = Message { now: clock::now(), ttl: self.ttl, terms, locks: self.locks.clone() }.to_string();
-        let rights = [ControlMessage::ScmRights(descriptors)];
-        let rights = if descriptors.is_empty() { &[][..] } else { &rights };
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        sendmsg::<UnixAddr>(to.as_raw_fd(), &[IoSlice::new(message.as_bytes())], rights, flags, None)
+    fn message(&self, terms: Terms) -> String {
+        Message { now: clock::now(), ttl: self.ttl, terms, locks: self.locks.clone() }.to_string()
     }
 
     /// The instant at which to call [`NestedRuns::is_overdue`].
@@ -153,6 +146,13 @@ impl NestedRuns {
         self.overdue_at = Instant::NEVER;
         !self.runs.is_empty()
     }
+}
+
+fn send(to: &OwnedFd, message: &str, descriptors: &[RawFd]) -> nix::Result<usize> {
+    let rights = [ControlMessage::ScmRights(descriptors)];
+    let rights = if descriptors.is_empty() { &[][..] } else { &rights };
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    sendmsg::<UnixAddr>(to.as_raw_fd(), &[IoSlice::new(message.as_bytes())], rights, flags, None)
 }
 
 /// Whether there is a message, an end or a connection. If not, the next one wakes `cx`.
