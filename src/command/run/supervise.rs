@@ -352,7 +352,7 @@ fn leave(guard: Guard, lock: &LockSettings, remains: &Remains, freed: &[ReleaseO
     let is_open = |freed: &ReleaseOutcome| matches!(freed, ReleaseOutcome::Unconfirmed(_));
     let leaves = remains.parked.is_some() || remains.once.is_some();
     if !heir::gives_back(lock) || leaves || !freed.iter().any(is_open) {
-        return guard.stop();
+        return;
     }
     for (which, _) in freed.iter().enumerate().filter(|(_, freed)| !is_open(freed)) {
         guard.does_not_hold(which);

@@ -147,11 +147,6 @@ impl Guard {
         self.state.disarm();
     }
 
-    /// Disarms, kills and reaps the guard.
-    pub fn stop(self) {
-        self.disarm();
-    }
-
     /// Disarms the guard and lets it live. Once rlock has ended, it gives back the locks that rlock may hold.
     pub fn outlive(mut self) {
         self.disarm();

@@ -36,7 +36,7 @@ pub(super) fn watch(
     let _ = prctl::set_pdeathsig(Signal::SIGCONT);
     // Its line after rlock's death goes to stderr.
     let own = [libc::STDERR_FILENO, socket.as_raw_fd(), pipe.as_raw_fd(), timer.as_fd().as_raw_fd()];
-    close_all_but([&own, keeps].concat());
+    close_all_but(&[&own, keeps].concat());
     go_first();
     // The deadline at which the command was killed.
     let mut fired_for = Instant::NEVER;
@@ -137,32 +137,13 @@ fn wait(socket: &OwnedFd, timer: &TimerFd) -> io::Result<bool> {
 }
 
 /// Closes the descriptors that the guard inherited from rlock: its output, whose readers wait for its end, and its connections.
-fn close_all_but(mut kept: Vec<RawFd>) {
-    kept.sort_unstable();
-    let mut first = 0;
-    for fd in kept {
-        close_range(first, fd - 1);
-        first = fd + 1;
-    }
-    close_range(first, RawFd::MAX);
-}
-
-fn close_range(first: RawFd, last: RawFd) {
-    if first > last {
-        return;
-    }
-    // SAFETY: the guard uses none of these descriptors, and runs no destructor of their owners.
-    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-    if closed == -1 {
-        // Before Linux 5.9, or denied by a seccomp filter.
-        close_each(first, last);
-    }
-}
-
-fn close_each(first: RawFd, last: RawFd) {
-    for fd in open_descriptors().into_iter().filter(|fd| (first..=last).contains(fd)) {
-        // SAFETY: as in `close_range`; closing a closed one is EBADF.
-        unsafe { libc::close(fd) };
+fn close_all_but(kept: &[RawFd]) {
+    // SAFETY: the guard uses none of these descriptors, and runs no destructor of their owners. Closing a closed one is EBADF.
+    let close = |fd| unsafe { libc::close(fd) };
+    // If rlock has used up its descriptors, the list of them takes the place of this one.
+    close(libc::STDIN_FILENO);
+    for fd in open_descriptors().into_iter().filter(|fd| !kept.contains(fd)) {
+        close(fd);
     }
 }
 
@@ -186,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_of_any_number_are_closed_one_by_one() {
+    fn descriptors_of_any_number_are_closed() {
         // SAFETY: the child makes system calls, uses the allocator, and ends.
         match unsafe { fork() }.unwrap() {
             ForkResult::Child => {
@@ -196,7 +177,7 @@ mod tests {
                 // SAFETY: the number is a new descriptor, which is used by its number alone.
                 let made = unsafe { libc::dup2(2, high) };
                 let low = dup(std::io::stderr()).unwrap();
-                close_each(low.as_raw_fd(), RawFd::MAX);
+                close_all_but(&[libc::STDERR_FILENO]);
                 // SAFETY: it reads a flag.
                 let is_open = |fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } != -1;
                 let bad = made != high || is_open(high) || is_open(low.as_raw_fd()) || !is_open(2);
