@@ -2,7 +2,6 @@
 //!
 //! [`policy`] decides and is pure; the other files act.
 
-pub mod exec;
 pub mod guard;
 pub mod inherited;
 pub mod nested;

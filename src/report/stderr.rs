@@ -8,7 +8,7 @@
 //! that way, a file would get an offset of its own, and /proc may be missing.
 //!
 //! The writer touches its queue and descriptor 2, and gets no signal. It may run while a child shares rlock's memory
-//! (`job::exec`), and when a guard is forked (`job::guard`): neither of these prints.
+//! (`job::spawn`), and when a guard is forked (`job::guard`): neither of these prints.
 
 use std::collections::VecDeque;
 use std::io;

@@ -18,12 +18,11 @@ use super::common::{block_on, open_each, warn_of_settings};
 use crate::cli::{RunArgs, Sources};
 use crate::clock::Alarm;
 use crate::exit::{self, Failure, Outcome, is_shortage, told_of_system};
-use crate::job::exec::{self, Image};
 use crate::job::guard::Guard;
 use crate::job::inherited::Inherited;
 use crate::job::process_tree::{self, ProcessTree};
 use crate::job::signals::Signals;
-use crate::job::spawn::{Leader, TOO_LATE};
+use crate::job::spawn::{self, Image, Leader, TOO_LATE};
 use crate::job::terminal::block_sigttou;
 use crate::lock::key::list;
 use crate::lock::outer;
@@ -165,7 +164,7 @@ fn cannot_start(settings: &RunSettings, error: &io::Error, lock: &str) -> Failur
     let more = if typed.contains(char::is_whitespace) { " …" } else { "" };
     let command = escape::text(&without_secrets(&typed)) + more;
     let (outcome, why) = match error.raw_os_error() {
-        Some(libc::ENOENT) if exec::existing(program).is_some() => {
+        Some(libc::ENOENT) if spawn::existing(program).is_some() => {
             let why = "it is there, but the interpreter that its first line names (#!), or its loader (ld.so), is not";
             (Outcome::NotFound, format!("{why}; a line that ends with a carriage return names none"))
         }
