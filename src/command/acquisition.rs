@@ -271,7 +271,7 @@ impl Claimant for Client<'_> {
             return;
         }
         let (blocked, ahead) = pausing.map_or((None, None), |(blocked, rank)| (Some(blocked), rank));
-        let left = Some(waiting.gives_up()).filter(|end| *end != Instant::NEVER).map(|end| end.since(now));
+        let left = Some(waiting.patience()).filter(|end| *end != Instant::NEVER).map(|end| end.since(now));
         let told = clock::unix_millis(SystemTime::now());
         let status = Status::Wait { waited: waiting.waited(now), ahead, blocked, left, now: told };
         let report = self.lock.report.of(&self.lock.keys[self.which]);

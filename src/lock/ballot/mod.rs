@@ -3,10 +3,8 @@
 //! A fence stands once a majority of the nodes that granted *this* attempt know it. A later holder needs a grant of one of
 //! them, given after that node's tenure for us was over, and the fences that a node gives only go up.
 //!
-//! This file counts the votes. The file `tally.rs` says what they mean for the caller, and `misconfiguration.rs` which sets
-//! of nodes cannot hold the lock at all.
+//! This file counts the votes. The file `tally.rs` says what they mean for the caller.
 
-mod misconfiguration;
 mod tally;
 #[cfg(test)]
 mod tests;

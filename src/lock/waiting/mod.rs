@@ -9,50 +9,43 @@
 //! 4. The wait ends with the lock, with the user's patience, or with an error that waiting does not mend. Unless it ends with
 //!    the lock, nothing of it is left on the nodes.
 //!
+//! With `--supersede`, of the waiters that have it the last that came ends the others:
+//!
+//! 1. The time at which a waiter came is told with its ticket, and stays when it gets another ticket.
+//! 2. From then on it asks with its ticket only, so that each attempt tells whether a newer waiter has come.
+//! 3. A run that got the lock at once tells its time too: an older waiter must not run after it.
+//!
 //! A run that takes several locks waits for one after another: [`Waiting::again`]. The patience is the run's.
 //!
 //! No clock, no node and no randomness is used here: the driver (`redlock::wait`) passes them in.
 
-mod blocked;
 mod event;
 mod notices;
 mod outer;
-mod phase;
-mod superseding;
-mod wakeups;
+mod pauses;
 
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-pub use blocked::{Blocked, Tried};
-pub use event::{Action, Event, Options, Place, Reason, Unjoined};
+pub use event::{Action, Blocked, Event, Options, Place, Reason, Tried, Unjoined};
 pub use notices::Notice;
 
-use super::backoff::{self, Absence};
+use super::backoff::Absence;
 use super::ballot::Tally;
 use super::instant::Instant;
+use super::occupant::Occupant;
 use super::queue::{Ticket, Waiter};
 use super::token::Token;
 use notices::Notices;
-use phase::{Next, Phase};
-use wakeups::Wakeups;
+use pauses::Wakeups;
 
 /// How long nodes that have never answered are tried.
 pub const UNREACHABLE: Duration = Duration::from_secs(10);
 
-/// Time before the end of the patience at which a last attempt begins: a key that was deleted by hand woke no waiter.
-const LAST_ATTEMPT: Duration = Duration::from_millis(50);
-
 /// Ties in a row after which the waiter gives its place up: its own ticket may be what splits the votes.
 const TIES: u32 = 3;
-
-/// False wake-ups in a row that are followed at once. A few are normal: a release reaches the nodes one after another.
-const FALSE_WAKE_LIMIT: u32 = 5;
-
-/// Pause after one more false wake-up, doubled for each further one, so that a faulty node cannot make the waiter spin.
-const FALSE_WAKE_PAUSE: Duration = Duration::from_millis(20);
 
 /// A wait that is under way.
 #[derive(Clone, Debug)]
@@ -89,6 +82,28 @@ pub struct Waiting {
     notices: Notices,
     /// The outer rlock that could not be reached, and since when.
     outer_refused: Option<(Token, Instant)>,
+}
+
+/// The state of a wait.
+#[derive(Clone, PartialEq, Debug)]
+enum Phase {
+    /// Between two attempts.
+    Paused,
+    /// An attempt is under way.
+    Trying,
+    /// An attempt is being undone.
+    Undoing(Next),
+    /// The outer rlock is being asked.
+    Joining(Token, Box<Occupant>),
+    Over,
+}
+
+/// The step after the attempt is undone.
+#[derive(Clone, PartialEq, Debug)]
+enum Next {
+    Enter(Ticket),
+    Pause,
+    Join(Token, Box<Occupant>),
 }
 
 impl Waiting {
@@ -150,11 +165,6 @@ impl Waiting {
     /// Returns what blocks the wait and the number of waiters ahead, while it is between two attempts.
     pub fn pausing(&self) -> Option<(&Blocked, Option<u32>)> {
         if self.phase == Phase::Paused { Some((self.blocked.as_ref()?, self.rank)) } else { None }
-    }
-
-    /// Returns when the wait ends without the lock, as it stands.
-    pub fn gives_up(&self) -> Instant {
-        self.patience()
     }
 
     /// Returns the nodes whose refusal has been reported.
@@ -297,29 +307,6 @@ impl Waiting {
         self.rank = tried.rank;
     }
 
-    /// Pauses for `pause`, but not past the time of the last attempt, nor past the end of the patience.
-    fn pause_for(&mut self, pause: Duration, now: Instant) {
-        let patience = self.patience();
-        let last_attempt = patience.before(LAST_ATTEMPT);
-        let stop = if now < last_attempt { last_attempt } else { patience };
-        self.wakeups.sooner(stop.min(now + pause));
-        self.phase = Phase::Paused;
-    }
-
-    fn pause(&mut self, subscribed: usize, random: f64) -> Duration {
-        let is_subscribed = self.ticket.is_some() && subscribed >= self.options.quorum.needed();
-        let retry = self.retry();
-        match &self.blocked {
-            // A minority names an outer rlock; it is joined once a majority does.
-            Some(Blocked::Busy(blocker)) if blocker.occupant().is_some_and(|who| self.outer(who).is_some()) => {
-                backoff::retry(retry, random)
-            }
-            Some(Blocked::Busy(blocker)) => backoff::recheck(blocker, self.rank, is_subscribed, random),
-            Some(Blocked::Split(..)) if self.splits > 0 => backoff::split(self.splits, random),
-            _ => self.absence.pause(retry, random) + backoff::by_rank(self.rank),
-        }
-    }
-
     fn pause_is_over(&mut self, now: Instant) -> Vec<Action> {
         if let Some(blocked) = self.blocked.clone()
             && now >= self.patience()
@@ -330,8 +317,8 @@ impl Waiting {
         vec![self.start()]
     }
 
-    /// Returns when the wait ends without the lock.
-    fn patience(&self) -> Instant {
+    /// Returns when the wait ends without the lock, as it stands.
+    pub fn patience(&self) -> Instant {
         let patience = if self.answered { self.gives_up } else { self.gives_up.min(self.begin + UNREACHABLE) };
         // Of several clients that tie with `--no-wait`, one should win.
         if matches!(self.blocked, Some(Blocked::Split(..))) { patience.max(self.at_least) } else { patience }
@@ -350,12 +337,27 @@ impl Waiting {
         }
     }
 
-    fn retry(&self) -> Duration {
-        self.options.schedule.retry()
+    /// Returns a ticket if the waiter has none and a node has told the time. `--no-wait` takes none.
+    fn new_ticket(&mut self, entered: Option<u64>) -> Option<Ticket> {
+        let entered = entered.filter(|_| self.ticket.is_none() && self.gives_up > self.begin)?;
+        Some(self.ticket_of(entered))
     }
 
-    fn false_wake_pause(&self) -> Duration {
-        let more = self.false_wakes.checked_sub(FALSE_WAKE_LIMIT);
-        more.map_or(Duration::ZERO, |more| backoff::doubled(FALSE_WAKE_PAUSE, more, self.retry()))
+    fn ticket_of(&mut self, entered: u64) -> Ticket {
+        let supersedes = self.options.supersede.then(|| *self.came.get_or_insert(entered));
+        Ticket { waiter: self.waiter.clone(), number: entered, supersedes }
+    }
+
+    /// Returns what ends the older waiters when the lock was won without a ticket.
+    fn announcement(&mut self, entered: Option<u64>) -> Option<Action> {
+        let entered = entered.filter(|_| self.options.supersede && self.ticket.is_none())?;
+        Some(Action::Announce(self.ticket_of(entered)))
+    }
+
+    /// Gives a waiter that has left the queue, and comes back, the place of one that comes now.
+    fn come_again(&mut self, entered: Option<u64>) {
+        if let (Some(_), Some(entered)) = (&self.again, entered) {
+            self.again = Some(self.ticket_of(entered));
+        }
     }
 }

@@ -10,6 +10,7 @@ mod superseding;
 use proptest::prelude::*;
 
 use super::*;
+use crate::lock::backoff;
 use crate::lock::blocker::{Blocker, Reservation};
 use crate::lock::details::Details;
 use crate::lock::fault::{Fault, FaultKind, Faults};

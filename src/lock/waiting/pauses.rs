@@ -1,0 +1,102 @@
+//! The pauses of a waiter: how long each is, and the wake-ups that end it, which `redlock::wait` receives.
+
+use std::time::Duration;
+
+use super::{Blocked, Phase, Waiting};
+use crate::lock::backoff;
+use crate::lock::instant::Instant;
+use crate::lock::queue::Wake;
+use crate::lock::quorum::Quorum;
+
+/// Time before the end of the patience at which a last attempt begins: a key that was deleted by hand woke no waiter.
+const LAST_ATTEMPT: Duration = Duration::from_millis(50);
+
+/// False wake-ups in a row that are followed at once. A few are normal: a release reaches the nodes one after another.
+const FALSE_WAKE_LIMIT: u32 = 5;
+
+/// Pause after one more false wake-up, doubled for each further one, so that a faulty node cannot make the waiter spin.
+const FALSE_WAKE_PAUSE: Duration = Duration::from_millis(20);
+
+/// Pause after the first offer, in which other nodes may offer too: a release reaches them one after another.
+const MORE_OFFERS: Duration = Duration::from_millis(10);
+
+/// Time that the first waiter has to take its turn before a standby tries: `STALLED` of `queue.lua`.
+const STANDBY: Duration = Duration::from_millis(500);
+
+impl Waiting {
+    /// Pauses for `pause`, but not past the time of the last attempt, nor past the end of the patience.
+    pub(super) fn pause_for(&mut self, pause: Duration, now: Instant) {
+        let patience = self.patience();
+        let last_attempt = patience.before(LAST_ATTEMPT);
+        let stop = if now < last_attempt { last_attempt } else { patience };
+        self.wakeups.sooner(stop.min(now + pause));
+        self.phase = Phase::Paused;
+    }
+
+    pub(super) fn pause(&mut self, subscribed: usize, random: f64) -> Duration {
+        let is_subscribed = self.ticket.is_some() && subscribed >= self.options.quorum.needed();
+        let retry = self.retry();
+        match &self.blocked {
+            // A minority names an outer rlock; it is joined once a majority does.
+            Some(Blocked::Busy(blocker)) if blocker.occupant().is_some_and(|who| self.outer(who).is_some()) => {
+                backoff::retry(retry, random)
+            }
+            Some(Blocked::Busy(blocker)) => backoff::recheck(blocker, self.rank, is_subscribed, random),
+            Some(Blocked::Split(..)) if self.splits > 0 => backoff::split(self.splits, random),
+            _ => self.absence.pause(retry, random) + backoff::by_rank(self.rank),
+        }
+    }
+
+    pub(super) fn retry(&self) -> Duration {
+        self.options.schedule.retry()
+    }
+
+    pub(super) fn false_wake_pause(&self) -> Duration {
+        let more = self.false_wakes.checked_sub(FALSE_WAKE_LIMIT);
+        more.map_or(Duration::ZERO, |more| backoff::doubled(FALSE_WAKE_PAUSE, more, self.retry()))
+    }
+}
+
+/// The wake-ups since the last attempt began.
+#[derive(Clone, Debug)]
+pub(super) struct Wakeups {
+    quorum: Quorum,
+    /// The nodes that have offered the lock.
+    offered: Vec<bool>,
+    due: Instant,
+}
+
+impl Wakeups {
+    /// No wake-up yet; the next attempt is due at `due`.
+    pub(super) fn until(quorum: Quorum, due: Instant) -> Self {
+        Self { quorum, offered: vec![false; quorum.total()], due }
+    }
+
+    /// Returns when the next attempt is due.
+    pub(super) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Makes the next attempt due at `at`, unless it is due earlier.
+    pub(super) fn sooner(&mut self, at: Instant) {
+        self.due = self.due.min(at);
+    }
+
+    /// Whether a node has offered the lock.
+    pub(super) fn is_offered(&self) -> bool {
+        self.offered.contains(&true)
+    }
+
+    /// Records that node `node` sent `wake`. `pause`: shortest pause after an offer.
+    pub(super) fn woken(&mut self, node: usize, wake: Wake, now: Instant, pause: Duration) {
+        match wake {
+            Wake::StandBy => self.sooner(now + STANDBY),
+            Wake::Recheck => self.sooner(now),
+            Wake::YourTurn => {
+                self.offered[node] = true;
+                let is_enough = self.offered.iter().filter(|offered| **offered).count() >= self.quorum.needed();
+                self.sooner(now + if is_enough { pause } else { pause.max(MORE_OFFERS) });
+            }
+        }
+    }
+}
