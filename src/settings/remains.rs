@@ -32,14 +32,7 @@ pub(super) fn check(options: RemainsOptions, lock: &LockSettings) -> Result<(), 
             return Err(usage(format!("{option} is at most {}{with}", duration::days(LONGEST_TTL))));
         }
     }
-    if !options.hold_at_least.is_zero() {
-        lock.place.needs_server("--hold-at-least")?;
-    }
-    if !options.lock_delay.is_zero() {
-        lock.place.needs_server("--lock-delay")?;
-    }
     match options.once {
-        None => Ok(()),
         Some(Duration::ZERO) => Err(usage("--once 0 would find no success: give a longer time")),
         Some(_) if lock.mode != Mode::Exclusive => {
             Err(usage("--once needs an exclusive lock: with --shared and --slots several runs may succeed at a time"))
@@ -47,6 +40,6 @@ pub(super) fn check(options: RemainsOptions, lock: &LockSettings) -> Result<(), 
         Some(_) if lock.keys.len() > 1 => {
             Err(usage("--once takes one lock: of several, some may know of the success and others not"))
         }
-        Some(_) => lock.place.needs_server("--once"),
+        _ => Ok(()),
     }
 }

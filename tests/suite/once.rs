@@ -195,15 +195,18 @@ fn a_run_that_is_skipped_copies_the_success_and_leaves_no_run() {
 
 /// A failover would forget a success that no replica has.
 #[test]
-fn a_success_that_no_replica_has_is_told() {
+fn a_success_or_a_parked_lock_that_no_replica_has_is_told() {
     let (primary, replica) = replicated(&[]);
     let run = || rlock("job").on(&primary).args(["--once", "1h", "--wait-replicas", "1"]);
     run().sh("echo ran").code(0).printed(&["ran"]).silent();
     assert!(success(&replica).contains("\"cmd\":\"sh\""), "it has it already");
     rlock_words(["break", "job", "--yes"]).on(&primary).finish().code(0);
     let job = run().args(["--ttl", "9s", "--node-timeout", "500ms"]).hold("echo ready; read line; true");
+    let parked = rlock("other").on(&primary).args(["--hold-at-least", "1m", "--wait-replicas", "1"]);
+    let parked = parked.args(["--node-timeout", "500ms"]).hold("echo ready; read line; true");
     replica.cli(&["REPLICAOF", "NO", "ONE"]);
     job.finish().mentions(&["no majority of the nodes knows of the success"]);
+    parked.finish().mentions(&["release not confirmed (only 0 of 1 replicas have the write"]);
 }
 
 /// Two nodes of three hang when the command ends, and come back while the lease lasts.

@@ -164,7 +164,7 @@ impl Node for RedisNode {
             if fault.kind != FaultKind::Unknown
                 && let Some(release) = undo
             {
-                requests.release(release, None, false, false).received().await;
+                requests.release(release, None, false).received().await;
             }
             Answer { vote: Vote::Failed(fault), ..answer }
         })
@@ -262,14 +262,13 @@ impl Node for RedisNode {
             QueueAction::Keep(ticket) => (Some(release.key.wake_channel(ticket.waiter.id)), false),
         };
         let (pool, requests) = (Arc::clone(&self.pool), self.requests.clone());
-        let needs_copies = release.is_success();
-        let reply = requests.release(call.clone(), channel.clone(), is_final, needs_copies);
+        let reply = requests.release(call.clone(), channel.clone(), is_final);
         Box::pin(async move {
             let Reply { source, mut result, mut lacking, .. } = reply.received().await;
             let is_refused = is_from_a_replica(&result) || is_subscribed_only(&result);
             if is_refused || confirmed::replaced(pool.place(), source.as_ref()).await.is_some() {
                 // The key is on the new primary, or still there. No caller repeats a release, and a second one does no harm.
-                let again = requests.release_again(call, channel, is_final, needs_copies).received().await;
+                let again = requests.release_again(call, channel, is_final).received().await;
                 (result, lacking) = (again.result, again.lacking);
             }
             if let Some(fault) = lacking {

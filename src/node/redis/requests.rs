@@ -130,28 +130,17 @@ impl Requests {
     }
 
     /// Sends a release, and cancels each unsent request that would set the key. `channel`: the caller goes on waiting.
-    /// `is_final`: a waiter leaves the queue by it. `needs_copies`: what it writes counts only once replicas have it, if any write does.
-    pub(super) fn release(
-        &self,
-        call: Call,
-        channel: Option<String>,
-        is_final: bool,
-        needs_copies: bool,
-    ) -> PendingReply {
+    /// `is_final`: a waiter leaves the queue by it.
+    pub(super) fn release(&self, call: Call, channel: Option<String>, is_final: bool) -> PendingReply {
         self.progress.send_modify(|progress| progress.cancelled = progress.accepted);
-        self.release_again(call, channel, is_final, needs_copies)
+        self.release_again(call, channel, is_final)
     }
 
     /// The same, but cancels nothing.
-    pub(super) fn release_again(
-        &self,
-        call: Call,
-        channel: Option<String>,
-        is_final: bool,
-        needs_copies: bool,
-    ) -> PendingReply {
+    pub(super) fn release_again(&self, call: Call, channel: Option<String>, is_final: bool) -> PendingReply {
         let route = if is_final { Route::Final } else { Route::AfterPending };
-        let copies = self.copies.filter(|_| needs_copies);
+        // What parks the lock or leaves a success counts as a grant does.
+        let copies = self.copies.filter(|_| call.least.is_none());
         self.accept(call, None, route, Effect::Frees(self.lock), copies, channel)
     }
 

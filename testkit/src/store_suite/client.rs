@@ -6,10 +6,12 @@ use rlock::lock::details::Details;
 use rlock::lock::fence::{self, Fence};
 use rlock::lock::instant::Instant;
 use rlock::lock::key::Key;
+use rlock::lock::last::Run;
 use rlock::lock::mode::Mode;
 use rlock::lock::observation::Observation;
 use rlock::lock::occupant::{Occupant, OccupantKind};
 use rlock::lock::queue::{Ticket, Waiter};
+use rlock::lock::remains::Remains;
 use rlock::lock::schedule::{Schedule, ScheduleOptions, Term};
 use rlock::lock::token::Token;
 use rlock::node::{Claim, Fault, Look, Node, Pending, QueueAction, Release, ReleaseReply, Renewal, Vote, Wake};
@@ -205,6 +207,18 @@ impl Client {
     /// Gives the lock back.
     pub async fn gives_back(&self) -> ReleaseReply {
         self.in_time(self.node.release(&self.release())).await.unwrap_or_else(ReleaseReply::Failed)
+    }
+
+    /// Gives the lock back once a command has ended under it; `once`: it counts as a success for so long.
+    pub async fn ends(&self, once: Option<Duration>) -> ReleaseReply {
+        let run = Some(Run { exit: Some(0), ..Run::default() });
+        let release = self.claim.release_leaving(
+            QueueAction::None,
+            self.fence(),
+            None,
+            &Remains { run, once, ..Remains::default() },
+        );
+        self.in_time(self.node.release(&release)).await.unwrap_or_else(ReleaseReply::Failed)
     }
 
     /// Waits for a reply. Nodes wait for ever: how long a reply may take is their caller's to decide.

@@ -39,6 +39,7 @@ impl World for Local {
             Feature::Line => "local: there is no line of waiters",
             Feature::Healing => "local: a lock whose file is gone is not set again",
             Feature::TakingAway => "local: no lock is taken from its process",
+            Feature::Records => "local: no run is recorded",
             Feature::Servers => "local: there is no server",
         })
     }

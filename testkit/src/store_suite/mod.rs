@@ -64,6 +64,10 @@ macro_rules! store_suite {
             breaking: a_lock_that_is_deleted_passes_on_and_its_holder_is_told
             breaking: a_lock_is_taken_from_the_holder_that_is_named_and_no_other
             breaking: a_foreign_value_is_deleted_while_it_is_the_one_that_was_seen
+            records: a_run_is_recorded_with_its_release
+            records: a_success_outlasts_later_runs_and_is_forgotten_by_its_token
+            records: a_record_is_written_over_a_lower_fence_only
+            records: a_lock_that_is_taken_away_is_recorded_as_broken
             servers: a_release_undoes_a_grant_whose_reply_was_lost
             servers: a_release_undoes_what_a_server_that_hung_grants_late
             servers: what_is_written_runs_without_its_caller
@@ -94,6 +98,8 @@ pub enum Feature {
     Healing,
     /// A lock is taken from its holder.
     TakingAway,
+    /// The last run is recorded.
+    Records,
     /// There are servers, which hang and restart, and a network.
     Servers,
 }

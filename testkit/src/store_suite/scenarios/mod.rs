@@ -4,5 +4,6 @@ pub mod breaking;
 pub mod exclusion;
 pub mod kinds;
 pub mod leases;
+pub mod records;
 pub mod servers;
 pub mod waiting;

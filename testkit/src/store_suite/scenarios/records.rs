@@ -1,0 +1,97 @@
+//! The record of the last run, and of the last success.
+
+use std::time::Duration;
+
+use rlock::lock::last::{Entry, Note, Record, Run};
+use rlock::lock::mode::Mode;
+use rlock::node::{ForceUnlock, ReleaseReply};
+
+use crate::store_suite::{Client, Feature, Place};
+
+/// Time for which a success counts.
+const COUNTS: Option<Duration> = Some(Duration::from_secs(3600));
+
+/// A run is recorded by the release that frees its lock, of whichever kind, with its fence.
+pub async fn a_run_is_recorded_with_its_release(place: &Place<'_>) {
+    if place.lacks(Feature::Records) {
+        return;
+    }
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Slots(2)] {
+        let mut client = place.client_of(mode);
+        client.takes().await;
+        let before = client.looks().await.last;
+        ends(&client, None).await;
+        let last = client.looks().await.last;
+        let run = last.run.expect("the run");
+        assert_eq!((run.token, run.fence, run.run.exit), (client.token(), client.fence(), Some(0)));
+        assert!(run.age < Duration::from_secs(60) && run.run.host == "web1" && run.run.cmd == "backup", "{run:?}");
+        assert_eq!(last.success, before.success);
+    }
+    // A lock that is given back without a command leaves it alone.
+    let mut client = place.client();
+    client.takes().await;
+    let before = client.looks().await.last;
+    client.releases().await;
+    assert_eq!(tokens(&client.looks().await.last), tokens(&before));
+}
+
+/// A success stays when other commands have run since, until it is deleted by the token of its run.
+pub async fn a_success_outlasts_later_runs_and_is_forgotten_by_its_token(place: &Place<'_>) {
+    if place.lacks(Feature::Records) {
+        return;
+    }
+    let [mut first, mut later] = [(); 2].map(|()| place.client());
+    first.takes().await;
+    for _ in 0..2 {
+        // The second request finds that it was executed.
+        ends(&first, COUNTS).await;
+    }
+    later.takes().await;
+    ends(&later, None).await;
+    assert_eq!(tokens(&later.looks().await.last), [Some(later.token()), Some(first.token())]);
+    for (token, is_done) in [(later.token(), false), (first.token(), true)] {
+        let forgotten = later.node.force_unlock(&later.claim.key, ForceUnlock::Forget(token)).await.expect("an answer");
+        assert_eq!(forgotten.is_none(), is_done);
+    }
+    assert_eq!(tokens(&later.looks().await.last), [Some(later.token()), None]);
+}
+
+/// The record of a run stays when an older run's release comes once more.
+pub async fn a_record_is_written_over_a_lower_fence_only(place: &Place<'_>) {
+    if place.lacks(Feature::Records) {
+        return;
+    }
+    let [mut first, mut later] = [(); 2].map(|()| place.client());
+    for client in [&mut first, &mut later] {
+        client.takes().await;
+        ends(client, COUNTS).await;
+    }
+    first.ends(COUNTS).await;
+    assert_eq!(tokens(&later.looks().await.last), [Some(later.token()); 2]);
+}
+
+/// A lock that is deleted by force tells by whom.
+pub async fn a_lock_that_is_taken_away_is_recorded_as_broken(place: &Place<'_>) {
+    if place.lacks(Feature::Records) {
+        return;
+    }
+    let mut holder = place.client();
+    let fence = holder.takes().await;
+    let run = Run::default().broken(Some("ops".into()));
+    let entry = Entry { fence, token: holder.token(), age: Duration::ZERO, run };
+    let note = Note { entry, is_run: true, success: None };
+    let delete = ForceUnlock::Delete(holder.token(), fence.get(), Some(&note));
+    assert_eq!(holder.node.force_unlock(&holder.claim.key, delete).await.expect("an answer"), None);
+    let run = holder.looks().await.last.run.expect("the run").run;
+    assert_eq!(run.broken.as_deref(), Some("ops"));
+}
+
+async fn ends(client: &Client, once: Option<Duration>) {
+    let reply = client.ends(once).await;
+    assert!(matches!(reply, ReleaseReply::Released), "{reply:?}");
+}
+
+/// Returns the tokens of the last run and of the last success.
+fn tokens(last: &Record) -> [Option<rlock::lock::token::Token>; 2] {
+    [&last.run, &last.success].map(|entry| entry.as_ref().map(|entry| entry.token))
+}
