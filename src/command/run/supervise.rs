@@ -2,7 +2,6 @@
 
 use std::time::{Duration, SystemTime};
 
-use anyhow::Context;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
 
@@ -49,6 +48,8 @@ pub(super) struct Job {
     polling_since: Option<Instant>,
     /// When to tell of the processes that the command left behind and that are being ended.
     tells_leftovers_at: Instant,
+    /// The guard has ended, and this kept another one from being started.
+    unguarded: Option<std::io::Error>,
 }
 
 /// A command that was just started, and the runs nested in it.
@@ -70,6 +71,7 @@ impl Job {
             killed_at: None,
             polling_since: None,
             tells_leftovers_at: Instant::NEVER,
+            unguarded: None,
         }
     }
 
@@ -80,21 +82,21 @@ impl Job {
         remains: RemainsOptions,
         mut cover: Cover,
     ) -> anyhow::Result<Outcome> {
-        let watched = self.watch(&lock.report, &mut cover).await;
-        if watched.is_err() {
-            self.end(&lock.report, &mut cover).await;
-        }
+        self.watch(&lock.report, &mut cover).await;
         self.terminal.take_back(self.tree.group());
         // The command is dead, or has ended by itself and its background processes may go on.
         self.guard.disarm();
-        let ending = if watched.is_ok() { self.policy.ending(self.loss) } else { Ending::LockLost };
+        let ending = if self.unguarded.is_none() { self.policy.ending(self.loss) } else { Ending::LockLost };
         let (outer, status, lasted) = (cover.is_outer(), self.policy.exit_status(), clock::now().since(self.started));
         let run = Some(ended(status, lasted));
         let remains = Remains { run, ..remains.after(ending, self.started, clock::now()) };
         lock.report.say(&Report::Ended { outer, status, run: lasted });
         let freed = cover.release(&remains).await;
         self.leader.reap();
-        watched.with_context(|| lock.keys.to_string())?;
+        if let Some(error) = &self.unguarded {
+            let told = format!("the guard has ended and another cannot be started ({error}); the command was killed");
+            return Err(Failure::about(&lock.keys, Outcome::Lost, told).into());
+        }
         // A loss that the policy knows of was reported already.
         for (key, freed) in lock.keys.iter().zip(&freed).filter(|_| self.policy.was_kept()) {
             let report = lock.report.of(key);
@@ -117,38 +119,18 @@ impl Job {
         Ok(self.policy.outcome(!freed.iter().any(|freed| matches!(freed, ReleaseOutcome::NotOurs(_)))))
     }
 
-    /// Kills the command and waits until it is gone, while the lease is renewed: when no guard can be started.
-    async fn end(&mut self, report: &Reporter, cover: &mut Cover) {
-        self.tree.kill();
-        self.killed_at = Some(clock::now());
-        while !self.is_gone() {
-            self.report_survivors(report);
-            let next_poll = clock::now() + self.poll_pause();
-            loop {
-                tokio::select! {
-                    biased;
-                    () = self.alarm.reached(next_poll) => break,
-                    // The command is killed already, whatever becomes of the lease.
-                    _ = cover.next() => {}
-                }
-            }
-        }
-        self.end_nested(cover).await;
-    }
-
-    async fn watch(&mut self, report: &Reporter, cover: &mut Cover) -> anyhow::Result<()> {
+    async fn watch(&mut self, report: &Reporter, cover: &mut Cover) {
         report.say(&Report::Running { pid: self.tree.group().as_raw() });
         loop {
-            if let Some(event) = self.next_event(report, cover).await?
-                && self.handle(event, cover, report)?
-            {
-                return Ok(());
+            let event = self.next_event(report, cover).await;
+            if self.handle(event, cover, report) {
+                return;
             }
         }
     }
 
     /// Waits for the next event. The clock is polled first: after a suspend, its deadline overrules all other events.
-    async fn next_event(&mut self, report: &Reporter, cover: &mut Cover) -> anyhow::Result<Option<Event>> {
+    async fn next_event(&mut self, report: &Reporter, cover: &mut Cover) -> Event {
         let polls = self.policy.awaits_gone();
         let wake_at = self.policy.wake_at();
         let wake_at = if polls { wake_at.min(clock::now() + self.poll_pause()) } else { wake_at };
@@ -162,15 +144,15 @@ impl Job {
                     self.report_leftovers(report);
                     self.report_survivors(report);
                 }
-                Ok(Some(if gone { Event::Gone } else { Event::Tick }))
+                if gone { Event::Gone } else { Event::Tick }
             }
             change = cover.next() => {
                 let (event, lost) = change.report(report);
-                Ok(self.changed(event, lost))
+                self.changed(event, lost).unwrap_or(Event::Tick)
             }
             caught = self.signals.next() => self.caught(caught, report),
             // `handle` admits the runs before the policy gets the tick.
-            () = nested_changed(self.nested.as_ref()) => Ok(Some(Event::Tick)),
+            () = nested_changed(self.nested.as_ref()) => Event::Tick,
         }
     }
 
@@ -195,46 +177,55 @@ impl Job {
         event
     }
 
-    fn caught(&mut self, caught: CaughtSignal, report: &Reporter) -> anyhow::Result<Option<Event>> {
+    fn caught(&mut self, caught: CaughtSignal, report: &Reporter) -> Event {
         if caught.signal != Signal::SIGCHLD {
             if !matches!(caught.signal, Signal::SIGCONT | Signal::SIGWINCH) {
                 report.say(&Report::Forwarded { signal: caught.signal });
             }
-            return Ok(Some(Event::CaughtSignal(caught)));
+            return Event::CaughtSignal(caught);
         }
-        if self.guard.ensure_alive().map_err(|error| unguarded(&error))? {
-            self.tree.set_guard(self.guard.pid());
-            self.signals.reap_all_but(&[self.guard.pid(), self.leader.group()]);
-            report.say(&Report::GuardReplaced);
+        match self.guard.ensure_alive() {
+            Ok(false) => {}
+            Ok(true) => {
+                self.tree.set_guard(self.guard.pid());
+                self.signals.reap_all_but(&[self.guard.pid(), self.leader.group()]);
+                report.say(&Report::GuardReplaced);
+            }
+            Err(error) => self.unguarded = Some(error),
         }
         let foreground = self.terminal.foreground(self.tree.group());
-        Ok(match (self.leader.exit_status(), self.leader.stop_signal()) {
+        match (self.leader.exit_status(), self.leader.stop_signal()) {
             (Some(ending), _) => {
                 self.tells_leftovers_at = clock::now() + PATIENCE;
-                Some(Event::Ended(ending, foreground))
+                Event::Ended(ending, foreground)
             }
-            (None, Some(signal)) => Some(Event::Stopped(signal, foreground)),
-            (None, None) => None,
-        })
+            (None, Some(signal)) => Event::Stopped(signal, foreground),
+            (None, None) => Event::Tick,
+        }
     }
 
     /// Passes `event` to the policy and carries out its actions. Returns whether the command is over.
-    fn handle(&mut self, event: Event, cover: &Cover, report: &Reporter) -> anyhow::Result<bool> {
+    fn handle(&mut self, event: Event, cover: &Cover, report: &Reporter) -> bool {
         let mut events = vec![event];
         // The policy must hear of each admitted run before the command's end, so that the lock is kept for it. No run is
         // admitted between two events, when the lock is lost, or once the listener is closed.
         if !matches!(event, Event::Lost(_)) {
             events.extend(self.admit_nested().map(Event::Nested));
         }
+        events.extend(self.unguarded.is_some().then_some(Event::Unguarded));
         while let Some(event) = events.pop() {
             let actions = self.policy.on(event, clock::now());
-            self.extend_guard()?;
+            if let Err(error) = self.extend_guard()
+                && self.unguarded.replace(error).is_none()
+            {
+                events.push(Event::Unguarded);
+            }
             self.send_to_nested();
             for action in actions {
                 match action {
                     Action::Finish => {
                         self.nested = None;
-                        return Ok(true);
+                        return true;
                     }
                     Action::Suspend(signal) => events.push(self.suspend(signal, false)),
                     Action::SuspendJob(signal) => events.push(self.suspend(signal, true)),
@@ -242,7 +233,7 @@ impl Job {
                 }
             }
         }
-        Ok(false)
+        false
     }
 
     /// Admits nested runs if the policy welcomes them. Returns whether there are any.
@@ -259,24 +250,8 @@ impl Job {
         }
     }
 
-    /// Makes nested runs kill their commands, and waits until they have ended, while the lease is renewed.
-    async fn end_nested(&mut self, cover: &mut Cover) {
-        while self.nested.as_mut().is_some_and(|nested| nested.admit(None)) {
-            if let Some(nested) = &mut self.nested {
-                nested.send(None);
-            }
-            tokio::select! {
-                () = nested_changed(self.nested.as_ref()) => {}
-                _ = cover.next() => {}
-            }
-        }
-    }
-
-    fn extend_guard(&mut self) -> anyhow::Result<()> {
-        if self.policy.is_over() {
-            return Ok(());
-        }
-        self.guard.extend(self.policy.guard_kills_at()).map_err(|error| unguarded(&error))
+    fn extend_guard(&mut self) -> std::io::Result<()> {
+        if self.policy.is_over() { Ok(()) } else { self.guard.extend(self.policy.guard_kills_at()) }
     }
 
     fn act(&mut self, action: Action, cover: &Cover, report: &Reporter) {
@@ -358,11 +333,6 @@ fn leave(guard: Guard, lock: &LockSettings, remains: &Remains, freed: &[ReleaseO
         guard.does_not_hold(which);
     }
     guard.outlive();
-}
-
-fn unguarded(error: &std::io::Error) -> anyhow::Error {
-    let told = "the guard has ended and another cannot be started";
-    Failure::new(Outcome::Lost, format!("{told} ({error}); the command was killed")).into()
 }
 
 async fn nested_changed(nested: Option<&NestedRuns>) {

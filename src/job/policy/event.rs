@@ -32,6 +32,8 @@ pub enum Event {
     Gone,
     /// Whether nested runs rely on the lease.
     Nested(bool),
+    /// The guard has ended, and another one cannot be started.
+    Unguarded,
 }
 
 /// Why rlock runs again after it tried to suspend itself.

@@ -173,6 +173,7 @@ impl Policy {
             Event::Resumed(foreground, continued) => self.resumed(foreground, continued),
             Event::Ended(status, foreground) => self.ended(status, foreground, now),
             Event::Gone => self.gone(),
+            Event::Unguarded => self.kill(),
         }
     }
 

@@ -20,6 +20,7 @@ fn every_event() -> Vec<Event> {
         Event::Gone,
         Event::Nested(true),
         Event::Nested(false),
+        Event::Unguarded,
     ];
     for foreground in [Foreground::Rlock, Foreground::Command, Foreground::OtherJob, Foreground::NoTerminal] {
         all.push(Event::Stopped(Signal::SIGTSTP, foreground));
@@ -44,6 +45,9 @@ fn step(p: &mut Policy, event: Event, now: Instant) {
     let kill_wanted = p.options.on_lost == OnLost::Kill;
     if kill_wanted && event == Event::Lost(Loss::TakenOver) {
         assert_eq!(p.phase, Phase::Killed, "killed at once: {}", context());
+    }
+    if event == Event::Unguarded {
+        assert!(matches!(p.phase, Phase::Killed), "nothing runs unguarded: {}", context());
     }
     if kill_wanted && event == Event::Tick && now >= p.kill_deadline() {
         assert!(!matches!(p.phase, Phase::Running | Phase::Stopping { .. }), "dead by its time: {}", context());
