@@ -130,9 +130,15 @@ impl Failure {
     }
 
     /// The failure of work on one lock or several: `key: why`.
-    pub fn about(keys: impl Into<Keys>, outcome: Outcome, why: impl fmt::Display) -> Self {
+    pub fn about(keys: impl Into<Keys>, outcome: Outcome, why: impl Into<String>) -> Self {
+        Self::new(outcome, why).of(keys)
+    }
+
+    /// The same as one of work on these locks.
+    #[must_use]
+    pub fn of(self, keys: impl Into<Keys>) -> Self {
         let keys = keys.into();
-        Self { keys: Some(keys.clone()), ..Self::new(outcome, format!("{keys}: {why}")) }
+        Self { message: format!("{keys}: {}", self.message), keys: Some(keys), ..self }
     }
 }
 

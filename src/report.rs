@@ -4,8 +4,8 @@
 //! A reader that has stopped reading stops neither the renewals, nor a wait, nor the end of rlock.
 
 mod event;
+pub mod failures;
 mod notify;
-mod problem;
 mod progress;
 mod status_text;
 mod stderr;
@@ -21,7 +21,6 @@ use serde_json::{Map, Value};
 use event::Told;
 pub use event::{Event, Share, strange_variable};
 pub use notify::Manager;
-pub use problem::Problem;
 pub use progress::{Form, Progress, ProgressMode, StatusLine};
 pub use status_text::{Status, occupied};
 pub use stderr::{finish, settle};

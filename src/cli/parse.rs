@@ -10,7 +10,7 @@ use super::help::with_texts;
 use super::sources::{Sources, variable};
 use super::{Cli, Command, Deferred, FileArgs, OutputArgs, definition};
 use crate::exit::{Failure, Outcome};
-use crate::report::{Log, LogMode, Problem};
+use crate::report::{Log, LogMode, failures};
 use crate::secret;
 use crate::text::{escape, is_pattern};
 
@@ -107,7 +107,7 @@ pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
                 let whole = with_texts(definition()).try_get_matches_from(typed).err().unwrap_or(error);
                 return match whole.print() {
                     Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                        Err(Problem::NotPrinted { error: &error }.failure().into())
+                        Err(failures::not_printed(&error).into())
                     }
                     // A reader that has gone away has seen enough.
                     _ => Ok(None),

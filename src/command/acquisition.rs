@@ -24,7 +24,7 @@ use crate::redlock::Nodes;
 use crate::redlock::holding::Change;
 use crate::redlock::holdings::{self, Holdings, Taken};
 use crate::redlock::wait::Claimant;
-use crate::report::{Event, Manager, Problem, Progress, Status};
+use crate::report::{Event, Manager, Progress, Status, failures};
 use crate::settings::LockSettings;
 use crate::text::duration;
 
@@ -149,17 +149,21 @@ pub(super) fn ended_by(caught: CaughtSignal) -> Outcome {
 }
 
 fn failure(lock: &LockSettings, which: usize, nodes: &Nodes, reason: &Reason) -> Failure {
-    let problem = match reason {
+    let failure = match reason {
         Reason::Blocked(blocked @ (Blocked::Busy(_) | Blocked::Split(..))) => {
-            Problem::Busy { blocked, wanted: lock.mode, code: lock.busy_code }
+            failures::busy(blocked, lock.mode, lock.busy_code)
         }
-        Reason::Blocked(blocked @ (Blocked::Unreachable(..) | Blocked::TooLate)) => Problem::Unreachable { blocked },
-        Reason::Superseded(newer) => Problem::Superseded { newer },
-        Reason::Refused(faults) => Problem::NoMajority { faults, quorum: nodes.quorum() },
-        Reason::Unfit(node, fault) => Problem::Unfit { node, fault },
-        Reason::OuterUnreachable(holder) => Problem::OuterUnreachable { holder },
+        Reason::Blocked(blocked @ (Blocked::Unreachable(..) | Blocked::TooLate)) => failures::unreachable(blocked),
+        Reason::Superseded(newer) => failures::superseded(newer),
+        Reason::Refused(faults) => failures::no_majority(faults, nodes.quorum()),
+        Reason::Unfit(node, fault) => failures::unfit(node, fault),
+        Reason::OuterUnreachable(holder) => {
+            let why = "this is part of its command, but that rlock cannot be reached from here (another host, container or user)";
+            let remedy = "run the command without rlock run, and ask rlock check first";
+            failures::forbidden_by(holder, format!("{}: {why}; {remedy}", holder.named()))
+        }
     };
-    problem.about(&lock.keys[which])
+    failure.of(&lock.keys[which])
 }
 
 /// This rlock, as the wait needs it.
@@ -236,7 +240,7 @@ impl Claimant for Client<'_> {
         let key = &self.lock.keys[self.which];
         let holders = if self.covering.is_empty() { std::slice::from_ref(holder) } else { &self.covering };
         if self.which > 0 || holders.len() < self.lock.keys.len() {
-            return Err(Problem::PartlyCovered { holder }.about(key).into());
+            return Err(failures::partly_covered(holder).of(key).into());
         }
         Ok(joining::join(key, self.lock, self.purpose, holders).await?)
     }

@@ -22,7 +22,7 @@ use crate::lock::token::Token;
 use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, observe};
 use crate::redlock::outside::{self, Count};
-use crate::report::{Event, Problem, Progress, Reporter, Share, Status, ask, occupied};
+use crate::report::{Event, Progress, Reporter, Share, Status, ask, failures, occupied};
 use crate::settings;
 use crate::settings::NodeSettings;
 use crate::text::is_pattern;
@@ -51,7 +51,7 @@ pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome
     let reach = NodeSettings::new(&args.nodes, sources)?;
     reach.place.needs_server("break")?;
     let name = args.key.as_deref().or(args.name.as_deref());
-    let name = name.ok_or_else(|| Problem::NoKey.failure())?;
+    let name = name.ok_or_else(|| Failure::new(Outcome::Usage, "no KEY is given; see rlock break --help"))?;
     let key = settings::key(&args.nodes, name)?;
     let report = settings::reporter(&key, &args.output);
     let BreakArgs { yes, now, foreign, token, slot, .. } = *args;
@@ -77,7 +77,9 @@ impl BreakRequest {
             return match census.last_success().filter(|_| census.leading().is_none() && self.slot.is_none()) {
                 Some(run) => self.forget(&nodes, &looks, run).await,
                 None if census.leading().is_some() => {
-                    Err(Problem::NotTheOneMeant { slot: self.slot }.about(&self.key).into())
+                    let meant = self.slot.map_or_else(|| "by this token".to_owned(), |slot| format!("in slot {slot}"));
+                    let why = format!("nothing to break: the lock is held, and not {meant}; see rlock inspect");
+                    Err(self.no(why).into())
                 }
                 None => Err(self.nothing().into()),
             };
@@ -130,7 +132,12 @@ impl BreakRequest {
 
     /// Returns the failure of a free lock. A name that looks like a pattern was perhaps meant as one.
     fn nothing(&self) -> Failure {
-        Problem::NothingToBreak { is_pattern: is_pattern(self.key.typed()) }.about(&self.key)
+        let advice = if is_pattern(self.key.typed()) { "; break takes no pattern, but inspect does" } else { "" };
+        self.no(format!("nothing to break: the lock is free{advice}"))
+    }
+
+    fn no(&self, why: impl Into<String>) -> Failure {
+        Failure::about(&self.key, Outcome::No, why)
     }
 
     /// Returns the holders that are meant: all members, or the one that was chosen. Of an exclusive lock, the occupant at most
@@ -154,7 +161,8 @@ impl BreakRequest {
     fn confirm(&self, holders: &[&Occupant]) -> Result<(), Failure> {
         let Some(first) = holders.first() else { return Ok(()) };
         if first.holder().is_none() && !self.foreign {
-            return Err(Problem::Foreign { holder: first }.about(&self.key));
+            let why = format!("{}; give --foreign to delete it", occupied(first));
+            return Err(failures::forbidden_by(first, why).of(&self.key));
         }
         if self.yes {
             for holder in holders {
@@ -162,12 +170,18 @@ impl BreakRequest {
             }
             return Ok(());
         }
-        let shown: Vec<String> = holders.iter().map(|holder| format!("{}: {}", self.key, occupied(holder))).collect();
+        let shown: Vec<String> = holders.iter().map(|holder| occupied(holder)).collect();
         let question = if holders.len() == 1 { "Break it?" } else { "Break all of these?" };
-        match ask(format_args!("{}", shown.join("\n")), question) {
+        self.ask(&shown, question, |why| failures::forbidden_by(first, why))
+    }
+
+    /// Asks the user, or fails as `unasked` does without a terminal.
+    fn ask(&self, shown: &[String], question: &str, unasked: impl Fn(String) -> Failure) -> Result<(), Failure> {
+        let lines: Vec<String> = shown.iter().map(|shown| format!("{}: {shown}", self.key)).collect();
+        match ask(lines.join("\n"), question) {
             Some(true) => Ok(()),
-            Some(false) => Err(Problem::Declined.about(&self.key)),
-            None => Err(Problem::NoTerminal { holder: first }.about(&self.key)),
+            Some(false) => Err(self.no("not broken")),
+            None => Err(unasked(format!("{}; no terminal to ask at, so give --yes", shown[0])).of(&self.key)),
         }
     }
 
@@ -177,7 +191,7 @@ impl BreakRequest {
         if count.done > 0 {
             Ok(count)
         } else if count.faults.is_empty() {
-            Err(Problem::HolderChanged.about(&self.key))
+            Err(self.no("the holder has changed or released it meanwhile; nothing was broken"))
         } else {
             Err(unanswered(&self.key, nodes, &count.faults))
         }
@@ -191,11 +205,7 @@ impl BreakRequest {
         if self.yes {
             self.report.say(&Event::Success { run });
         } else {
-            match ask(format_args!("{}: {}", self.key, run.success()), "Break it?") {
-                Some(true) => {}
-                Some(false) => return Err(Problem::Declined.about(&self.key).into()),
-                None => return Err(Problem::NoTerminalFor { run }.about(&self.key).into()),
-            }
+            self.ask(&[run.success()], "Break it?", |why| Failure::new(Outcome::Usage, why))?;
         }
         let known = |node: usize| looks.of_nodes[node].as_ref().and_then(|seen| seen.last.success.as_ref());
         let token = |node: usize| known(node).unwrap_or(run).token;
@@ -224,7 +234,8 @@ impl BreakRequest {
         }
         let at = theirs.map(|of| Share { done: done.done, of });
         if let Some(share) = at.filter(|share| share.done < Quorum::of(share.of).needed()) {
-            return Err(Problem::BrokenAtMinority(share).about(&self.key).into());
+            let why = "which is no majority; give --node the holder's list";
+            return Err(self.no(format!("not broken: the key was deleted at {share}, {why}")).into());
         }
         self.report.say(&Event::KeyDeleted { at });
         Ok(Outcome::Done)
@@ -249,7 +260,9 @@ impl BreakRequest {
             }
             if waited > left + MARGIN {
                 drop(progress);
-                return Err(Problem::NotReleased.about(&self.key).into());
+                let why = "it cannot end its command, or runs with --on-lost warn";
+                let remedy = "the key still keeps other clients out; --now deletes it";
+                return Err(self.no(format!("broken, but its holder has not released it: {why}; {remedy}")).into());
             }
             progress.show(&self.report, &Status::Break { waited, limit: left });
             alarm.reached(clock::now() + PAUSE).await;

@@ -18,7 +18,7 @@ use crate::node::place::Way;
 use crate::node::redis::RedisServer;
 use crate::redlock::observe::Observations;
 use crate::redlock::{Nodes, ReleaseOutcome};
-use crate::report::{Event, Problem, Reporter};
+use crate::report::{Event, Reporter, failures};
 use crate::settings::{LockSettings, StoreConfig};
 
 /// Runs `work` to its end, on this thread.
@@ -48,22 +48,20 @@ pub(super) fn print(text: &[u8]) -> anyhow::Result<bool> {
     match write_all(text) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Problem::NotPrinted { error: &error }.failure().into()),
+        Err(error) => Err(failures::not_printed(&error).into()),
     }
 }
 
 /// Returns the failure of a command to which too few nodes gave an answer about a lock.
 pub(super) fn unanswered(key: &Key, nodes: &Nodes, faults: &Faults) -> Failure {
-    Problem::NoMajority { faults, quorum: nodes.quorum() }.about(key)
+    failures::no_majority(faults, nodes.quorum()).of(key)
 }
 
 /// Refuses to judge a lock whose holder uses another number of nodes: a majority of our nodes may be a minority of the
 /// holder's. `may_force`: the user may go on with `--foreign`.
 pub(super) fn same_list(key: &Key, nodes: &Nodes, looks: &Observations, may_force: bool) -> Result<(), Failure> {
     let other = looks.census().other_list();
-    other.map_or(Ok(()), |(node, why)| {
-        Err(Problem::OtherList { node: nodes[node].name(), why: &why, may_force }.about(key))
-    })
+    other.map_or(Ok(()), |(node, why)| Err(failures::other_list(nodes[node].name(), &why, may_force).of(key)))
 }
 
 /// Warns of settings of `run` and `acquire` that are taken otherwise than the user may expect.

@@ -16,7 +16,7 @@ use crate::lock::schedule::{DRIFT, LONGEST_TTL, Schedule, ScheduleOptions};
 use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, observe_token};
 use crate::redlock::outside;
-use crate::report::{Event, Problem};
+use crate::report::{Event, failures};
 use crate::settings::{HeldLock, schedule};
 use crate::text::duration;
 
@@ -51,7 +51,7 @@ pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let node_timeout = lock.reach.copied(args.held.nodes.node_timeout, args.copies);
     let fit = |ttl: Duration| {
         let options = ScheduleOptions { node_timeout, ..ScheduleOptions::new(ttl) };
-        schedule(options).map_err(|failure| Failure::about(&lock.key, Outcome::Usage, failure))
+        schedule(options).map_err(|failure| failure.of(&lock.key))
     };
     // An invalid TTL is refused before any node is asked.
     args.ttl.map(fit).transpose()?;
@@ -95,7 +95,7 @@ impl<'a> Claimed<'a> {
         let census = looks.census();
         match census.is_held_by(self.lock.token) {
             None => unanswered(&self.lock.key, &self.nodes, &looks.faults),
-            Some(_) => Problem::NotTheHolder { census: &census }.about(&self.lock.key),
+            Some(_) => failures::not_the_holder(&census).of(&self.lock.key),
         }
     }
 

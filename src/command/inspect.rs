@@ -23,7 +23,7 @@ use crate::node::{Look, Store};
 use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, Room, look};
 use crate::redlock::scan::scan;
-use crate::report::{Form, Problem, Status, StatusLine};
+use crate::report::{Form, Status, StatusLine, failures};
 use crate::settings;
 use crate::settings::NodeSettings;
 use crate::text;
@@ -211,7 +211,8 @@ fn wanted(max_waiters: usize) -> Look {
 }
 
 fn without_majority(what: &str, nodes: &Nodes, faults: &Faults) -> Failure {
-    Problem::NoMajorityFor { what, faults, quorum: nodes.quorum() }.failure()
+    let failure = failures::no_majority(faults, nodes.quorum());
+    Failure { message: format!("{what}: {}", failure.message), ..failure }
 }
 
 /// Scans for locks that match a pattern and are not named. Also returns the nodes that could not be scanned.

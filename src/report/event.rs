@@ -1,6 +1,6 @@
 //! The events of a lock that are told on stderr, one row each: level, name, data, and the sentence.
 //!
-//! The last line of a run that fails is a [`super::Problem`]. Words inside the sentences come from the values that they are
+//! The last line of a run that fails is a [`crate::exit::Failure`]. Words inside the sentences come from the values that they are
 //! about: an occupant, a blocker or a fault of `lock`.
 //!
 //! Text and JSON are two views of one event: the sentence is the text, and the `message` of the JSON object. The names and data

@@ -6,14 +6,14 @@ use futures_util::future::join_all;
 
 use crate::clock::{self, Alarm};
 use crate::command::acquisition::Purpose;
-use crate::exit::Failure;
+use crate::exit::{Failure, Outcome};
 use crate::job::nested::outer::{JoinError, OuterRun};
 use crate::lock::key::Key;
 use crate::lock::occupant::Occupant;
 use crate::lock::waiting::{Blocked, UNREACHABLE, Unjoined};
 use crate::redlock::Nodes;
 use crate::redlock::observe::observe;
-use crate::report::Problem;
+use crate::report::failures;
 use crate::settings::LockSettings;
 
 /// Time that an outer rlock gets to answer before the nodes are asked again.
@@ -47,12 +47,11 @@ pub(in crate::command) async fn covering(nodes: &[Nodes], lock: &LockSettings) -
         }
         match (unknown, missing, holders.first()) {
             (None, None, _) => return Ok(holders),
-            (_, Some(key), Some(holder)) => return Err(Problem::PartlyCovered { holder }.about(key).into()),
+            (_, Some(key), Some(holder)) => return Err(failures::partly_covered(holder).of(key).into()),
             (None, Some(_), None) => return Ok(Vec::new()),
             (Some(which), ..) if clock::now() >= gives_up => {
                 let blocked = Blocked::Unreachable(looks[which].faults.clone(), nodes[which].quorum());
-                let problem = Problem::Unreachable { blocked: &blocked };
-                return Err(problem.about(&lock.keys[which]).into());
+                return Err(failures::unreachable(&blocked).of(&lock.keys[which]).into());
             }
             (Some(_), ..) => alarm.reached(clock::now() + lock.schedule.retry()).await,
         }
@@ -70,19 +69,28 @@ pub(in crate::command) async fn join(
     for holder in holders {
         let Some((token, details)) = holder.holder() else { return Ok(Err(Unjoined::Silent)) };
         if holder.mode().is_some_and(|outer| !outer.covers(lock.mode)) {
-            return Err(Problem::OtherKindInside { holder, inner: lock.mode }.about(key));
+            let (outer, inner) = (holder.named(), lock.mode.name());
+            let why = format!("{outer}, which runs us; {inner} inside would wait for itself: take it outside");
+            return Err(failures::forbidden_by(holder, why).of(key));
         }
         match purpose {
             // No rlock keeps the lock of an `acquire`, so the command could outlive it.
-            Purpose::Command(..) if !details.kept => return Err(Problem::KeptByNoRun.about(key)),
+            Purpose::Command(..) if !details.kept => {
+                let why = "held by rlock acquire already, with the RLOCK_TOKEN of this environment";
+                let remedy = "release it first, or ask rlock check and run the command without rlock run";
+                return Err(Failure::about(key, Outcome::Usage, format!("{why}: {remedy}")));
+            }
             Purpose::Command(..) => tokens.push(token),
-            Purpose::Steps => return Err(Problem::WouldWaitForItself { holder }.about(key)),
+            Purpose::Steps => {
+                let why = "and this is part of its command, so acquire would wait for itself; ask rlock check";
+                return Err(failures::forbidden_by(holder, format!("{}, {why}", holder.named())).of(key));
+            }
         }
     }
     let claims = lock.outer.tokens();
     Ok(match clock::until(clock::now() + ANSWER, OuterRun::join(&tokens, &claims)).await {
         Some(Ok(outer)) => Ok(outer),
-        Some(Err(JoinError::Partly)) => return Err(Problem::PartlyCovered { holder: &holders[0] }.about(key)),
+        Some(Err(JoinError::Partly)) => return Err(failures::partly_covered(&holders[0]).of(key)),
         Some(Err(JoinError::Busy)) | None => Err(Unjoined::Silent),
         Some(Err(JoinError::Refused)) => Err(Unjoined::Refused),
     })

@@ -27,7 +27,7 @@ use crate::job::terminal::block_sigttou;
 use crate::lock::key::list;
 use crate::lock::outer;
 use crate::metrics::Metrics;
-use crate::report::{self, Event, Problem};
+use crate::report::{self, Event, failures};
 use crate::secret::without_secrets;
 use crate::settings::RunSettings;
 use crate::text::{duration, escape};
@@ -91,7 +91,9 @@ async fn run_async(
         Acquired::Won(holdings) => Cover::Own(holdings),
         // The outer rlock releases the lock, and knows of no success inside its command.
         Acquired::Nested(_, holders) if settings.remains.once.is_some() => {
-            return Err(Problem::OnceInside { holder: &holders[0] }.about(&settings.lock.keys).into());
+            let why = "and this is part of its command, whose success alone counts: give --once outside";
+            let failure = failures::forbidden_by(&holders[0], format!("{}, {why}", holders[0].named()));
+            return Err(failure.of(&settings.lock.keys).into());
         }
         Acquired::Nested(outer, holders) => {
             // The outer run's are the lock's.

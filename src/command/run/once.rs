@@ -7,7 +7,7 @@ use crate::lock::remains::Remains;
 use crate::lock::waiting::Blocked;
 use crate::redlock::once::{Before, run_before};
 use crate::redlock::{Nodes, ReleaseOutcome};
-use crate::report::{Event, Problem};
+use crate::report::{Event, failures};
 use crate::settings::RunSettings;
 
 /// Returns the lock if the command may run, else how rlock ends, with the lock given back.
@@ -38,7 +38,7 @@ pub(super) async fn unless_done(
             // Without a fault the nodes answer, and too few of them have the lock as ours any more.
             let blocked =
                 if faults.is_empty() { Blocked::TooLate } else { Blocked::Unreachable(faults, nodes.quorum()) };
-            Err(Problem::Unreachable { blocked: &blocked }.about(&lock.keys).into())
+            Err(failures::unreachable(&blocked).of(&lock.keys).into())
         }
         Err(error) => {
             cover.give_up(report).await;
