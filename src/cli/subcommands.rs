@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use clap::{ArgAction, Args, ValueEnum, value_parser};
+use clap::{ArgAction, Args, ValueEnum};
 
-use super::values::{fence, lock_name, restart_guard, token, yes_or_no};
+use super::values::{fence, lock_name, restart_guard, slot, token, yes_or_no};
 use super::{CopyArgs, FileArgs, LockArgs, NodeArgs, OutputArgs};
 use crate::lock::fence::Fence;
-use crate::lock::mode::MOST_SLOTS;
 use crate::lock::restart::RestartGuard;
 use crate::lock::token::Token;
 use crate::text::duration;
@@ -203,7 +202,7 @@ pub struct BreakArgs {
     pub token: Option<Token>,
 
     /// Break the lock of the holder of this slot alone
-    #[arg(long, value_name = "I", help_heading = "Lock", value_parser = value_parser!(u16).range(1..=i64::from(MOST_SLOTS)), allow_negative_numbers = true)]
+    #[arg(long, value_name = "I", help_heading = "Lock", value_parser = slot, allow_negative_numbers = true)]
     pub slot: Option<u16>,
 
     /// Why: the holder says it, and inspect shows it

@@ -68,6 +68,12 @@ pub(super) fn slots(text: &str) -> Result<Mode, String> {
     mode.ok_or_else(|| format!("write a number from 1 to {MOST_SLOTS}"))
 }
 
+/// Reads the number of a slot.
+pub(super) fn slot(text: &str) -> Result<u16, String> {
+    let slot = text.parse().ok().filter(|slot| (1..=MOST_SLOTS).contains(slot));
+    slot.ok_or_else(|| format!("write a number from 1 to {MOST_SLOTS}"))
+}
+
 /// Reads a signal, and tells completions the names.
 #[derive(Clone)]
 pub(super) struct SignalName;

@@ -170,6 +170,7 @@ fn cannot_start(settings: &RunSettings, error: &io::Error, lock: &str) -> Failur
             let why = "it is there, but the interpreter that its first line names (#!), or its loader (ld.so), is not";
             (Outcome::NotFound, format!("{why}; a line that ends with a carriage return names none"))
         }
+        Some(libc::ENOENT) if typed.starts_with(['/', '.']) => (Outcome::NotFound, "not found".to_owned()),
         Some(libc::ENOENT) => {
             let why = "not found; a line or a word for a shell (cd, A=1) goes behind -c";
             (Outcome::NotFound, why.to_owned())
