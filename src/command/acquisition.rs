@@ -306,7 +306,6 @@ impl Client<'_> {
             note: self.lock.note.clone(),
             kept,
             broken: None,
-            reason: None,
             fence: None,
             ttl: duration::millis(self.lock.schedule.term().ttl()),
             delay: duration::millis(self.lock.schedule.term().lock_delay()),

@@ -74,7 +74,7 @@ impl BreakRequest {
         let targets = self.targets(&census);
         let Some(first) = targets.first() else {
             // A success under a lock that is free keeps `run --once` from running.
-            return match census.last_success().filter(|_| census.leading().is_none() && self.slot.is_none()) {
+            return match census.last()[1].filter(|_| census.leading().is_none() && self.slot.is_none()) {
                 Some(run) => self.forget(&nodes, &looks, run).await,
                 None if census.leading().is_some() => {
                     let meant = self.slot.map_or_else(|| "by this token".to_owned(), |slot| format!("in slot {slot}"));
@@ -274,6 +274,6 @@ impl BreakRequest {
 fn note(census: &Census, token: Token, holder: &Details, by: &Breaker) -> Option<Note> {
     let fence = census.fence(token).filter(|_| !holder.parked)?;
     let end = clock::unix_millis(SystemTime::now());
-    let run = Run { start: holder.since, end, ..Run::default() }.of(holder).broken(Some(by.clone()));
-    Some(Note { entry: Entry { fence, token, age: Duration::ZERO, run }, is_run: true, success: None })
+    let run = Run { start: holder.since, end, broken: Some(by.clone()), ..Run::default() };
+    Some(Note::of(run.of(holder), fence, token))
 }

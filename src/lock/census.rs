@@ -208,14 +208,10 @@ impl<'a> Census<'a> {
         }
     }
 
-    /// Returns the last run that any node knows.
-    pub fn last_run(&self) -> Option<&'a Entry> {
-        newest(self.answers().filter_map(|observation| observation.last.run.as_ref()))
-    }
-
-    /// Returns the last success that any node knows.
-    pub fn last_success(&self) -> Option<&'a Entry> {
-        newest(self.answers().filter_map(|observation| observation.last.success.as_ref()))
+    /// Returns the last run and the last success that any node knows.
+    pub fn last(&self) -> [Option<&'a Entry>; 2] {
+        let run = newest(self.answers().filter_map(|observation| observation.last.run.as_ref()));
+        [run, newest(self.answers().filter_map(|observation| observation.last.success.as_ref()))]
     }
 
     /// Returns the time for which the lock of `token` stays parked: the longest at any node.

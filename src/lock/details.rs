@@ -51,10 +51,7 @@ pub struct Details {
     pub kept: bool,
     /// In a tombstone: the user and host that broke the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub broken: Option<String>,
-    /// In a tombstone: `break --reason`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    pub broken: Option<Breaker>,
     /// The holder's fence, where the key was set again: the node's own counter may be above it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
@@ -81,17 +78,31 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// The user that broke a lock.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
+#[serde(default)]
 pub struct Breaker {
     /// User and host.
     pub name: String,
     /// `break --reason`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl From<&str> for Breaker {
     fn from(name: &str) -> Self {
         Self { name: name.to_owned(), reason: None }
+    }
+}
+
+impl Breaker {
+    /// Number of bytes of its texts.
+    pub fn size(&self) -> usize {
+        self.name.len() + self.reason.as_ref().map_or(0, String::len)
+    }
+
+    /// Returns the same, with texts cut.
+    pub(super) fn fitted(self) -> Self {
+        Self { name: cut(self.name, 96), reason: self.reason.map(|reason| cut(reason, LONGEST_REASON)) }
     }
 }
 
@@ -117,7 +128,6 @@ impl Default for Details {
             // The cautious answer: a lock that is kept is never deleted without its holder.
             kept: true,
             broken: None,
-            reason: None,
             fence: None,
             ttl: 0,
             delay: 0,
@@ -132,24 +142,22 @@ impl Default for Details {
 impl Details {
     /// Number of bytes of its texts.
     pub fn size(&self) -> usize {
-        let optional = [&self.note, &self.broken, &self.reason].into_iter().flatten().map(String::len).sum::<usize>();
+        let optional = self.note.as_ref().map_or(0, String::len) + self.broken.as_ref().map_or(0, Breaker::size);
         self.host.len() + self.user.len() + self.cmd.len() + optional
     }
 
     /// Returns these details, each text cut so that the whole value stays within [`LARGEST_VALUE`].
     #[must_use]
     pub fn fitted(self) -> Self {
-        let maker = if self.broken.is_some() { 128 } else { 0 };
-        let reason = if self.reason.is_some() { LONGEST_REASON + 16 } else { 0 };
+        let maker = self.broken.as_ref().map_or(0, |by| if by.reason.is_some() { 152 + LONGEST_REASON } else { 136 });
         let delay = if self.delay > 0 { 32 } else { 0 };
         Self {
             host: cut(self.host, 96),
             user: cut(self.user, 64),
             cmd: cut(self.cmd, 128),
             // A tombstone also has its maker and its first word, and few values have a delay.
-            note: self.note.map(|note| cut(note, LONGEST_NOTE - maker - reason - delay)),
-            broken: self.broken.map(|by| cut(by, 96)),
-            reason: self.reason.map(|reason| cut(reason, LONGEST_REASON)),
+            note: self.note.map(|note| cut(note, LONGEST_NOTE - maker - delay)),
+            broken: self.broken.map(Breaker::fitted),
             v: FORMAT,
             ..self
         }
@@ -163,13 +171,8 @@ impl Details {
     /// Returns the value of a lock that was broken: `broken TOKEN SP DETAILS`. The details stay the holder's, since other
     /// clients still go by its TTL and its number of nodes.
     pub fn tombstone(&self, token: Token, by: Breaker) -> String {
-        let details = Self { broken: Some(by.name), reason: by.reason, ..self.clone() };
+        let details = Self { broken: Some(by), ..self.clone() };
         format!("{BROKEN}{}", details.fitted().value(token))
-    }
-
-    /// Returns the user that broke the lock, if these are a tombstone's.
-    pub fn breaker(&self) -> Option<Breaker> {
-        self.broken.clone().map(|name| Breaker { name, reason: self.reason.clone() })
     }
 
     /// Returns the value of a lock that stays for `span` when its command has ended: `parked TOKEN SP DETAILS`. The first word

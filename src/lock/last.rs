@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::details::{Breaker, Details, LONGEST_REASON, cut};
+use super::details::{Breaker, Details, cut};
 use super::fence::Fence;
 use super::token::Token;
 use crate::text::{duration, escape};
@@ -35,12 +35,9 @@ pub struct Run {
     /// Name of the signal that ended it. Without this and an exit code, rlock was killed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
-    /// The user and host that broke the lock.
+    /// The user that broke the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub broken: Option<String>,
-    /// `break --reason`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    pub broken: Option<Breaker>,
 }
 
 /// A line of a record.
@@ -76,19 +73,19 @@ pub struct Note {
     pub success: Option<Duration>,
 }
 
+impl Note {
+    /// Returns the entry of a run that has ended just now.
+    pub fn of(run: Run, fence: Fence, token: Token) -> Self {
+        Self { entry: Entry { fence, token, age: Duration::ZERO, run }, is_run: true, success: None }
+    }
+}
+
 impl Run {
     /// Returns this run as one of the holder with these details.
     #[must_use]
     pub fn of(self, holder: &Details) -> Self {
         let Details { host, user, cmd, .. } = holder.clone();
         Self { host, user, cmd, ..self }
-    }
-
-    /// Returns this run as one whose lock was broken, if it was.
-    #[must_use]
-    pub fn broken(self, by: Option<Breaker>) -> Self {
-        let Some(Breaker { name, reason }) = by else { return self };
-        Self { broken: Some(name), reason, ..self }
     }
 
     /// Returns what is stored: compact JSON of less than 1 KiB.
@@ -98,8 +95,7 @@ impl Run {
             host: cut(run.host, 96),
             user: cut(run.user, 64),
             cmd: cut(run.cmd, 128),
-            broken: run.broken.map(|by| cut(by, 96)),
-            reason: run.reason.map(|reason| cut(reason, LONGEST_REASON)),
+            broken: run.broken.map(Breaker::fitted),
             ..run
         };
         // Strings and numbers only: writing them cannot fail.
@@ -108,7 +104,7 @@ impl Run {
 
     /// Number of bytes of its texts.
     pub fn size(&self) -> usize {
-        let optional = [&self.signal, &self.broken, &self.reason].into_iter().flatten().map(String::len).sum::<usize>();
+        let optional = self.signal.as_ref().map_or(0, String::len) + self.broken.as_ref().map_or(0, Breaker::size);
         self.host.len() + self.user.len() + self.cmd.len() + optional
     }
 }
@@ -124,12 +120,12 @@ impl Entry {
 
     /// Returns the run for people: `root@web1, backup.sh, 5h ago, ran 3m 2s, exit 0`.
     pub fn told(&self) -> String {
-        let Run { host, user, cmd, start, end, exit, signal, broken, reason } = &self.run;
+        let Run { host, user, cmd, start, end, exit, signal, broken } = &self.run;
         let [user, host, cmd] = [user, host, cmd].map(|text| escape::text(text));
         let ago = format!("{} ago", duration::show_seconds(self.age));
-        if let Some(by) = broken {
+        if let Some(Breaker { name, reason }) = broken {
             let why = reason.as_ref().map_or_else(String::new, |why| format!(": {}", escape::text(why)));
-            return format!("{user}@{host}, {cmd}, broken by {}, {ago}{why}", escape::text(by));
+            return format!("{user}@{host}, {cmd}, broken by {}, {ago}{why}", escape::text(name));
         }
         let ran = duration::show_measured(Duration::from_millis(end.saturating_sub(*start)));
         let how = match (exit, signal) {
@@ -193,16 +189,18 @@ mod tests {
         assert_eq!(told(Run { exit: Some(0), ..backup() }), format!("{ran}exit 0"));
         assert_eq!(told(Run { signal: Some("SIGTERM".to_owned()), ..backup() }), format!("{ran}killed by SIGTERM"));
         assert_eq!(told(backup()), format!("{ran}killed with its rlock"));
-        let broken = Run { broken: Some("root@ops".to_owned()), exit: Some(143), ..backup() };
+        let broken = Run { broken: Some("root@ops".into()), exit: Some(143), ..backup() };
         assert_eq!(told(broken.clone()), "root@web1, backup.sh, broken by root@ops, 5h ago");
-        let why = Run { reason: Some("hung\u{1b}".to_owned()), ..broken };
+        let by = Breaker { name: "root@ops".to_owned(), reason: Some("hung\u{1b}".to_owned()) };
+        let why = Run { broken: Some(by), ..broken };
         assert_eq!(told(why), "root@web1, backup.sh, broken by root@ops, 5h ago: hung\\x1b");
     }
 
     proptest! {
         #[test]
-        fn an_entry_never_exceeds_its_limit(host in ".{0,300}", user in ".{0,300}", cmd in ".{0,300}", by in ".{0,300}", why in ".{0,300}") {
-            let run = Run { host, user, cmd, start: u64::MAX, end: u64::MAX, exit: Some(255), signal: Some("SIGVTALRM".to_owned()), broken: Some(by), reason: Some(why) };
+        fn an_entry_never_exceeds_its_limit(host in ".{0,300}", user in ".{0,300}", cmd in ".{0,300}", name in ".{0,300}", why in ".{0,300}") {
+            let broken = Some(Breaker { name, reason: Some(why) });
+            let run = Run { host, user, cmd, start: u64::MAX, end: u64::MAX, exit: Some(255), signal: Some("SIGVTALRM".to_owned()), broken };
             prop_assert!(run.json().len() + 16 + 36 + 20 + 3 < 1024);
             prop_assert!(!entry(run, 1).told().chars().any(char::is_control));
         }

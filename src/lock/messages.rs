@@ -8,7 +8,7 @@ use super::fault::Fault;
 use super::fence::Fence;
 use super::instant::Instant;
 use super::key::Key;
-use super::last::{Entry, Note, SUCCESS_LIFE};
+use super::last::{Note, Run, SUCCESS_LIFE};
 use super::lease::Revoked;
 use super::mode::Mode;
 use super::occupant::{Occupant, RawValue};
@@ -78,8 +78,8 @@ impl Claim {
         });
         let success = remains.once.map(|life| life.max(SUCCESS_LIFE));
         let own = remains.run.as_ref().map(|run| {
-            let run = run.clone().of(&self.details).broken(by);
-            Note { entry: Entry { fence, token: self.token, age: Duration::ZERO, run }, is_run: true, success }
+            let run = Run { broken: by, ..run.clone().of(&self.details) };
+            Note { success, ..Note::of(run, fence, self.token) }
         });
         let copy = || remains.earlier.as_ref().map(|entry| Note { entry: (**entry).clone(), is_run: false, success });
         Release { parked, note: own.or_else(copy), ..self.release(queue) }

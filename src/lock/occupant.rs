@@ -157,7 +157,7 @@ fn understand(seen: &RawValue) -> Option<OccupantKind> {
     let (token, details) = lock.or(parked).unwrap_or(text).split_once(' ')?;
     let told: Details = serde_json::from_str(details).ok()?;
     // A tombstone is one by its first word, and so is a parked lock.
-    let broken = lock.map(|_| told.broken.unwrap_or_else(|| "another user".to_owned()));
+    let broken = lock.map(|_| told.broken.unwrap_or_else(|| "another user".into()));
     Some(OccupantKind::Holder(token.parse().ok()?, Details { broken, parked: parked.is_some(), ..told }))
 }
 
@@ -246,7 +246,7 @@ impl Occupant {
                     Mode::Shared => "held shared by".to_owned(),
                     Mode::Slots(number) => format!("slot {} of {number} is held by", self.seat.index),
                 };
-                let broken = details.breaker().map(|by| format!(", and being stopped: {by}"));
+                let broken = details.broken.as_ref().map(|by| format!(", and being stopped: {by}"));
                 format!("{how} {}{}", details.person(), broken.unwrap_or_default())
             }
             OccupantKind::Group(group) => group.to_string(),
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(seen.holder().map(|(token, _)| token), Some(token));
         assert_eq!((seen.nodes(), seen.lease_length()), (Some(3), Some(Duration::from_millis(9))));
         assert!(seen.told(9).contains("me@ops broke the lock: hung"), "{seen:?}");
-        let liar = Details { broken: Some("me".to_owned()), ..details };
+        let liar = Details { broken: Some("me".into()), ..details };
         let seen = Occupant::from(sighting(liar.value(token).as_bytes()));
         assert_eq!(seen.holder().and_then(|(_, details)| details.broken.clone()), None);
     }

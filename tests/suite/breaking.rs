@@ -34,7 +34,7 @@ fn the_holder_stops_its_command_and_releases_and_no_client_comes_between() {
     broken.mentions(&["job: held by tester@", "running sh", "broken: its holder released it"]);
     let lost = job.finish().code(79).mentions(&["job: lost the lock", "tester@", "broke the lock", "being stopped"]);
     let tombstone = lost.stdout.iter().find(|line| line.starts_with("broken ")).expect("a tombstone in its time");
-    assert!(tombstone.contains("\"broken\":\"tester@"), "{tombstone}");
+    assert!(tombstone.contains("\"broken\":{\"name\":\"tester@"), "{tombstone}");
     let next = waiter.finish().code(0).stdout.remove(0);
     assert!(next.split(' ').nth(1).and_then(|number| number.parse().ok()) > Some(fence), "{next}");
 }

@@ -33,6 +33,7 @@ fn object(key: &Key, observations: &Observations, nodes: &Nodes) -> Value {
     let mode = leading.and_then(Occupant::mode).unwrap_or_default();
     let votes = leading.or_else(|| census.leading().map(|(occupant, _)| occupant));
     let votes = votes.map_or(0, |occupant| census.votes_of(occupant));
+    let [last, success] = census.last();
     json!({
         "key": key.typed(),
         "state": match census.state() {
@@ -55,8 +56,8 @@ fn object(key: &Key, observations: &Observations, nodes: &Nodes) -> Value {
             "total": census.quorum().total(),
         },
         "nodes": (0..nodes.len()).map(|node| at_node(node, key, observations, &census, nodes)).collect::<Vec<_>>(),
-        "last": census.last_run().map(run),
-        "once": census.last_success().map(run),
+        "last": last.map(run),
+        "once": success.map(run),
         "waiters": census.queue().into_iter().map(|ticket| waiter(&ticket.waiter)).collect::<Vec<_>>(),
         "more_waiters": census.has_more_waiters(),
     })
@@ -89,8 +90,8 @@ fn holder(who: &OccupantKind) -> Option<Value> {
         "since": details.since,
         "acquired": !details.kept && !details.parked,
         "parked": details.parked,
-        "broken_by": details.broken,
-        "reason": details.reason,
+        "broken_by": details.broken.as_ref().map(|by| &by.name),
+        "reason": details.broken.as_ref().map(|by| &by.reason),
     }))
 }
 
@@ -107,8 +108,8 @@ fn run(entry: &Entry) -> Value {
         "end": run.end,
         "exit": run.exit,
         "signal": run.signal,
-        "broken_by": run.broken,
-        "reason": run.reason,
+        "broken_by": run.broken.as_ref().map(|by| &by.name),
+        "reason": run.broken.as_ref().map(|by| &by.reason),
     })
 }
 

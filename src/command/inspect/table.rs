@@ -157,10 +157,10 @@ fn remarks(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults) -> Vec
         if let Some((node, why)) = census.other_list() {
             remarks.push(format!("{key}: {}: {why}", nodes[node].name()));
         }
-        for by in census.holders().iter().filter_map(|(occupant, _)| occupant.holder()?.1.breaker()) {
+        for by in census.holders().iter().filter_map(|(occupant, _)| occupant.holder()?.1.broken.as_ref()) {
             remarks.push(format!("{key}: {by}; its holder must stop its command and release it"));
         }
-        let (last, success) = (census.last_run(), census.last_success());
+        let [last, success] = census.last();
         let is_free = census.holder().is_none();
         remarks.extend(last.filter(|_| is_free).map(|last| format!("{key}: last: {}", last.told())));
         let other = success.filter(|success| last.is_none_or(|last| last.token != success.token));

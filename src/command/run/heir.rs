@@ -21,7 +21,7 @@ use crate::job::guard::{Heir, Left};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
-use crate::lock::last::{Entry, Note, Run};
+use crate::lock::last::{Note, Run};
 use crate::lock::token::Token;
 use crate::metrics::{self, End, Record};
 use crate::redlock::{Nodes, outside};
@@ -74,10 +74,7 @@ fn give_back(lock: &LockSettings, locks: &[Option<(Uuid, Option<Fence>)>], run: 
             let held = held.filter_map(|((key, nodes), held)| held.map(|(token, fence)| (key, nodes, token, fence)));
             join_all(held.map(|(key, nodes, token, fence)| {
                 let token = Token::of_uuid(token);
-                let note = run.cloned().zip(fence).map(|(run, fence)| {
-                    let entry = Entry { fence, token, age: Duration::ZERO, run };
-                    Note { entry, is_run: true, success: None }
-                });
+                let note = run.cloned().zip(fence).map(|(run, fence)| Note::of(run, fence, token));
                 released(lock, nodes, key, token, note, ends)
             }))
             .await;

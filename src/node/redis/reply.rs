@@ -142,7 +142,7 @@ pub fn renewal(value: &Value, until: Instant, keeps: bool) -> Renewal {
     match parts(value) {
         Some([Some("healed"), counter]) => Renewal::Healed(until, counted(counter)),
         Some([Some("broken"), _]) => {
-            let by = held(value).and_then(|seen| seen.holder()?.1.breaker());
+            let by = held(value).and_then(|seen| seen.holder()?.1.broken.clone());
             Renewal::Broken(keeps.then_some(until), by.unwrap_or_default())
         }
         Some([Some("renewed"), counter]) => Renewal::Renewed(until, counted(counter)),

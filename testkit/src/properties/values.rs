@@ -59,8 +59,8 @@ fn a_value(seen: &RawValue) {
     let entombed = written(details.tombstone(token, "me@here".into()));
     let (whose, buried) = entombed.holder().expect("a tombstone of a lock is one");
     assert_eq!(
-        (whose, buried.broken.as_deref(), buried.ttl, buried.n),
-        (token, Some("me@here"), details.ttl, details.n)
+        (whose, buried.broken.clone(), buried.ttl, buried.n),
+        (token, Some("me@here".into()), details.ttl, details.n)
     );
     let _ = duration::show_rounded(Duration::from_millis(details.ttl));
 }

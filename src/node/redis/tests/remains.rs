@@ -281,12 +281,10 @@ fn a_lock_that_is_deleted_by_force_is_recorded_as_broken() {
         let (host, claim) = (Host::new(), claim_of(Mode::Exclusive));
         let node = host.node();
         let fence = grant(&node, &claim).await;
-        let run = Run::default().broken(Some("me".into()));
-        let entry = Entry { fence, token: claim.token, age: Duration::ZERO, run };
-        let broken = Note { entry: entry.clone(), is_run: true, success: None };
+        let broken = Note::of(Run { broken: Some("me".into()), ..Run::default() }, fence, claim.token);
         let how = ForceUnlock::Delete(claim.token, fence.get(), Some(&broken));
         assert_eq!(node.force_unlock(&key(), how).await.unwrap(), None);
-        assert_eq!(look(&node).await.last, Record { run: Some(entry), success: None });
+        assert_eq!(look(&node).await.last, Record { run: Some(broken.entry), success: None });
     });
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlock::lock::last::{Entry, Note, Record, Run};
+use rlock::lock::last::{Note, Record, Run};
 use rlock::lock::mode::Mode;
 use rlock::node::{ForceUnlock, ReleaseReply};
 
@@ -77,13 +77,11 @@ pub async fn a_lock_that_is_taken_away_is_recorded_as_broken(place: &Place<'_>) 
     }
     let mut holder = place.client();
     let fence = holder.takes().await;
-    let run = Run::default().broken(Some("ops".into()));
-    let entry = Entry { fence, token: holder.token(), age: Duration::ZERO, run };
-    let note = Note { entry, is_run: true, success: None };
+    let note = Note::of(Run { broken: Some("ops".into()), ..Run::default() }, fence, holder.token());
     let delete = ForceUnlock::Delete(holder.token(), fence.get(), Some(&note));
     assert_eq!(holder.node.force_unlock(&holder.claim.key, delete).await.expect("an answer"), None);
     let run = holder.looks().await.last.run.expect("the run").run;
-    assert_eq!(run.broken.as_deref(), Some("ops"));
+    assert_eq!(run.broken, Some("ops".into()));
 }
 
 async fn ends(client: &Client, once: Option<Duration>) {
