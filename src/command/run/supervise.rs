@@ -43,6 +43,7 @@ pub(super) struct Job {
     nested: Option<NestedRuns>,
     started: Instant,
     loss: Option<Loss>,
+    /// When the command, or the commands of nested runs, were killed; `NEVER` once survivors were told of.
     killed_at: Option<Instant>,
     /// Since when the end of the command's processes is polled.
     polling_since: Option<Instant>,
@@ -134,16 +135,15 @@ impl Job {
         let polls = self.policy.awaits_gone();
         let wake_at = self.policy.wake_at();
         let wake_at = if polls { wake_at.min(clock::now() + self.poll_pause()) } else { wake_at };
-        let wake_at = wake_at.min(self.nested.as_ref().map_or(Instant::NEVER, NestedRuns::overdue_at));
+        let wake_at = wake_at.min(self.killed_at.map_or(Instant::NEVER, |at| at + PATIENCE));
         tokio::select! {
             biased;
             () = self.alarm.reached(wake_at) => {
-                self.report_overdue_nested(report);
                 let gone = polls && self.is_gone();
                 if !gone {
                     self.report_leftovers(report);
-                    self.report_survivors(report);
                 }
+                self.report_survivors(polls && !gone, report);
                 if gone { Event::Gone } else { Event::Tick }
             }
             change = cover.next() => {
@@ -247,6 +247,9 @@ impl Job {
         let terms = self.policy.terms_of_nested();
         if let Some(nested) = &mut self.nested {
             nested.send(terms);
+            if terms.is_none() {
+                self.killed_at.get_or_insert_with(clock::now);
+            }
         }
     }
 
@@ -264,7 +267,7 @@ impl Job {
             Action::Continue => self.tree.send(Signal::SIGCONT),
             Action::Kill => {
                 self.tree.kill();
-                self.killed_at = Some(clock::now());
+                self.killed_at.get_or_insert_with(clock::now);
             }
             Action::GiveTerminal => self.terminal.give(self.tree.group()),
             Action::InterruptJob(signal) => {
@@ -294,12 +297,6 @@ impl Job {
         Event::Resumed(self.terminal.foreground(self.tree.group()), continued)
     }
 
-    fn report_overdue_nested(&mut self, report: &Reporter) {
-        if self.nested.as_mut().is_some_and(NestedRuns::is_overdue) {
-            report.say(&Report::NestedUnkillable);
-        }
-    }
-
     fn report_leftovers(&mut self, report: &Reporter) {
         if clock::now() >= self.tells_leftovers_at {
             self.tells_leftovers_at = Instant::NEVER;
@@ -307,9 +304,16 @@ impl Job {
         }
     }
 
-    fn report_survivors(&mut self, report: &Reporter) {
-        if self.killed_at.is_some_and(|at| clock::now() >= at + PATIENCE) {
-            self.killed_at = Some(Instant::NEVER);
+    /// Tells once of nested runs that are still there some time after the kill, and of the command if it `is_there`.
+    fn report_survivors(&mut self, is_there: bool, report: &Reporter) {
+        if self.killed_at.is_none_or(|at| clock::now() < at + PATIENCE) {
+            return;
+        }
+        self.killed_at = Some(Instant::NEVER);
+        if self.nested.as_ref().is_some_and(NestedRuns::has_any) {
+            report.say(&Report::NestedUnkillable);
+        }
+        if is_there {
             report.say(&Report::Unkillable { group: self.tree.group().as_raw() });
         }
     }

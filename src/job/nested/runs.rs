@@ -15,7 +15,6 @@ use tokio::io::unix::AsyncFd;
 
 use super::{Message, address, is_trusted, peer, register};
 use crate::clock;
-use crate::lock::instant::Instant;
 use crate::lock::outer::OuterLocks;
 use crate::lock::schedule::Terms;
 
@@ -24,9 +23,6 @@ const MAX_RUNS: usize = 256;
 
 /// Connections accepted in one go. Closing the listener closes the rest, unwelcomed.
 const MAX_ACCEPTS: usize = 64;
-
-/// Time that nested runs get to end, once they must kill their commands, before rlock reports them.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The nested runs that rely on our leases.
 pub struct NestedRuns {
@@ -38,8 +34,6 @@ pub struct NestedRuns {
     runs: Vec<Run>,
     /// There is no room for another run: connections wait in the listener until the next [`NestedRuns::admit`].
     full: bool,
-    /// When to report that a run is still there.
-    overdue_at: Instant,
 }
 
 /// A run that is nested under our locks.
@@ -58,7 +52,7 @@ impl NestedRuns {
         bind(listener.as_raw_fd(), &address(first)?)?;
         listen(&listener, Backlog::MAXCONN)?;
         let listener = register(listener)?;
-        Ok(Self { listener, pipe, locks, ttl, runs: Vec::new(), full: false, overdue_at: Instant::NEVER })
+        Ok(Self { listener, pipe, locks, ttl, runs: Vec::new(), full: false })
     }
 
     /// Waits until a run may have connected or ended. Cancel safe.
@@ -79,7 +73,7 @@ impl NestedRuns {
         // A run sends nothing: if there is something to read, it has ended or is no rlock.
         self.runs.retain(|run| !has_something(run.connection.get_ref()));
         self.accept(welcome);
-        !self.runs.is_empty()
+        self.has_any()
     }
 
     /// Sends `terms` to all runs; `None` makes them kill their commands at once. Admits none.
@@ -92,7 +86,6 @@ impl NestedRuns {
             let Some(message) = &message else {
                 let _ = shutdown(connection.as_raw_fd(), Shutdown::Write);
                 run.sent = None;
-                self.overdue_at = self.overdue_at.min(clock::now() + PATIENCE);
                 continue;
             };
             if send(connection, message, &[]).is_ok() {
@@ -133,17 +126,8 @@ impl NestedRuns {
         Message { now: clock::now(), ttl: self.ttl, terms, locks: self.locks.clone() }.to_string()
     }
 
-    /// The instant at which to call [`NestedRuns::is_overdue`].
-    pub fn overdue_at(&self) -> Instant {
-        self.overdue_at
-    }
-
-    /// Whether a run is still there long after it was sent the end. True once.
-    pub fn is_overdue(&mut self) -> bool {
-        if clock::now() < self.overdue_at {
-            return false;
-        }
-        self.overdue_at = Instant::NEVER;
+    /// Whether a run is left, as was seen last.
+    pub fn has_any(&self) -> bool {
         !self.runs.is_empty()
     }
 }
@@ -178,6 +162,7 @@ mod tests {
     use super::super::outlast;
     use super::*;
     use crate::lock::fence::Fence;
+    use crate::lock::instant::Instant;
     use crate::lock::token::Token;
 
     fn terms(number: u64) -> Terms {

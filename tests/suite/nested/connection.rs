@@ -3,6 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
+use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
 use uuid::Uuid;
@@ -38,6 +39,20 @@ fn a_connection_that_says_nothing_stalls_nothing_and_is_waited_for() {
     drop(job.stdin.take());
     job.wait_until_told("keeping the lock");
     (0..2).for_each(|_| job.wait_until_told("renewed for"));
+    assert_eq!(server.cli(&["EXISTS", "job"]), "1");
+    drop(silent);
+    job.finish().code(3);
+}
+
+#[test]
+fn a_nested_run_that_does_not_end_is_told_of_and_waited_for() {
+    let server = Server::start();
+    let mut job = rlock("job").on(&server).args(["-v", "--kill-after", "100ms"]).hold("echo ready; read x; exit 3");
+    let silent = connected(&server);
+    drop(job.stdin.take());
+    job.wait_until_told("keeping the lock");
+    job.signal(Signal::SIGTERM);
+    job.wait_until_told("must kill its command and has not ended");
     assert_eq!(server.cli(&["EXISTS", "job"]), "1");
     drop(silent);
     job.finish().code(3);
