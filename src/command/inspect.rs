@@ -1,7 +1,6 @@
 //! `rlock inspect`: shows which locks are held, and by which client. Changes nothing.
 
-mod json;
-mod openmetrics;
+mod programs;
 mod table;
 
 use std::cell::RefCell;
@@ -176,10 +175,10 @@ impl View {
         let Self { nodes, locks, unread, incomplete } = self;
         match format {
             InspectFormat::OpenMetrics => {
-                Some(openmetrics::of(locks, nodes, unread, clock::unix_millis(SystemTime::now())))
+                Some(programs::openmetrics(locks, nodes, unread, clock::unix_millis(SystemTime::now())))
             }
             _ if incomplete.is_some() => None,
-            InspectFormat::Json => Some(json::of(locks, nodes)),
+            InspectFormat::Json => Some(programs::json(locks, nodes)),
             InspectFormat::Table => Some(table::of(locks, nodes, unread, text::columns(std::io::stdout()))),
         }
     }

@@ -1,8 +1,9 @@
-//! `inspect --json`: the schema of docs/json.md, stable from 1.0 on. Fields may be added.
+//! Locks for programs: JSON, by the schema of docs/json.md, which is stable from 1.0 on, and gauges. Fields may be added.
 
 use serde_json::{Value, json};
 
 use crate::lock::census::{Census, State};
+use crate::lock::fault::{Denied, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::key::Key;
 use crate::lock::last::Entry;
@@ -13,9 +14,21 @@ use crate::redlock::Nodes;
 use crate::redlock::observe::Observations;
 use crate::text::duration::millis;
 use crate::text::escape;
+use crate::text::exposition::{Gauge, labels};
+
+const HELD: Gauge = Gauge::new("rlock_lock_held", "Whether a client holds the lock.");
+const HELD_SECONDS: Gauge =
+    Gauge::new("rlock_lock_held_seconds", "Time for which the lock has been held, by the oldest of its holders.");
+const WAITERS: Gauge = Gauge::new("rlock_lock_waiters", "Number of waiters of the lock.");
+const OLDEST_WAITER: Gauge =
+    Gauge::new("rlock_lock_oldest_waiter_seconds", "Time for which the oldest waiter of the lock has waited.");
+const NODE_UP: Gauge = Gauge::new("rlock_node_up", "Whether the node answered rlock without a fault.");
+
+/// Last line of the format.
+const END: &str = "# EOF\n";
 
 /// Returns an array with one object a key, on one line.
-pub(super) fn of(rows: &[(Key, Observations)], nodes: &Nodes) -> String {
+pub(super) fn json(rows: &[(Key, Observations)], nodes: &Nodes) -> String {
     // One after the other: a value takes ten times the memory of its text.
     let all: Vec<String> =
         rows.iter().map(|(key, observations)| escape::json(&object(key, observations, nodes).to_string())).collect();
@@ -137,4 +150,37 @@ fn at_node(node: usize, key: &Key, observations: &Observations, census: &Census,
 fn waiter(waiter: &Waiter) -> Value {
     let Waiter { id, host, pid, since, note, .. } = waiter;
     json!({ "token": id.to_string(), "host": host, "pid": pid, "since": since, "user": waiter.user(), "note": note })
+}
+
+/// Returns the gauges at `now` (unix time in ms). A lock of which too few nodes tell has none. The nodes always have theirs.
+pub(super) fn openmetrics(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults, now: u64) -> String {
+    let mut text = String::new();
+    let known: Vec<_> = locks
+        .iter()
+        .map(|(key, observations)| (labels(&[("key", key.stored())]), observations.census()))
+        .filter(|(_, census)| census.state() != State::Unknown)
+        .collect();
+    let seconds = |since: u64| now.saturating_sub(since) / 1000;
+    HELD.write(
+        &mut text,
+        known.iter().map(|(labels, census)| (labels.clone(), u8::from(census.state() == State::Held))),
+    );
+    let held = known.iter().filter(|(_, census)| census.state() == State::Held).filter_map(|(labels, census)| {
+        let since = census.holders().iter().filter_map(|(occupant, _)| Some(occupant.holder()?.1.since)).min()?;
+        Some((labels.clone(), seconds(since)))
+    });
+    HELD_SECONDS.write(&mut text, held);
+    WAITERS.write(&mut text, known.iter().map(|(labels, census)| (labels.clone(), census.queue().len())));
+    let oldest = known.iter().map(|(labels, census)| {
+        let since = census.queue().iter().map(|ticket| ticket.waiter.since).min();
+        (labels.clone(), since.map_or(0, seconds))
+    });
+    OLDEST_WAITER.write(&mut text, oldest);
+    let fails = |node: usize| {
+        let mut faults = locks.iter().map(|(_, observations)| &observations.faults).chain([unread]);
+        faults.any(|faults| faults.of(node).is_some_and(|fault| fault.denied != Some(Denied::Key)))
+    };
+    let up = nodes.iter().enumerate().map(|(node, there)| (labels(&[("node", there.name())]), u8::from(!fails(node))));
+    NODE_UP.write(&mut text, up);
+    text + END
 }
