@@ -33,17 +33,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Time beyond the TTL: for the holder's last renewal, and for an observation.
 const MARGIN: Duration = Duration::from_secs(1);
 
-struct BreakRequest {
+struct BreakRequest<'a> {
+    args: &'a BreakArgs,
     key: Key,
     reach: NodeSettings,
-    yes: bool,
-    now: bool,
-    foreign: bool,
-    /// The one holder that is meant.
-    token: Option<Token>,
-    /// The one slot that is meant.
-    slot: Option<u16>,
-    reason: Option<String>,
     report: Reporter,
 }
 
@@ -54,16 +47,14 @@ pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome
     let name = name.ok_or_else(|| Failure::new(Outcome::Usage, "no KEY is given; see rlock break --help"))?;
     let key = settings::key(&args.nodes, name)?;
     let report = settings::reporter(&key, &args.output);
-    let BreakArgs { yes, now, foreign, token, slot, .. } = *args;
-    let reason = args.reason.clone().filter(|reason| !reason.is_empty());
-    if reason.as_ref().is_some_and(|reason| !fits(reason, LONGEST_REASON)) {
+    if args.reason.as_ref().is_some_and(|reason| !fits(reason, LONGEST_REASON)) {
         return Err(Failure::new(Outcome::Usage, format!("--reason is at most {LONGEST_REASON} bytes long")).into());
     }
-    let order = BreakRequest { key, reach, yes, now, foreign, token, slot, reason, report };
+    let order = BreakRequest { args, key, reach, report };
     block_on(order.carry_out())
 }
 
-impl BreakRequest {
+impl BreakRequest<'_> {
     async fn carry_out(&self) -> anyhow::Result<Outcome> {
         let nodes = open(&self.reach.place, self.reach.limit, None)?;
         let looks = observe(&nodes, &self.key, self.reach.limit, |_| false).await;
@@ -74,17 +65,18 @@ impl BreakRequest {
         let targets = self.targets(&census);
         let Some(first) = targets.first() else {
             // A success under a lock that is free keeps `run --once` from running.
-            return match census.last()[1].filter(|_| census.leading().is_none() && self.slot.is_none()) {
+            return match census.last()[1].filter(|_| census.leading().is_none() && self.args.slot.is_none()) {
                 Some(run) => self.forget(&nodes, &looks, run).await,
                 None if census.leading().is_some() => {
-                    let meant = self.slot.map_or_else(|| "by this token".to_owned(), |slot| format!("in slot {slot}"));
+                    let meant =
+                        self.args.slot.map_or_else(|| "by this token".to_owned(), |slot| format!("in slot {slot}"));
                     let why = format!("nothing to break: the lock is held, and not {meant}; see rlock inspect");
                     Err(self.no(why).into())
                 }
                 None => Err(self.nothing().into()),
             };
         };
-        if !self.foreign {
+        if !self.args.foreign {
             same_list(&self.key, &nodes, &looks, true)?;
         }
         self.confirm(&targets)?;
@@ -96,9 +88,12 @@ impl BreakRequest {
         let theirs = first.nodes().filter(|theirs| *theirs != nodes.len());
         let highest = looks.of_nodes.iter().flatten().filter_map(|observation| observation.fence).max();
         let highest = highest.map_or(0, crate::lock::fence::Fence::get);
-        let by = Breaker { name: Identity::new().to_string(), reason: self.reason.clone() };
+        let by = Breaker {
+            name: Identity::new().to_string(),
+            reason: self.args.reason.clone().filter(|reason| !reason.is_empty()),
+        };
         let holders = targets.iter().filter_map(|target| target.holder());
-        let (at_once, stopped): (Vec<_>, Vec<_>) = holders.partition(|(_, details)| self.now || !details.kept);
+        let (at_once, stopped): (Vec<_>, Vec<_>) = holders.partition(|(_, details)| self.args.now || !details.kept);
         let mut changed = None;
         let mut deleted = None;
         for (token, details) in &at_once {
@@ -142,7 +137,7 @@ impl BreakRequest {
 
     /// Returns the holders that are meant: all members, or the one that was chosen. Of an exclusive lock, the occupant at most
     /// nodes.
-    fn targets<'a>(&self, census: &Census<'a>) -> Vec<&'a Occupant> {
+    fn targets<'c>(&self, census: &Census<'c>) -> Vec<&'c Occupant> {
         let Some((leading, _)) = census.leading() else { return Vec::new() };
         let has_members = leading.holder().is_some() && leading.mode().is_some_and(Mode::has_members);
         let held = census.holders().into_iter().map(|(occupant, _)| occupant);
@@ -151,8 +146,8 @@ impl BreakRequest {
         let all = if all.is_empty() { vec![leading] } else { all };
         let is_meant = |occupant: &&Occupant| {
             let token = occupant.holder().map(|(token, _)| token);
-            self.token.is_none_or(|meant| token == Some(meant))
-                && self.slot.is_none_or(|slot| slot > 0 && occupant.seat.index == slot)
+            self.args.token.is_none_or(|meant| token == Some(meant))
+                && self.args.slot.is_none_or(|slot| slot > 0 && occupant.seat.index == slot)
         };
         all.into_iter().filter(is_meant).collect()
     }
@@ -160,11 +155,11 @@ impl BreakRequest {
     /// Shows the holders and asks the user, before anything is changed.
     fn confirm(&self, holders: &[&Occupant]) -> Result<(), Failure> {
         let Some(first) = holders.first() else { return Ok(()) };
-        if first.holder().is_none() && !self.foreign {
+        if first.holder().is_none() && !self.args.foreign {
             let why = format!("{}; give --foreign to delete it", occupied(first));
             return Err(failures::forbidden_by(first, why).of(&self.key));
         }
-        if self.yes {
+        if self.args.yes {
             for holder in holders {
                 self.report.say(&Event::Holder { occupant: holder });
             }
@@ -186,7 +181,7 @@ impl BreakRequest {
     }
 
     /// Forces the lock at all nodes, as `how` says for each; an error if it was done at none.
-    async fn force<'a>(&self, nodes: &Nodes, how: impl Fn(usize) -> Option<ForceUnlock<'a>>) -> Result<Count, Failure> {
+    async fn force<'f>(&self, nodes: &Nodes, how: impl Fn(usize) -> Option<ForceUnlock<'f>>) -> Result<Count, Failure> {
         let count = outside::force_unlock(nodes, &self.key, self.reach.limit, how).await;
         if count.done > 0 {
             Ok(count)
@@ -199,10 +194,10 @@ impl BreakRequest {
 
     /// Deletes the last success and all before it that nodes know, unless another run has succeeded meanwhile.
     async fn forget(&self, nodes: &Nodes, looks: &Observations, run: &Entry) -> anyhow::Result<Outcome> {
-        if self.token.is_some_and(|meant| meant != run.token) {
+        if self.args.token.is_some_and(|meant| meant != run.token) {
             return Err(self.nothing().into());
         }
-        if self.yes {
+        if self.args.yes {
             self.report.say(&Event::Success { run });
         } else {
             self.ask(&[run.success()], "Break it?", |why| Failure::new(Outcome::Usage, why))?;

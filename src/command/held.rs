@@ -37,8 +37,8 @@ pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     }
     // On this machine alone all locks share one counter, and the fence in the environment came with the token.
     let fence = args.fence.filter(|_| lock.reach.place.local().is_none());
-    let question = Question { fence, at_least: args.at_least.unwrap_or_default() };
-    match block_on(async { Ok(Claimed::open(&lock)?.check(&question).await) })? {
+    let at_least = args.at_least.unwrap_or_default();
+    match block_on(async { Ok(Claimed::open(&lock)?.check(fence, at_least).await) })? {
         Err(failure) if failure.outcome == Outcome::No && args.output.quiet => Ok(Outcome::No),
         answer => Ok(answer?),
     }
@@ -63,12 +63,6 @@ pub fn release(args: &ReleaseArgs, sources: &Sources) -> anyhow::Result<Outcome>
     let lock = HeldLock::new(&args.held, &args.output, sources)?;
     lock.reach.place.needs_server("release")?;
     block_on(async { Ok(Claimed::open(&lock)?.release().await?) })
-}
-
-/// The conditions of `check`.
-struct Question {
-    fence: Option<Fence>,
-    at_least: Duration,
 }
 
 impl<'a> Claimed<'a> {
@@ -130,9 +124,9 @@ impl<'a> Claimed<'a> {
         }
     }
 
-    async fn check(&self, question: &Question) -> Result<Outcome, Failure> {
+    async fn check(&self, fence: Option<Fence>, at_least: Duration) -> Result<Outcome, Failure> {
         let HeldLock { key, token, report, .. } = self.lock;
-        let is_met = |census: &Census| question.unmet(self.lock, census).is_none();
+        let is_met = |census: &Census| self.unmet(census, fence, at_least).is_none();
         let is_not_held = |census: &Census| census.is_held_by(*token) == Some(false) && census.tells_whose(*token);
         let certain =
             |census: &Census| census.is_held_by(*token) == Some(true) && is_met(census) || is_not_held(census);
@@ -141,12 +135,29 @@ impl<'a> Claimed<'a> {
         if census.is_held_by(*token) != Some(true) {
             return Err(self.not_the_holder(&looks));
         }
-        if let Some(why) = question.unmet(self.lock, &census) {
+        if let Some(why) = self.unmet(&census, fence, at_least) {
             return Err(Failure::about(key, Outcome::No, format!("the lock is this token's, but {why}")));
         }
         warn_of_refusals(report, &looks.faults);
         report.say(&Event::Checked);
         Ok(Outcome::Done)
+    }
+
+    /// Tells the condition that a lock of the caller's does not meet.
+    fn unmet(&self, census: &Census, fence: Option<Fence>, at_least: Duration) -> Option<String> {
+        let token = self.lock.token;
+        if let Some(asked) = fence.filter(|fence| !census.has_fence(token, *fence)) {
+            return Some(match census.fence(token) {
+                Some(fence) => format!("its fence is {fence}, not {asked}"),
+                None => format!("too few nodes know its fence to say that it is {asked}"),
+            });
+        }
+        // The part of the lease that is certainly left.
+        let left = census.valid_until(token, DRIFT).map_or(Duration::ZERO, |end| end.since(clock::now()));
+        (left < at_least).then(|| {
+            let (left, asked) = (duration::show_rounded(left), duration::show(at_least));
+            format!("only {left} are certainly left of it, not {asked}")
+        })
     }
 
     async fn renew(
@@ -238,24 +249,5 @@ impl<'a> Claimed<'a> {
             None => Err(unanswered(key, &self.nodes, &count.faults)),
             Some(false) => Err(self.lost().await),
         }
-    }
-}
-
-impl Question {
-    /// Tells the condition that a lock of the caller's does not meet.
-    fn unmet(&self, lock: &HeldLock, census: &Census) -> Option<String> {
-        if let Some(asked) = self.fence.filter(|fence| !census.has_fence(lock.token, *fence)) {
-            return Some(match census.fence(lock.token) {
-                Some(fence) => format!("its fence is {fence}, not {asked}"),
-                None => format!("too few nodes know its fence to say that it is {asked}"),
-            });
-        }
-        // The part of the lease that is certainly left.
-        let end = census.valid_until(lock.token, DRIFT);
-        let left = end.map_or(Duration::ZERO, |end| end.since(clock::now()));
-        (left < self.at_least).then(|| {
-            let (left, asked) = (duration::show_rounded(left), duration::show(self.at_least));
-            format!("only {left} are certainly left of it, not {asked}")
-        })
     }
 }
