@@ -5,9 +5,8 @@
 //!    root's nodes and password file. A file that was named is the caller's choice.
 
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::fs::Metadata;
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -103,29 +102,32 @@ impl Place {
     /// Reads the file; `None` if it may be missing and is.
     pub(super) fn read(&self) -> Result<Option<Contents>, Failure> {
         let shown = escape::text(&self.path.to_string_lossy());
-        let fail = |why: &dyn Display| Failure::new(Outcome::Config, format!("{shown}: {why}"));
-        let (file, metadata) = match input::open(&self.path) {
-            Ok(opened) => opened,
-            Err(error) if self.may_be_missing(error.kind()) => return Ok(None),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(fail(&"there is no such file; --config takes the path of one, or none"));
+        match self.text() {
+            Ok((text, is_private)) => Ok(Some(Contents { shown, text, is_private })),
+            Err(error) if self.may_be_missing(error.kind()) => Ok(None),
+            Err(error) => {
+                let why = match error.kind() {
+                    ErrorKind::NotFound => "there is no such file; --config takes the path of one, or none".to_owned(),
+                    ErrorKind::InvalidData => "it is not UTF-8".to_owned(),
+                    _ => error.to_string(),
+                };
+                Err(Failure::new(Outcome::Config, format!("{shown}: {why}")))
             }
-            Err(error) => return Err(fail(&error)),
-        };
-        if self.kind != Kind::Named {
-            foreign(&metadata).map_or(Ok(()), |why| Err(fail(&why)))?;
+        }
+    }
+
+    /// Returns the text, and whether only the owner can read it.
+    fn text(&self) -> io::Result<(String, bool)> {
+        let (file, metadata) = input::open(&self.path)?;
+        if let Some(why) = foreign(&metadata).filter(|_| self.kind != Kind::Named) {
+            return Err(io::Error::other(why));
         }
         // With room for the whole file, it is read at once.
         let mut text = String::with_capacity(usize::try_from(metadata.len().min(LARGEST)).unwrap_or(0) + 64);
-        let length = file.take(LARGEST).read_to_string(&mut text).map_err(|error| match error.kind() {
-            ErrorKind::InvalidData => fail(&"it is not UTF-8"),
-            _ => fail(&error),
-        })?;
-        if length as u64 >= LARGEST {
-            return Err(fail(&format!("it has {LARGEST} bytes or more")));
+        if file.take(LARGEST).read_to_string(&mut text)? as u64 >= LARGEST {
+            return Err(io::Error::other(format!("it has {LARGEST} bytes or more")));
         }
-        let is_private = metadata.mode() & OF_OTHERS == 0;
-        Ok(Some(Contents { shown, text, is_private }))
+        Ok((text, metadata.mode() & OF_OTHERS == 0))
     }
 
     fn may_be_missing(&self, error: ErrorKind) -> bool {

@@ -214,12 +214,9 @@ fn open_secret(option: &str, path: &Path, kind: SecretFile) -> Result<File, Fail
     let fail = |why: &dyn Display| refused(option, path, why);
     let user = Uid::effective().as_raw();
     let (file, metadata) = input::open(path).map_err(|error| match error.kind() {
-        ErrorKind::PermissionDenied => fail(&match kind {
-            SecretFile::Written => format!(
-                "{error}; uid {user} must be able to read it: root may give it a group of this user and mode 640"
-            ),
-            SecretFile::Credential => format!("{error}; systemd gives it to the unit's user, and this is uid {user}"),
-        }),
+        ErrorKind::PermissionDenied => {
+            fail(&format!("{error}; uid {user} must be able to read it (a file of root: by its group and mode 640)"))
+        }
         _ => fail(&error),
     })?;
     let owner = metadata.uid();
