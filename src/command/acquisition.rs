@@ -227,11 +227,6 @@ impl Claimant for Client<'_> {
         }
     }
 
-    fn name(&self) -> String {
-        let note = self.lock.note.as_ref().map(|note| format!(" ({note})"));
-        format!("{}{}", self.identity, note.unwrap_or_default())
-    }
-
     fn waiter(&mut self) -> Waiter {
         Waiter { since: self.since, ..waiter(self.lock, &self.identity) }
     }

@@ -50,30 +50,6 @@ impl Derived {
     }
 }
 
-/// Why a name is refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum KeyError {
-    Empty,
-    /// It has this many bytes with its prefix, more than [`LONGEST`].
-    TooLong(usize),
-    /// It has the form of a derived key.
-    Reserved,
-}
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("the lock's name is empty"),
-            Self::TooLong(length) => {
-                write!(f, "the lock's name is {length} bytes long with its prefix; {LONGEST} are allowed")
-            }
-            Self::Reserved => f.write_str("names like rlock:<kind>:{…} are reserved for rlock's own keys"),
-        }
-    }
-}
-
-impl std::error::Error for KeyError {}
-
 /// A lock's name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Key {
@@ -84,17 +60,18 @@ pub struct Key {
 }
 
 impl Key {
-    /// The lock `typed`, stored under `prefix` + `typed`.
-    pub fn new(prefix: &str, typed: &str) -> Result<Self, KeyError> {
+    /// The lock `typed`, stored under `prefix` + `typed`. Errors are for people.
+    pub fn new(prefix: &str, typed: &str) -> Result<Self, String> {
         if typed.is_empty() {
-            return Err(KeyError::Empty);
+            return Err("the lock's name is empty".to_owned());
         }
         let stored = format!("{prefix}{typed}");
         if stored.len() > LONGEST {
-            return Err(KeyError::TooLong(stored.len()));
+            let length = stored.len();
+            return Err(format!("the lock's name is {length} bytes long with its prefix; {LONGEST} are allowed"));
         }
         if is_derived(&stored) {
-            return Err(KeyError::Reserved);
+            return Err("names like rlock:<kind>:{…} are reserved for rlock's own keys".to_owned());
         }
         let tag = tag(&stored);
         Ok(Self { typed: typed.to_owned(), stored, tag })
@@ -208,48 +185,26 @@ pub const MOST_KEYS: usize = 64;
 /// The separator of lists: keys, tokens and fences in variables.
 pub const SEPARATOR: &str = ",";
 
-/// Why names are refused.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum KeysError {
-    /// There is none.
-    None,
-    /// There are this many, more than [`MOST_KEYS`].
-    TooMany(usize),
-    /// One of several contains the separator, and could not be told from two in a list.
-    Separator(Key),
-}
-
-impl fmt::Display for KeysError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("no lock is named"),
-            Self::TooMany(count) => write!(f, "{count} locks are named; {MOST_KEYS} are allowed at once"),
-            Self::Separator(key) => {
-                write!(f, "{key} has a comma, which separates the names of several locks; take it alone, or rename it")
-            }
-        }
-    }
-}
-
-impl std::error::Error for KeysError {}
-
 /// One lock, or several.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Keys(Arc<[Key]>);
 
 impl Keys {
-    /// Sorts the locks and drops duplicates.
-    pub fn new(mut keys: Vec<Key>) -> Result<Self, KeysError> {
+    /// Sorts the locks and drops duplicates. Errors are for people.
+    pub fn new(mut keys: Vec<Key>) -> Result<Self, String> {
         keys.sort_by(|own, other| own.stored().cmp(other.stored()));
         keys.dedup();
         if keys.is_empty() {
-            return Err(KeysError::None);
+            return Err("no lock is named".to_owned());
         }
         if keys.len() > MOST_KEYS {
-            return Err(KeysError::TooMany(keys.len()));
+            return Err(format!("{} locks are named; {MOST_KEYS} are allowed at once", keys.len()));
         }
-        let separator = keys.iter().find(|key| keys.len() > 1 && key.typed().contains(SEPARATOR));
-        separator.map_or(Ok(()), |key| Err(KeysError::Separator(key.clone())))?;
+        // It could not be told from two in a list.
+        if let Some(key) = keys.iter().find(|key| keys.len() > 1 && key.typed().contains(SEPARATOR)) {
+            let why = "which separates the names of several locks; take it alone, or rename it";
+            return Err(format!("{key} has a comma, {why}"));
+        }
         Ok(Self(keys.into()))
     }
 
@@ -312,13 +267,18 @@ mod tests {
     #[test]
     fn empty_overlong_and_reserved_keys_are_refused() {
         let error = |prefix: &str, typed: &str| Key::new(prefix, typed).err();
-        assert_eq!(error("", ""), Some(KeyError::Empty));
-        assert_eq!(error("p:", ""), Some(KeyError::Empty));
-        assert_eq!(error("", &"x".repeat(1024)), None);
-        assert_eq!(error("", &"x".repeat(1025)), Some(KeyError::TooLong(1025)));
-        assert_eq!(error("p", &"x".repeat(1024)), Some(KeyError::TooLong(1025)));
-        assert_eq!(error("", "rlock:fence:{job}:job"), Some(KeyError::Reserved));
-        assert_eq!(error("rlock:fence:", "{job}:job"), Some(KeyError::Reserved));
+        let long = "x".repeat(1025);
+        for (prefix, typed, why) in [
+            ("", "", "is empty"),
+            ("p:", "", "is empty"),
+            ("", &long[..], "is 1025 bytes long"),
+            ("p", &long[1..], "is 1025 bytes long"),
+            ("", "rlock:fence:{job}:job", "reserved"),
+            ("rlock:fence:", "{job}:job", "reserved"),
+        ] {
+            assert!(error(prefix, typed).is_some_and(|told| told.contains(why)), "{prefix} {typed}");
+        }
+        assert_eq!(error("", &long[1..]), None);
         assert_eq!(error("", "rlock:deploy"), None);
     }
 
@@ -344,7 +304,7 @@ mod tests {
         }
     }
 
-    fn keys(prefix: &str, names: &[&str]) -> Result<Keys, KeysError> {
+    fn keys(prefix: &str, names: &[&str]) -> Result<Keys, String> {
         Keys::new(names.iter().map(|name| Key::new(prefix, name).unwrap()).collect())
     }
 
@@ -352,7 +312,7 @@ mod tests {
     fn one_name_may_have_a_comma_and_one_of_several_may_not() {
         assert_eq!(keys("", &["a,b"]).unwrap().typed(), "a,b");
         assert_eq!(keys("", &["a,b", "a,b"]).unwrap().len(), 1);
-        assert_eq!(keys("", &["c", "a,b"]), Err(KeysError::Separator(Key::new("", "a,b").unwrap())));
+        assert!(keys("", &["c", "a,b"]).is_err_and(|why| why.contains("a,b has a comma")));
         // A prefix is in no list.
         assert_eq!(keys("p,", &["b", "a"]).unwrap().typed(), "a,b");
     }
@@ -361,9 +321,9 @@ mod tests {
     fn at_least_one_lock_and_at_most_sixty_four_are_taken() {
         let names: Vec<String> = (0..=MOST_KEYS).map(|number| number.to_string()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        assert_eq!(keys("", &names), Err(KeysError::TooMany(MOST_KEYS + 1)));
+        assert!(keys("", &names).is_err_and(|why| why.contains("65 locks are named; 64 are allowed")));
         assert_eq!(keys("", &names[1..]).unwrap().len(), MOST_KEYS);
-        assert_eq!(keys("", &[]), Err(KeysError::None));
+        assert!(keys("", &[]).is_err_and(|why| why.contains("no lock is named")));
     }
 
     proptest! {

@@ -140,11 +140,6 @@ impl Lease {
         matches!(self.tenures[node], Tenure::None | Tenure::Revoked(..))
     }
 
-    /// Whether node `node` has a tenure that counts.
-    pub fn is_proven(&self, node: usize) -> bool {
-        matches!(self.tenures[node], Tenure::Until(_))
-    }
-
     /// Returns D, the q-th largest end of a proven tenure; `None` if fewer than q nodes have one.
     pub fn deadline(&self) -> Option<Instant> {
         let end = |tenure: &Tenure| if let Tenure::Until(end) = tenure { Some(*end) } else { None };

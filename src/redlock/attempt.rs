@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::holding::{Asked, Grant, Holding};
+use super::holding::{Grant, Holding};
 use super::{Nodes, release};
 use crate::clock::{self, Alarm};
 use crate::lock::ballot::{self, Ballot, Discount, Tally, Verdict};
@@ -188,8 +188,8 @@ impl Attempt {
     pub fn hold(mut self, fence: Fence) -> Holding {
         let index = self.ballot.index();
         self.claim.index = index;
-        let asked = |node| if self.ballot.has_answered(node) { Asked::Answered } else { Asked::Open(self.begun) };
-        let asked: Vec<Asked> = (0..self.nodes.len()).map(asked).collect();
+        let is_open = |node| (!self.ballot.has_answered(node)).then_some(self.begun);
+        let open: Vec<Option<Instant>> = (0..self.nodes.len()).map(is_open).collect();
         let replies = self.replies.into_iter().map(|reply| -> Pending<_> {
             Box::pin(async move {
                 match reply.await {
@@ -199,7 +199,7 @@ impl Attempt {
             })
         });
         let grant = Grant { claim: self.claim, schedule: self.schedule, fence, lease: self.ballot.lease() };
-        Holding::new(self.nodes, grant, self.alarm, &asked, replies.collect())
+        Holding::new(self.nodes, grant, self.alarm, &open, replies.collect())
     }
 
     /// Returns the result of the attempt, which has come to `tally`. `is_complete`: it was not cut short.

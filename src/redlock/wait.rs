@@ -236,9 +236,6 @@ pub trait Claimant {
     /// Hears that the last claim is undone: no key of it is left.
     fn undone(&mut self);
 
-    /// Returns the client's name in the tombstones that it sets: `USER@HOST`.
-    fn name(&self) -> String;
-
     /// Returns an entry for the queue of another lock.
     fn waiter(&mut self) -> Waiter;
 

@@ -67,10 +67,6 @@ impl Claimant for Waiter<'_> {
         }
     }
 
-    fn name(&self) -> String {
-        format!("user@host{}", self.client.host)
-    }
-
     fn waiter(&mut self) -> queue::Waiter {
         self.client.waiter()
     }

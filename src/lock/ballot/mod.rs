@@ -271,12 +271,6 @@ impl Ballot {
             .filter_map(|node| if let VoteState::Granted(grant) = self.state(node) { Some(grant) } else { None })
     }
 
-    /// Whether the grant of node `node` counts.
-    pub fn has_granted(&self, node: usize) -> bool {
-        let index = self.index();
-        matches!(self.state(node), VoteState::Granted(grant) if grant.index == index)
-    }
-
     /// Returns the lease that the grants make.
     ///
     /// A grant that came after the confirm round began, with a counter above the confirmed fence, is no part of it until the

@@ -52,7 +52,7 @@ impl Probe {
     pub async fn of(place: &Place, limit: Duration, keys: &[Key]) -> Result<Self, Fault> {
         // A key that no lock has: the trials on it touch nothing.
         let unused = format!("doctor-{}", Token::fresh());
-        let unused = Key::new("", &unused).map_err(|why| Fault::new(FaultKind::Unfit, why.to_string()))?;
+        let unused = Key::new("", &unused).map_err(|why| Fault::new(FaultKind::Unfit, why))?;
         let lock = keys.first().unwrap_or(&unused);
         let site = place.find(place.slot(lock)).await?;
         let probe = Self::take(&site.connector, limit, lock, keys).await.map_err(|fault| site.named(fault))?;

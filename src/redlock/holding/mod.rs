@@ -64,14 +64,6 @@ pub(super) struct Grant {
 /// Replies that are under way: the node, when it was asked, and its reply.
 pub(super) type Replies = FuturesUnordered<Pending<(usize, Instant, Renewal)>>;
 
-/// Whether a node has answered the attempt that took the lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Asked {
-    Answered,
-    /// Not yet; it was asked then.
-    Open(Instant),
-}
-
 /// The purpose of the exchanges with the nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
@@ -101,18 +93,20 @@ pub enum Change {
 }
 
 impl Holding {
-    pub(super) fn new(nodes: Nodes, grant: Grant, alarm: Alarm, asked: &[Asked], late: Replies) -> Self {
+    /// A lock that was won just now. `open`: for each node that has not answered the attempt yet, when it was asked; its reply is among
+    /// those of `late`.
+    pub(super) fn new(nodes: Nodes, grant: Grant, alarm: Alarm, open: &[Option<Instant>], late: Replies) -> Self {
         let Grant { claim, schedule, fence, lease } = grant;
         let now = clock::now();
         // Counted from the request, as the lease is. A lease without an end is checked in the same rhythm.
         let later = now + schedule.renew_every();
         let rhythm = lease.deadline().map_or(later, |deadline| schedule.renew_at(deadline).min(later));
         let upkeep = (0..nodes.len()).map(|node| {
-            let (due, asked) = match asked[node] {
-                Asked::Open(asked) => (asked + schedule.node_timeout(), Some(asked)),
+            let (due, asked) = match open[node] {
+                Some(asked) => (asked + schedule.node_timeout(), Some(asked)),
                 // Later, so that a short command is not delayed. One vote more is of use to a longer one.
-                Asked::Answered if lease.wants_healing(node) => (now + upkeep::pause(schedule), None),
-                Asked::Answered => (rhythm, None),
+                None if lease.wants_healing(node) => (now + upkeep::pause(schedule), None),
+                None => (rhythm, None),
             };
             Upkeep::new(due, asked, nodes[node].broken())
         });

@@ -54,7 +54,7 @@ impl RlockRun {
     }
 
     fn with<'a>(program: &str, urls: String, servers: impl Iterator<Item = &'a Server>) -> Result<Self> {
-        let queue = Key::new("", KEY)?.derived(Derived::Queue);
+        let queue = Key::new("", KEY).map_err(anyhow::Error::msg)?.derived(Derived::Queue);
         let connections = servers.map(Server::connect).collect();
         Ok(Self { name: "rlock run", program: program.to_owned(), kind: Vec::new(), urls, connections, queue })
     }
