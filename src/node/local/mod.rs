@@ -15,10 +15,11 @@ mod table;
 mod watch;
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use self::directory::Directory;
@@ -84,7 +85,7 @@ impl Store for LocalStore {
             chosen: self.dir.clone(),
             held: Rc::default(),
             awaited: Rc::default(),
-            gate: Rc::default(),
+            gate: RefCell::default(),
             free_since: Cell::default(),
             watch: Rc::default(),
         })
@@ -99,6 +100,9 @@ impl Store for LocalStore {
     }
 }
 
+/// A gate that may be closed.
+type OwnGate = RefCell<Option<Gate>>;
+
 /// flock(2) on files of one directory.
 struct LocalNode {
     name: String,
@@ -108,8 +112,8 @@ struct LocalNode {
     held: Rc<RefCell<Option<Held>>>,
     /// The change for which the waiter of the last attempt waits.
     awaited: Rc<RefCell<Option<Awaited>>>,
-    /// The gate that the waiter has closed, until it has the lock or ends.
-    gate: Rc<RefCell<Option<Gate>>>,
+    /// The gate that the waiter has closed. It opens when the waiter has the lock, and when it listens no more.
+    gate: RefCell<Weak<OwnGate>>,
     /// Since when the lock was free, as far as was seen, while another waiter kept its gate closed.
     free_since: Cell<Option<Instant>>,
     watch: Rc<Watch>,
@@ -131,13 +135,14 @@ impl LocalNode {
             let Some(file) = files.lock(MAKE).map_err(unfit)? else { continue };
             let is_locked = if has_members { file.lock_shared() } else { file.lock() };
             if !is_locked.map_err(unfit)? {
-                let holder = files.occupant(&claim.outer).map_err(unfit)?;
+                let holder = files.occupant(&claim.outer);
                 // A client that comes or goes has it for a moment, and may leave it free.
-                if holder.is_none() && attempt < UNSETTLED {
+                if !matches!(holder, Ok(Some(_))) && attempt < UNSETTLED {
                     std::thread::sleep(BRIEF);
                     continue;
                 }
-                return Ok(self.held_by(holder.unwrap_or_else(unnamed), files, (file, None), claim));
+                let holder = holder.map_err(unfit)?.unwrap_or_else(unnamed);
+                return Ok(self.held_by(holder, files, (file, None), claim));
             }
             // The last holder may have deleted it between our open and our flock.
             if !file.stands().map_err(|error| unfit(file.told(&error)))? {
@@ -150,12 +155,17 @@ impl LocalNode {
                 continue;
             }
             let granted = held.publish(claim);
-            if !matches!(granted, Ok(Ok(_))) {
+            // Its files may be deleted by hand: then another process may have the lock by files of its own.
+            let stands = held.stands().unwrap_or(false);
+            if !stands || !matches!(granted, Ok(Ok(_))) {
                 held.leave();
+            }
+            if !stands {
+                continue;
             }
             match granted? {
                 Ok((fence, index)) => {
-                    *self.gate.borrow_mut() = None;
+                    self.own_gate().replace(None);
                     *self.held.borrow_mut() = Some(held);
                     return Ok(Vote::Granted { until: Instant::NEVER, fence, index });
                 }
@@ -165,9 +175,19 @@ impl LocalNode {
         Err(Fault::new(FaultKind::Unavailable, "the lock's file is deleted or replaced all the time"))
     }
 
+    /// Returns the gate of this waiter, which is kept by those that listen.
+    fn own_gate(&self) -> Rc<OwnGate> {
+        let mut own = self.gate.borrow_mut();
+        own.upgrade().unwrap_or_else(|| {
+            let gate = Rc::default();
+            *own = Rc::downgrade(&gate);
+            gate
+        })
+    }
+
     /// Returns the vote for a member while another waiter keeps the gate closed. One that does not take its turn is passed over.
     fn at_the_gate(&self, files: &Files, claim: &Claim) -> Result<Option<Vote>, Fault> {
-        if self.gate.borrow().as_ref().is_some_and(Gate::stands) {
+        if self.own_gate().borrow().as_ref().is_some_and(Gate::stands) {
             return Ok(None);
         }
         let Some(gate) = files.gate(LOOK).map_err(unfit)? else { return Ok(None) };
@@ -232,7 +252,12 @@ impl LocalNode {
         }
         let Some(table) = files.table(LOOK).map_err(unfit)? else { return Ok(nothing) };
         let members = table.members(look.token).map_err(|error| unfit(table.file().told(&error)));
-        members.map(|(holders, members)| Observation { holders, members, ..nothing })
+        let (mut holders, members) = members?;
+        if holders.is_empty() && members > 0 {
+            // Their entries are damaged, and their seats are taken all the same.
+            holders.push(unnamed());
+        }
+        Ok(Observation { holders, members, ..nothing })
     }
 
     fn let_go(&self, token: Token) -> Result<ReleaseReply, Fault> {
@@ -280,15 +305,16 @@ impl Node for LocalNode {
     }
 
     fn wake(&self) -> Pending<Wake> {
-        let (awaited, gate, watch) = (Rc::clone(&self.awaited), Rc::clone(&self.gate), Rc::clone(&self.watch));
-        Box::pin(async move {
+        let (awaited, gate, watch) = (Rc::clone(&self.awaited), self.own_gate(), Rc::clone(&self.watch));
+        let kept = Rc::clone(&gate);
+        let mut word = Box::pin(async move {
             // Not before it is polled: a client that does not wait closes no gate.
             let awaited = awaited.borrow_mut().take();
             if let Some(awaited) = awaited {
                 if let Some((files, value)) = &awaited.gate
                     && !gate.borrow().as_ref().is_some_and(Gate::stands)
                 {
-                    *gate.borrow_mut() = Gate::close(files, value);
+                    gate.replace(Gate::close(files, value));
                 }
                 // After a holder that was killed, and where no file can be watched, the waiter polls.
                 if awaited.happened(&watch).await.is_ok() {
@@ -296,7 +322,12 @@ impl Node for LocalNode {
                 }
             }
             std::future::pending().await
-        })
+        });
+        // The gate stays closed behind the word, until the next one is listened for.
+        Box::pin(poll_fn(move |cx| {
+            let _kept = &kept;
+            word.as_mut().poll(cx)
+        }))
     }
 
     fn descriptors(&self) -> Vec<RawFd> {

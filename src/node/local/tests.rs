@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant as Time};
 
 use futures_util::FutureExt;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
 use super::*;
 use crate::lock::mode::Mode;
@@ -282,6 +283,41 @@ fn a_member_is_lost_with_either_file() {
 }
 
 #[test]
+fn a_member_is_not_granted_a_lock_whose_files_were_deleted_while_it_joined() {
+    for _ in 0..100 {
+        let place = tempfile::tempdir().unwrap();
+        let (first, path) = (node(place.path()), place.path().join("job.members"));
+        assert!(matches!(try_once(&*first, &claim(Mode::Shared)), Vote::Granted { .. }));
+        let files = Files::new(Directory::open(Some(&named(place.path()))).unwrap(), "job");
+        let table = files.table(MAKE).unwrap().unwrap();
+        assert!(table.enter().unwrap());
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC).unwrap();
+        inotify.add_watch(&path, AddWatchFlags::IN_OPEN).unwrap();
+        let joined = std::thread::scope(|scope| {
+            let joining = scope.spawn(|| {
+                let (node, claim) = (node(place.path()), claim(Mode::Shared));
+                let is_granted = matches!(try_once(&*node, &claim), Vote::Granted { .. });
+                let fence = crate::lock::fence::Fence::new(1).unwrap();
+                let renewed = node.renew(&claim.renewal(fence)).now_or_never().unwrap();
+                (is_granted, matches!(renewed, Renewal::Renewed(..)))
+            });
+            // It has the lock's own file, and waits for the entrance.
+            inotify.read_events().unwrap();
+            std::fs::remove_file(&path).unwrap();
+            std::fs::remove_file(place.path().join("job.lock")).unwrap();
+            table.go_out();
+            joining.join().unwrap()
+        });
+        // It takes the lock for held if this thread stood still meanwhile.
+        if joined.0 {
+            assert!(joined.1, "granted without files");
+            return;
+        }
+    }
+    panic!("never granted");
+}
+
+#[test]
 fn a_table_that_is_not_rlocks_is_left_alone() {
     let place = tempfile::tempdir().unwrap();
     let table = place.path().join("job.members");
@@ -392,7 +428,8 @@ fn a_gate_is_closed_from_one_attempt_to_the_next_and_no_longer() {
             matches!(&reserved, Vote::Reserved(turn) if turn.waiter.as_ref().is_some_and(|w| w.host == waiter)),
             "{reserved:?}"
         );
-        drop((second, writer));
+        // The node may be kept for another wait.
+        drop(second);
         assert!(!is_closed());
         assert!(matches!(join(Mode::Shared), Vote::Granted { .. }));
         // A gate that a killed waiter left keeps no member out.
