@@ -233,7 +233,7 @@ impl Event<'_> {
             Self::RunBefore { run } => info("once", success(run), format!("not run: {}", run.success())),
             Self::SuccessUnknown => {
                 let words = "no majority of the nodes knows of the success: another run with --once may repeat it";
-                warning("unknown", NONE, words)
+                warning("unconfirmed", NONE, words)
             }
             Self::Parked { left } => {
                 let words = format!("parked: the lock stays for another {}", show_rounded(left));
