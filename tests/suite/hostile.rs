@@ -252,10 +252,10 @@ fn crowded() -> String {
     let value = format!("{TOKEN} {{\"host\":\"h\",\"note\":\"{}\"}}", "n".repeat(900));
     let waiter = bulk(&format!("{TOKEN} {} 1 1700000000000", "h".repeat(60))) + &bulk("1");
     let (kind, head, waiters) = (bulk("held") + &bulk("string"), bulk(&value), waiter.repeat(32));
+    let (fence, last, now) = (bulk("1"), bulk(""), bulk("1700000000000"));
     let look = format!(
-        "*6\r\n*5\r\n{kind}:{}\r\n{head}:30000\r\n*0\r\n{}*64\r\n{waiters}:0\r\n*0\r\n",
+        "*7\r\n*5\r\n{kind}:{}\r\n{head}:30000\r\n*0\r\n{fence}*64\r\n{waiters}:0\r\n{last}{now}",
         value.len(),
-        bulk("1")
     );
     server(move |request, stream| {
         let said = |word: &[u8]| request.windows(word.len()).filter(|window| *window == word).count();
