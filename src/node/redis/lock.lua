@@ -689,8 +689,11 @@ if OP == 'release' or OP == 'park' then
   end
   if ARGV[noted] then
     -- A copy of the request finds the record of the first one, and writes it again: replicas are waited for on its own connection.
-    local own = ARGV[noted] .. ' ' .. ARGV[noted + 1] .. ' '
-    for _, line in ipairs({record()}) do released = released or string.sub(line, 1, #own) == own end
+    -- An operator who deletes the lock by force records the same run as broken, which is no release.
+    local own, details = ARGV[noted] .. ' ' .. ARGV[noted + 1] .. ' ', ' ' .. ARGV[noted + 2]
+    for _, line in ipairs({record()}) do
+      released = released or string.sub(line, 1, #own) == own and string.sub(line, -#details) == details
+    end
     if released then note(noted) end
   end
   -- Whether the waiter knows this node's queue: it is queued, or held the key and so was its head.

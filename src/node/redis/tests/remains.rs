@@ -284,7 +284,12 @@ fn a_lock_that_is_deleted_by_force_is_recorded_as_broken() {
         let broken = Note::of(Run { broken: Some("me".into()), ..Run::default() }, fence, claim.token);
         let how = ForceUnlock::Delete(claim.token, fence.get(), Some(&broken));
         assert_eq!(node.force_unlock(&key(), how).await.unwrap(), None);
-        assert_eq!(look(&node).await.last, Record { run: Some(broken.entry), success: None });
+        let last = Record { run: Some(broken.entry), success: None };
+        assert_eq!(look(&node).await.last, last);
+        // The record is of its fence and its token, and yet no copy of its release has freed the lock.
+        let reply = release_of(&node, &claim, fence, &succeeding()).await;
+        assert!(matches!(reply, ReleaseReply::NotOurs(Revoked::Missing)), "{reply:?}");
+        assert_eq!(look(&node).await.last, last);
     });
 }
 
