@@ -51,8 +51,8 @@ pub async fn renew(nodes: &Nodes, renew: &Renew, limit: Duration) -> (Count, Opt
     (Count { done: ends.len(), faults }, nodes.quorum().reached_by(ends))
 }
 
-/// Deletes the lock everywhere if it is `token`'s, and writes `note` into its record. All nodes are waited for: no holder renews this lock, and a key that stays
-/// at a slow node would stay for its whole TTL.
+/// Deletes the lock everywhere if it is `token`'s, and writes `note` into its record. All nodes are waited for: no holder renews this
+/// lock, and a key that stays at a slow node would stay for its whole TTL.
 pub async fn release(nodes: &Nodes, key: &Key, token: Token, note: Option<Note>, limit: Duration) -> Count {
     let (key, queue) = (key.clone(), QueueAction::None);
     let release = Release { key, token, queue, mode: None, parked: None, note, as_redisson: false };
