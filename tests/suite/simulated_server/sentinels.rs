@@ -78,6 +78,7 @@ fn a_sentinel_answers_as_a_real_one_does() {
     }
     let exactly = primary.cli(&["INFO", "server"]).contains("redis_version:7.0.");
     let real = support::Sentinel::start(primary.port(), "");
+    support::eventually("it has reached the primary", || real.field("flags") == "master");
     for hello in ["HELLO 2", "HELLO 3"] {
         let mut connection = Connection::to(real.port());
         let mut model = Server::sentinel("simulated", 1, now(), watch(primary.port()));
