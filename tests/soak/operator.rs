@@ -1,11 +1,11 @@
 //! Operators: each breaks the lock in the way that keeps the promise, `rlock break` without `--now`. That leaves the lock in
-//! place until its holder has stopped the command.
+//! place until its holder has stopped the command. At the end one takes each lock.
 
 use std::fs::File;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 use crate::RLOCK;
 use crate::contender::{Ending, ending};
@@ -34,6 +34,15 @@ impl Operators {
         command.args(["break", "--yes", "--log", "json", "--key", key, "--node", &self.urls]);
         let child = command.stdout(Stdio::null()).stderr(self.log.try_clone()?).spawn()?;
         self.running.push((Instant::now(), child));
+        Ok(())
+    }
+
+    /// Takes the lock `key`, which must be free, and gives it back. No lease is left that a server which is back could have forgotten.
+    pub(crate) fn take_lock(&self, key: &str) -> Result<()> {
+        let mut command = clean(RLOCK);
+        command.args(["run", "--wait", "5s", "--restart-guard", "0", "--key", key, "--node", &self.urls, "--", "true"]);
+        let status = command.stderr(self.log.try_clone()?).status()?;
+        ensure!(status.success(), "{key} is not free at the end: {status}");
         Ok(())
     }
 

@@ -114,6 +114,11 @@ impl World {
         all
     }
 
+    /// Lets an operator take each lock and give it back.
+    pub(crate) fn take_each_lock(&self) -> Result<()> {
+        self.keys.iter().try_for_each(|key| self.operators.take_lock(key))
+    }
+
     /// Waits for the end of the leases that no release has ended.
     pub(crate) fn await_unreleased(&self) {
         let left = self.unreleased.map(|until| until.saturating_duration_since(Instant::now()));
