@@ -21,7 +21,7 @@ use redis::Value;
 use tokio::sync::watch;
 
 use super::slots::{self, Map};
-use super::{Confirmation, Location, Primary, ServerAt, Site, Slot, Source};
+use super::{Confirmation, Location, Primary, ServerAt, Site, Slot, Source, apart};
 use crate::clock;
 use crate::node::redis::connect::Client;
 use crate::node::{Fault, FaultKind, Pending};
@@ -93,7 +93,7 @@ impl Cluster {
     }
 
     /// Returns the primary that serves `slot`. The map is fetched if there is none, or if that primary was silent.
-    pub(super) async fn find(&self, slot: Slot) -> Result<Arc<Site>, Fault> {
+    pub(super) async fn find(self: &Arc<Self>, slot: Slot) -> Result<Arc<Site>, Fault> {
         if let Some(site) = self.site_of(slot).filter(|site| !site.is_suspect()) {
             return Ok(site);
         }
@@ -109,7 +109,7 @@ impl Cluster {
     }
 
     /// Returns all primaries that serve slots.
-    pub(super) async fn primaries(&self) -> Result<Vec<Arc<Site>>, Fault> {
+    pub(super) async fn primaries(self: &Arc<Self>) -> Result<Vec<Arc<Site>>, Fault> {
         self.asked_from_now(self.all(None), |_| true).await?;
         Ok(self.map().primaries().into_iter().map(|location| self.site(location)).collect())
     }
@@ -140,7 +140,7 @@ impl Cluster {
     }
 
     /// Says whether the server of `source`, which has answered by now, still served its slot then.
-    pub(super) async fn confirm(&self, source: &Source, primary: &Primary) -> Confirmation {
+    pub(super) async fn confirm(self: &Arc<Self>, source: &Source, primary: &Primary) -> Confirmation {
         let (site, Some(slot)) = (&source.site, source.slot) else { return Confirmation::Present };
         if source.is_detour && source.is_late {
             // The map names neither the member to which the slot goes nor its replica.
@@ -153,9 +153,9 @@ impl Cluster {
             // A cluster of one server, which no other replaces.
             return Confirmation::Present;
         }
-        let fits = |told: &Told| {
-            told.may_confirm(&primary.location) && (replicas.is_empty() || replicas.contains(&told.teller))
-        };
+        let location = primary.location.clone();
+        let fits =
+            move |told: &Told| told.may_confirm(&location) && (replicas.is_empty() || replicas.contains(&told.teller));
         match self.asked_from_now(others, fits).await {
             Err(fault) => Confirmation::Unknown(fault),
             Ok(Told { teller, map }) => {
@@ -212,18 +212,26 @@ impl Cluster {
 
     /// Returns the answer to a question that is sent after this call, to `members` one after another. Callers that come at the same
     /// time share one, if it `fits` them. Questions are numbered for that: two instants may be equal.
-    async fn asked_from_now(&self, members: Vec<Location>, fits: impl Fn(&Told) -> bool) -> Result<Told, Fault> {
+    async fn asked_from_now(
+        self: &Arc<Self>,
+        members: Vec<Location>,
+        fits: impl Fn(&Told) -> bool + Send + 'static,
+    ) -> Result<Told, Fault> {
         let before = self.asked.load(Ordering::Relaxed);
-        let mut last = self.last.lock().await;
-        if let Some(round) = last.as_ref().filter(|round| round.number > before)
-            && round.told.as_ref().map_or(true, fits)
-        {
-            return round.told.clone();
-        }
-        let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
-        let told = self.fetch(members, |_, _| true).await;
-        *last = Some(Round { number, told: told.clone() });
-        told
+        let cluster = Arc::clone(self);
+        let asking = async move {
+            let mut last = cluster.last.lock().await;
+            if let Some(round) = last.as_ref().filter(|round| round.number > before)
+                && round.told.as_ref().map_or(true, fits)
+            {
+                return round.told.clone();
+            }
+            let number = cluster.asked.fetch_add(1, Ordering::Relaxed) + 1;
+            let told = cluster.fetch(members, |_, _| true).await;
+            *last = Some(Round { number, told: told.clone() });
+            told
+        };
+        apart(asking).await
     }
 
     /// Asks `members` one after another, and adopts the first map that is wanted. Ends a quarter before the limit, so that the

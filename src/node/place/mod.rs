@@ -20,6 +20,8 @@ pub mod way;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
+
 use super::redis::connect::Connector;
 use super::{Fault, Pending};
 use crate::lock::key::Key;
@@ -58,6 +60,18 @@ pub enum Survey {
         /// Time after which the other members take it for dead, if it may be asked for.
         node_timeout: Option<Duration>,
     },
+}
+
+/// Does `work` in a task of its own. A caller that is polled no more, though it is not dropped, then keeps nothing locked that others
+/// wait for. Ends the work if it is dropped.
+pub(in crate::node) async fn apart<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    let mut task = JoinSet::new();
+    task.spawn(work);
+    match task.join_next().await {
+        Some(Ok(done)) => done,
+        // A panic ends rlock, and a runtime that shuts down polls nothing any more.
+        Some(Err(_)) | None => std::future::pending().await,
+    }
 }
 
 /// Whether a server that has answered was still the node's when it did.

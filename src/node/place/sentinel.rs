@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::answer::{self, Answer, Naming};
 use super::answers::{Answers, Named, Standing};
 use super::current::{self, Current};
-use super::{Confirmation, Primary, ServerAt, Site, Survey};
+use super::{Confirmation, Primary, ServerAt, Site, Survey, apart};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::quorum::Quorum;
@@ -75,7 +75,7 @@ impl Sentinels {
     }
 
     /// Asks where the server is, which takes the requests from now on.
-    pub(super) async fn find(&self) -> Result<Arc<Site>, Fault> {
+    pub(super) async fn find(self: &Arc<Self>) -> Result<Arc<Site>, Fault> {
         let switches = self.current.switches();
         let round = self.asked_from_now().await;
         let named = self.answers(&round).primary()?;
@@ -85,7 +85,7 @@ impl Sentinels {
     }
 
     /// Says whether the server of `primary`, which has answered by now, is the one that a majority of the sentinels names.
-    pub(super) async fn confirm(&self, site: &Arc<Site>, primary: &Primary) -> Confirmation {
+    pub(super) async fn confirm(self: &Arc<Self>, site: &Arc<Site>, primary: &Primary) -> Confirmation {
         let round = self.asked_from_now().await;
         match self.answers(&round).standing(&primary.location, primary.epoch.unwrap_or_default()) {
             Standing::Primary => Confirmation::Present,
@@ -114,7 +114,7 @@ impl Sentinels {
     }
 
     /// Asks the sentinels what they know.
-    pub(super) async fn survey(&self) -> Survey {
+    pub(super) async fn survey(self: &Arc<Self>) -> Survey {
         let round = self.asked_from_now().await;
         let namings: Vec<Naming> = self.answers(&round).namings().map(|(_, naming)| naming.clone()).collect();
         Survey::Sentinels { listed: self.all.len(), namings }
@@ -134,17 +134,21 @@ impl Sentinels {
 
     /// Returns answers to a question that is sent after this call. Callers that come at the same time share one. Questions are
     /// numbered for that: two instants may be equal.
-    async fn asked_from_now(&self) -> Round {
+    async fn asked_from_now(self: &Arc<Self>) -> Round {
         let before = self.asked.load(Ordering::Relaxed);
-        let mut last = self.last.lock().await;
-        if let Some(round) = last.as_ref().filter(|round| round.number > before) {
-            return round.clone();
-        }
-        let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
-        let begun = clock::now();
-        let round = Round { number, begun, answers: self.ask().await.into() };
-        *last = Some(round.clone());
-        round
+        let sentinels = Arc::clone(self);
+        let asking = async move {
+            let mut last = sentinels.last.lock().await;
+            if let Some(round) = last.as_ref().filter(|round| round.number > before) {
+                return round.clone();
+            }
+            let number = sentinels.asked.fetch_add(1, Ordering::Relaxed) + 1;
+            let begun = clock::now();
+            let round = Round { number, begun, answers: sentinels.ask().await.into() };
+            *last = Some(round.clone());
+            round
+        };
+        apart(asking).await
     }
 
     /// Asks all sentinels at once. Ends a quarter before the limit, so that the caller says who was silent, not just that time

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncWriteExt, BufReader, DuplexStream, duplex};
 
 use super::{Place, Sentinels};
-use crate::clock::virtual_time;
+use crate::clock::{self, virtual_time};
 use crate::lock::details::Details;
 use crate::lock::key::Key;
 use crate::lock::messages::{Claim, QueueAction};
@@ -39,8 +39,9 @@ struct Simulated {
     names: Arc<Mutex<(u16, u64)>>,
     /// The ports of the primaries of all slots in the maps that it tells, the last of which is told again and again.
     maps: Arc<Mutex<VecDeque<u16>>>,
-    /// Number of connections to it so far.
+    /// Number of connections to it so far, and of questions to a sentinel.
     opened: Arc<AtomicUsize>,
+    questions: Arc<AtomicUsize>,
 }
 
 impl Simulated {
@@ -75,6 +76,7 @@ impl Simulated {
             }
             ("CLUSTER", "SLOTS") => next(&self.maps).map_or_else(String::new, members::map),
             ("SENTINEL", question) => {
+                self.questions.fetch_add(1, Ordering::Relaxed);
                 let (port, epoch) = *self.names.lock().unwrap();
                 if question == "MASTER" {
                     let fields = ["ip", "h", "port", &port.to_string(), "config-epoch", &epoch.to_string()];
@@ -206,5 +208,26 @@ fn a_release_goes_behind_a_request_that_may_still_set_the_key_and_to_the_present
             server.asked.lock().unwrap().iter().filter(|asked| asked.contains(&claim.token.to_string())).count()
         };
         assert!(told(&old) >= 2 && told(&new) == 1, "{:?}", new.asked.lock().unwrap());
+    });
+}
+
+#[test]
+fn a_renewal_that_is_waited_for_no_more_delays_no_release() {
+    virtual_time::run(async {
+        let primary = Simulated::replying(&[GRANTED, "*2\r\n$7\r\nrenewed\r\n$1\r\n7\r\n", "*1\r\n$8\r\nreleased\r\n"]);
+        let (other, sentinel) = (Simulated::default(), Simulated::default());
+        let (node, claim) = (node([&primary, &other], &sentinel), claim());
+        let Vote::Granted { fence, .. } = node.acquire(&claim).await.vote else { panic!() };
+        let questions = || sentinel.questions.load(Ordering::Relaxed);
+        let (mut renewal, before) = (node.renew(&claim.renewal(fence)), questions());
+        let is_confirmed = async {
+            while questions() == before {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! { biased; () = is_confirmed => {} _ = &mut renewal => panic!("it is being confirmed") }
+        let released = clock::until(clock::now() + LIMIT, node.release(&claim.release(QueueAction::None))).await;
+        assert!(matches!(released, Some(ReleaseReply::Released)), "{released:?}");
+        drop(renewal);
     });
 }

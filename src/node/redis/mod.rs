@@ -38,7 +38,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::join_all;
 
-use super::place::{Primary, Slot};
+use super::place::{Primary, Slot, apart};
 use super::{
     Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Look, Node, Pending, QueueAction, Release, ReleaseReply, Renew,
     Renewal, Vote, Wake,
@@ -305,9 +305,8 @@ impl Node for RedisNode {
         let (pool, wakes) = (Arc::clone(&self.pool), Arc::clone(&self.wakes));
         let slot = pool.place().slot(key);
         Box::pin(async move {
-            let Ok(link) = pool.connection(Route::Newest, channel.as_deref(), slot).await else {
-                return std::future::pending().await;
-            };
+            let connecting = async move { pool.connection(Route::Newest, channel.as_deref(), slot).await };
+            let Ok(link) = apart(connecting).await else { return std::future::pending().await };
             let broken = link.broken();
             drop(link);
             tokio::select! { _ = wakes.next() => {} () = broken => {} }

@@ -206,6 +206,22 @@ fn a_release_that_no_connection_takes_is_not_written() {
 }
 
 #[test]
+fn a_holder_that_began_to_listen_and_is_waited_for_no_more_delays_no_release() {
+    virtual_time::run(async {
+        let simulated = Simulated::default();
+        let (node, claim) = (simulated.server().node(), claim("job", false));
+        let mut called = node.called(&claim.key, claim.token);
+        // The connection is being opened.
+        assert!(futures_util::poll!(&mut called).is_pending());
+        tokio::task::yield_now().await;
+        let released = node.release(&claim.release(QueueAction::None));
+        simulated.lets_in.notify_one();
+        assert!(matches!(released.await, ReleaseReply::Released));
+        drop(called);
+    });
+}
+
+#[test]
 fn a_release_of_one_lock_cancels_no_request_of_another_on_the_same_server() {
     virtual_time::run(async {
         let simulated = Simulated::default();

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::super::{Cluster, Confirmation, Location, Place, Slot, Source};
 use super::{GRANTED, LIMIT, Simulated, claim};
-use crate::clock::virtual_time;
+use crate::clock::{self, virtual_time};
 use crate::lock::messages::QueueAction;
 use crate::node::redis::RedisServer;
 use crate::node::redis::connection::REPLY_LIMIT;
@@ -14,6 +14,8 @@ use crate::node::{FaultKind, Node, ReleaseReply, Renewal, Store, Vote};
 const MOVED: &str = "-MOVED 1 h:2\r\n";
 
 const ASK: &str = "-ASK 1 h:2\r\n";
+
+const RELEASED: &str = "*1\r\n$8\r\nreleased\r\n";
 
 const RENEWED: &str = "*2\r\n$7\r\nrenewed\r\n$1\r\n7\r\n";
 
@@ -70,6 +72,25 @@ fn a_request_that_was_sent_away_goes_where_the_new_map_says() {
         assert_eq!((old.was_asked(), new.was_asked()), (1, 1));
         drop(moved);
         assert_eq!(node.primary(&claim.key).map(|primary| primary.to_string()).as_deref(), Some("primary h:2"));
+    });
+}
+
+#[test]
+fn a_renewal_that_is_waited_for_no_more_delays_no_release() {
+    virtual_time::run(async {
+        let (primary, replica) = (member(&[GRANTED, RENEWED, RELEASED], &[1]), member(&[], &[1, 1, 1]));
+        let (node, claim) = (node([&primary, &replica]), claim());
+        let Vote::Granted { fence, .. } = node.acquire(&claim).await.vote else { panic!() };
+        let mut renewal = node.renew(&claim.renewal(fence));
+        let is_confirmed = async {
+            while replica.maps.lock().unwrap().len() > 1 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! { biased; () = is_confirmed => {} _ = &mut renewal => panic!("it is being confirmed") }
+        let released = clock::until(clock::now() + LIMIT, node.release(&claim.release(QueueAction::None))).await;
+        assert!(matches!(released, Some(ReleaseReply::Released)), "{released:?}");
+        drop(renewal);
     });
 }
 
