@@ -284,7 +284,7 @@ plain\t'A line after a second, at each change, and each minute'
 none\t'Nothing'"
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s y -l yes -d 'Do not ask'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l now -d 'Delete the key at once: the holder\'s command may run on, not alone, until its next renewal'
-complete -c rlock -n "__fish_rlock_using_subcommand break" -l foreign -d 'Break also a value that rlock did not write, or a lock whose holder uses another number of nodes'
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l foreign -d 'Break also a value that rlock did not write'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s h -l help -d 'Print help (see more with \'--help\')'

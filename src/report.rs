@@ -19,7 +19,7 @@ use nix::sys::stat::fstat;
 use serde_json::{Map, Value};
 
 use event::Told;
-pub use event::{Event, Share, strange_variable};
+pub use event::{Event, strange_variable};
 pub use notify::Manager;
 pub use progress::{Form, Progress, ProgressMode, StatusLine};
 pub use status_text::{Status, occupied};

@@ -217,7 +217,7 @@ pub struct BreakArgs {
     #[arg(long, action = ArgAction::SetTrue, help_heading = "Lock")]
     pub now: bool,
 
-    /// Break also a value that rlock did not write, or a lock whose holder uses another number of nodes
+    /// Break also a value that rlock did not write
     #[arg(long, action = ArgAction::SetTrue, help_heading = "Lock")]
     pub foreign: bool,
 

@@ -12,17 +12,17 @@ use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
 use crate::lock::census::Census;
 use crate::lock::details::{Breaker, Details, LONGEST_REASON, fits};
+use crate::lock::fault::Faults;
 use crate::lock::key::Key;
 use crate::lock::last::{Entry, Note, Run};
 use crate::lock::messages::ForceUnlock;
 use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
-use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
 use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, observe};
-use crate::redlock::outside::{self, Count};
-use crate::report::{Event, Progress, Reporter, Share, Status, ask, failures, occupied};
+use crate::redlock::outside;
+use crate::report::{Event, Progress, Reporter, Status, ask, failures, occupied};
 use crate::settings;
 use crate::settings::NodeSettings;
 use crate::text::is_pattern;
@@ -76,53 +76,45 @@ impl BreakRequest<'_> {
                 None => Err(self.nothing().into()),
             };
         };
-        if !self.args.foreign {
-            same_list(&self.key, &nodes, &looks, true)?;
-        }
+        same_list(&self.key, &nodes, &looks)?;
         self.confirm(&targets)?;
         warn_of_refusals(&self.report, &looks.faults);
         if first.holder().is_none() {
             return self.clear(&nodes, &looks).await;
         }
-        // With --foreign: the number of nodes that the holders use, if it differs from ours.
-        let theirs = first.nodes().filter(|theirs| *theirs != nodes.len());
         let highest = looks.of_nodes.iter().flatten().filter_map(|observation| observation.fence).max();
         let highest = highest.map_or(0, crate::lock::fence::Fence::get);
         let by = Breaker {
             name: Identity::new().to_string(),
             reason: self.args.reason.clone().filter(|reason| !reason.is_empty()),
         };
-        let holders = targets.iter().filter_map(|target| target.holder());
-        let (at_once, stopped): (Vec<_>, Vec<_>) = holders.partition(|(_, details)| self.args.now || !details.kept);
-        let mut changed = None;
-        let mut deleted = None;
-        for (token, details) in &at_once {
-            let note = note(&census, *token, details, &by);
-            match self.force(&nodes, |_| Some(ForceUnlock::Delete(*token, highest, note.as_ref()))).await {
-                Ok(count) => deleted = Some(count),
-                Err(failure) => changed = Some(failure),
-            }
+        let (mut has_deleted, mut stopped, mut failed) = (false, Vec::new(), None);
+        for (token, details) in targets.iter().filter_map(|target| target.holder()) {
+            let done = if self.args.now || !details.kept {
+                let note = note(&census, token, details, &by);
+                let done = self.delete(&nodes, |_| Some(ForceUnlock::Delete(token, highest, note.as_ref()))).await;
+                done.map(|()| has_deleted = true)
+            } else {
+                let tombstone = details.tombstone(token, by.clone());
+                // One tombstone is enough for the holder to stop its command.
+                let done = self.force(&nodes, |_| Some(ForceUnlock::Tombstone(token, &tombstone))).await;
+                done.map(|_| stopped.push(token))
+            };
+            failed = done.err().or(failed);
         }
-        let mut tokens = Vec::new();
-        for (token, details) in stopped {
-            let tombstone = details.tombstone(token, by.clone());
-            match self.force(&nodes, |_| Some(ForceUnlock::Tombstone(token, &tombstone))).await {
-                Ok(count) => {
-                    tokens.push(token);
-                    // One tombstone is enough for the holder to stop its command.
-                    self.report.say(&Event::Tombstoned { at: theirs.map(|of| Share { done: count.done, of }) });
-                }
-                Err(failure) => changed = Some(failure),
-            }
+        // Of several holders, one may have ended by itself meanwhile.
+        let is_meant = |failure: &Failure| failure.outcome != Outcome::No || (!has_deleted && stopped.is_empty());
+        if let Some(failure) = failed.filter(is_meant) {
+            return Err(failure.into());
         }
-        match (changed, deleted) {
-            // Of several holders, one may have ended by itself meanwhile.
-            (Some(failure), _) if failure.outcome != Outcome::No || targets.len() == 1 => return Err(failure.into()),
-            (Some(failure), None) if tokens.is_empty() => return Err(failure.into()),
-            (_, Some(count)) => drop(self.removed(&nodes, &count, theirs)?),
-            _ => {}
+        if has_deleted {
+            self.report.say(&Event::KeyDeleted);
         }
-        if tokens.is_empty() { Ok(Outcome::Done) } else { self.wait(&nodes, &tokens, &looks).await }
+        if stopped.is_empty() {
+            return Ok(Outcome::Done);
+        }
+        self.report.say(&Event::Tombstoned);
+        self.wait(&nodes, &stopped, &looks).await
     }
 
     /// Returns the failure of a free lock. A name that looks like a pattern was perhaps meant as one.
@@ -181,15 +173,28 @@ impl BreakRequest<'_> {
     }
 
     /// Forces the lock at all nodes, as `how` says for each; an error if it was done at none.
-    async fn force<'f>(&self, nodes: &Nodes, how: impl Fn(usize) -> Option<ForceUnlock<'f>>) -> Result<Count, Failure> {
+    async fn force<'f>(
+        &self,
+        nodes: &Nodes,
+        how: impl Fn(usize) -> Option<ForceUnlock<'f>>,
+    ) -> Result<Faults, Failure> {
         let count = outside::force_unlock(nodes, &self.key, self.reach.limit, how).await;
         if count.done > 0 {
-            Ok(count)
+            Ok(count.faults)
         } else if count.faults.is_empty() {
             Err(self.no("the holder has changed or released it meanwhile; nothing was broken"))
         } else {
             Err(unanswered(&self.key, nodes, &count.faults))
         }
+    }
+
+    /// The same, and an error if the nodes that were not reached may still be a majority.
+    async fn delete<'f>(&self, nodes: &Nodes, how: impl Fn(usize) -> Option<ForceUnlock<'f>>) -> Result<(), Failure> {
+        let faults = self.force(nodes, how).await?;
+        if faults.len() >= nodes.quorum().needed() {
+            return Err(unanswered(&self.key, nodes, &faults));
+        }
+        Ok(())
     }
 
     /// Deletes the last success and all before it that nodes know, unless another run has succeeded meanwhile.
@@ -204,10 +209,7 @@ impl BreakRequest<'_> {
         }
         let known = |node: usize| looks.of_nodes[node].as_ref().and_then(|seen| seen.last.success.as_ref());
         let token = |node: usize| known(node).unwrap_or(run).token;
-        let done = self.force(nodes, |node| Some(ForceUnlock::Forget(token(node)))).await?;
-        if done.faults.len() >= Quorum::of(nodes.len()).needed() {
-            return Err(unanswered(&self.key, nodes, &done.faults).into());
-        }
+        self.delete(nodes, |node| Some(ForceUnlock::Forget(token(node)))).await?;
         self.report.say(&Event::Forgotten);
         Ok(Outcome::Done)
     }
@@ -218,21 +220,8 @@ impl BreakRequest<'_> {
         let seen = |node: usize| {
             looks.of_nodes[node].as_ref()?.foreign.as_ref().filter(|_| census.agrees_with_leading(node) == Some(true))
         };
-        let done = self.force(nodes, |node| seen(node).map(ForceUnlock::DeleteForeign)).await?;
-        self.removed(nodes, &done, None)
-    }
-
-    /// Judges a deletion: the nodes that were not reached may still be a majority, of ours or of the holder's `theirs`.
-    fn removed(&self, nodes: &Nodes, done: &Count, theirs: Option<usize>) -> anyhow::Result<Outcome> {
-        if done.faults.len() >= Quorum::of(nodes.len()).needed() {
-            return Err(unanswered(&self.key, nodes, &done.faults).into());
-        }
-        let at = theirs.map(|of| Share { done: done.done, of });
-        if let Some(share) = at.filter(|share| share.done < Quorum::of(share.of).needed()) {
-            let why = "which is no majority; give --node the holder's list";
-            return Err(self.no(format!("not broken: the key was deleted at {share}, {why}")).into());
-        }
-        self.report.say(&Event::KeyDeleted { at });
+        self.delete(nodes, |node| seen(node).map(ForceUnlock::DeleteForeign)).await?;
+        self.report.say(&Event::KeyDeleted);
         Ok(Outcome::Done)
     }
 

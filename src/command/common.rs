@@ -58,10 +58,10 @@ pub(super) fn unanswered(key: &Key, nodes: &Nodes, faults: &Faults) -> Failure {
 }
 
 /// Refuses to judge a lock whose holder uses another number of nodes: a majority of our nodes may be a minority of the
-/// holder's. `may_force`: the user may go on with `--foreign`.
-pub(super) fn same_list(key: &Key, nodes: &Nodes, looks: &Observations, may_force: bool) -> Result<(), Failure> {
+/// holder's.
+pub(super) fn same_list(key: &Key, nodes: &Nodes, looks: &Observations) -> Result<(), Failure> {
     let other = looks.census().other_list();
-    other.map_or(Ok(()), |(node, why)| Err(failures::other_list(nodes[node].name(), &why, may_force).of(key)))
+    other.map_or(Ok(()), |(node, why)| Err(failures::other_list(nodes[node].name(), &why).of(key)))
 }
 
 /// Warns of settings of `run` and `acquire` that are taken otherwise than the user may expect.

@@ -75,7 +75,7 @@ impl<'a> Claimed<'a> {
     async fn observe(&self, certain: impl Fn(&Census) -> bool) -> Result<Observations, Failure> {
         let HeldLock { key, token, reach, .. } = self.lock;
         let looks = observe_token(&self.nodes, key, *token, reach.limit, certain).await;
-        same_list(key, &self.nodes, &looks, false)?;
+        same_list(key, &self.nodes, &looks)?;
         Ok(looks)
     }
 

@@ -6,7 +6,6 @@
 //! Text and JSON are two views of one event: the sentence is the text, and the `message` of the JSON object. The names and data
 //! are an interface that scripts read: they may be added to, not changed.
 
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -26,13 +25,6 @@ use crate::lock::occupant::Occupant;
 use crate::lock::waiting::Notice;
 use crate::text::duration::{millis, show_rounded};
 use crate::text::escape;
-
-/// Number of the holder's nodes, where it uses another number of them, and at how many of these something was done.
-#[derive(Clone, Copy, Debug)]
-pub struct Share {
-    pub done: usize,
-    pub of: usize,
-}
 
 /// A change of a lock, or of its command.
 #[derive(Clone, Copy, Debug)]
@@ -101,10 +93,10 @@ pub enum Event<'a> {
     Checked,
     /// `break --yes`: the holder whose lock is broken.
     Holder { occupant: &'a Occupant },
-    /// `break`: a tombstone is in the lock's place. `at`: with `--foreign`.
-    Tombstoned { at: Option<Share> },
-    /// `break`: the key was deleted. `at`: with `--foreign`.
-    KeyDeleted { at: Option<Share> },
+    /// `break`: a tombstone is in the lock's place.
+    Tombstoned,
+    /// `break`: the key was deleted.
+    KeyDeleted,
     /// `break --yes`: the run whose success is forgotten.
     Success { run: &'a Entry },
     /// `break`: the record of a success was deleted.
@@ -248,14 +240,8 @@ impl Event<'_> {
             }
             Self::Checked => info("checked", NONE, "the lock is the caller's"),
             Self::Holder { occupant } => warning("holder", holder(occupant).into(), occupied(occupant)),
-            Self::Tombstoned { at: None } => {
-                info("broken", NONE, "broken; the holder learns it at its next renewal at the latest")
-            }
-            Self::Tombstoned { at: Some(share) } => warning("broken", share.data(), format!("broken at {share}")),
-            Self::KeyDeleted { at: None } => warning("broken", NONE, "broken: the key was deleted"),
-            Self::KeyDeleted { at: Some(share) } => {
-                warning("broken", share.data(), format!("broken: the key was deleted at {share}"))
-            }
+            Self::Tombstoned => info("broken", NONE, "broken; the holder learns it at its next renewal at the latest"),
+            Self::KeyDeleted => warning("broken", NONE, "broken: the key was deleted"),
             Self::Success { run } => warning("once", success(run), run.success()),
             Self::Forgotten => warning("broken", NONE, "broken: the next run with --once runs its command again"),
             Self::HolderReleased { after, parked } => {
@@ -319,19 +305,6 @@ fn of_wait(notice: &Notice) -> Told {
 
 fn refused(node: &str, fault: &Fault) -> Told {
     warning("refused", at_node(node, &fault.why).into(), format!("{node}: {}", fault.as_missing_vote()))
-}
-
-impl Share {
-    fn data(self) -> Value {
-        json!({ "nodes": self.done, "of": self.of })
-    }
-}
-
-/// `2 of the holder's 3 nodes`.
-impl fmt::Display for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of the holder's {} node{}", self.done, self.of, if self.of == 1 { "" } else { "s" })
-    }
 }
 
 /// The run that has succeeded, and when.

@@ -52,10 +52,9 @@ pub fn unfit(node: &str, fault: &Fault) -> Failure {
     Failure { fields: at_node(node, &fault.why), ..Failure::new(outcome, format!("{node}: {fault}")) }
 }
 
-/// The holder uses another number of nodes. `may_force`: `--foreign` would go on.
-pub fn other_list(node: &str, why: &str, may_force: bool) -> Failure {
-    let force = if may_force { "; --foreign breaks it here all the same" } else { "" };
-    Failure { fields: at_node(node, why), ..Failure::new(Outcome::Config, format!("{node}: {why}{force}")) }
+/// The holder uses another number of nodes.
+pub fn other_list(node: &str, why: &str) -> Failure {
+    Failure { fields: at_node(node, why), ..Failure::new(Outcome::Config, format!("{node}: {why}")) }
 }
 
 /// The token is not the holder's.
