@@ -3,9 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use rlock::node::address::{Endpoint, Seeds, Server, Service};
-use rlock::node::place::way::{Members, SentinelLogin, Watched, Way};
-use rlock::node::redis::connect::Access;
+use rlock::node::address::{Endpoint, HostKind, Remote};
+use rlock::node::place::Way;
 
 use crate::server::Address;
 
@@ -66,35 +65,12 @@ impl Deployment {
 
     /// Returns the way of a client to `node`.
     pub fn way(self, node: usize) -> Way {
-        match self {
-            Self::Alone => {
-                let server = Server { endpoint: endpoint(node), user: None, password: None, db: 0 };
-                Way::Direct(Access { server, password: None, trust: None })
-            }
-            Self::Sentinels { .. } => Way::Sentinel(Box::new(Watched {
-                service: Service {
-                    sentinels: self.sentinels(node).map(endpoint).collect(),
-                    name: SERVICE.to_owned(),
-                    user: None,
-                    password: None,
-                    db: 0,
-                    tls: false,
-                },
-                password: None,
-                sentinel: SentinelLogin::default(),
-                trust: None,
-            })),
-            Self::Cluster { .. } => Way::Cluster(Box::new(Members {
-                seeds: Seeds {
-                    members: self.servers(node).map(endpoint).collect(),
-                    user: None,
-                    password: None,
-                    tls: false,
-                },
-                password: None,
-                trust: None,
-            })),
-        }
+        let (kind, hosts) = match self {
+            Self::Alone => (HostKind::Server, node..node + 1),
+            Self::Sentinels { .. } => (HostKind::Sentinel(SERVICE.to_owned()), self.sentinels(node)),
+            Self::Cluster { .. } => (HostKind::Member, self.servers(node)),
+        };
+        Way::new(Remote { kind, hosts: hosts.map(endpoint).collect(), user: None, password: None, db: 0 })
     }
 }
 

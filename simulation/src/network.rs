@@ -239,7 +239,7 @@ pub fn dialer(host: usize) -> Dial {
     Arc::new(move |access, _| {
         Box::pin(async move {
             let refused = || Fault::new(FaultKind::Unavailable, "cannot connect: Connection refused");
-            let machine = deployment::machine(&access.server.endpoint).ok_or_else(refused)?;
+            let machine = deployment::machine(&access.endpoint).ok_or_else(refused)?;
             let stream = SimulatedStream::connect(host, machine);
             if !stream.connected().await {
                 return Err(refused());

@@ -12,6 +12,7 @@ use crate::cli::{Sources, strange_variables};
 use crate::exit::{Failure, Outcome};
 use crate::lock::key::Key;
 use crate::lock::schedule::ScheduleOptions;
+use crate::node::address::HostKind;
 use crate::node::local::Survey;
 use crate::node::place::Way;
 use crate::node::redis::acl::{OF_CLUSTER, OF_DATABASE, acl_line, is_user};
@@ -31,7 +32,7 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let how = Use { schedule, options, guard: args.restart_guard };
     let own = args.tries.then(|| settings::key(&args.nodes, trial::NAME)).transpose()?;
     // The user stands in the ACL line, which is pasted into a server.
-    let is_odd = |way: &&Way| way.user().is_some_and(|user| !is_user(user));
+    let is_odd = |way: &&Way| way.remote.user.as_deref().is_some_and(|user| !is_user(user));
     if let Some(way) = reach.place.servers().iter().find(is_odd) {
         let why = format!("--node {way}: no server has a user with a blank or a control character");
         return Err(Failure::new(Outcome::Config, why).into());
@@ -70,9 +71,10 @@ async fn examined(reach: &NodeSettings, keys: &[Key], own: Option<&Key>, how: &U
         findings.extend(trial::findings(stores_that_answer, own, stores.len(), how.schedule.term(), limit).await);
     }
     let servers = reach.place.servers();
-    let user = servers.iter().find_map(Way::user).unwrap_or("rlock");
-    let of_database = if servers.iter().any(|way| way.db() > 0) { OF_DATABASE } else { &[] };
-    let of_cluster = if servers.iter().any(|way| matches!(way, Way::Cluster(_))) { OF_CLUSTER } else { &[] };
+    let user = servers.iter().find_map(|way| way.remote.user.as_deref()).unwrap_or("rlock");
+    let of_database = if servers.iter().any(|way| way.remote.db > 0) { OF_DATABASE } else { &[] };
+    let is_cluster = servers.iter().any(|way| way.remote.kind == HostKind::Member);
+    let of_cluster = if is_cluster { OF_CLUSTER } else { &[] };
     let acl = survey.is_none().then(|| acl_line(user, keys, &[of_database, of_cluster].concat()));
     let names = stores.iter().map(|store| store.name().to_owned()).collect();
     Ok(Report { names, probes, survey, findings, acl })

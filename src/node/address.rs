@@ -12,7 +12,7 @@ use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str,
 pub use crate::secret::Secret;
 use crate::text::escape;
 pub use directory::LocalDir;
-pub use several::{Seeds, Service, joined};
+pub use several::joined;
 
 mod directory;
 mod server;
@@ -21,27 +21,48 @@ mod several;
 /// A node's address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Address {
-    /// A server that speaks Redis' protocol.
-    Server(Server),
-    /// The server that sentinels name.
-    Service(Service),
-    /// The primary that serves the lock's slot in a cluster.
-    Cluster(Seeds),
+    /// A server that speaks Redis' protocol, or the hosts that tell where it is.
+    Remote(Remote),
     /// flock(2) in a directory of this machine; `None` is the user's own default directory.
     Local(Option<LocalDir>),
 }
 
 /// How to reach a server and as whom.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Server {
-    /// Where it listens.
-    pub endpoint: Endpoint,
-    /// User and password of the URL.
+pub struct Remote {
+    /// What the hosts are.
+    pub kind: HostKind,
+    /// The hosts, at least one. Several are over TCP, each with TLS or none of them.
+    pub hosts: Vec<Endpoint>,
+    /// User at the servers. Sentinels never see it.
     pub user: Option<String>,
-    /// Password of the URL.
+    /// Password at the servers.
     pub password: Option<Secret>,
-    /// Database number.
+    /// Database number at the servers.
     pub db: u32,
+}
+
+/// The kind of a node's hosts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HostKind {
+    /// The server itself, alone.
+    Server,
+    /// Sentinels, which name the server of the service of this name.
+    Sentinel(String),
+    /// Members of a cluster, which tell the primary that serves the lock's slot.
+    Member,
+}
+
+impl Remote {
+    /// Whether connections to hosts and servers are encrypted.
+    pub fn is_tls(&self) -> bool {
+        self.hosts.iter().any(|host| matches!(host, Endpoint::Tcp { tls: true, .. }))
+    }
+
+    /// Whether both lead to the same server.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.hosts.iter().any(|host| other.hosts.contains(host))
+    }
 }
 
 /// Where a server listens.
@@ -88,25 +109,22 @@ impl Address {
             return LocalDir::parse(dir).map(|dir| Self::Local(Some(dir))).or_else(|why| fail(&why));
         }
         let Some((scheme, rest)) = raw.split_once("://") else {
-            return server::short(raw).map(Self::Server).or_else(|why| fail(&why));
+            return server::short(raw).map(Self::Remote).or_else(|why| fail(&why));
         };
         if raw.contains('#') {
             return fail("a # in an address must be written %23");
         }
-        let service = |raw, tls| Service::parse(raw, tls).map(Self::Service).or_else(|why| fail(&why));
-        let cluster = |raw, tls| Seeds::parse(raw, tls).map(Self::Cluster).or_else(|why| fail(&why));
-        let (tls, unix) = match &*scheme.to_ascii_lowercase() {
-            "redis" | "valkey" => (false, false),
-            "rediss" | "valkeys" => (true, false),
-            "redis+unix" | "valkey+unix" | "unix" => (false, true),
-            "redis-sentinel" | "valkey-sentinel" => return service(raw, false),
-            "rediss-sentinel" | "valkeys-sentinel" => return service(raw, true),
-            "redis-cluster" | "valkey-cluster" => return cluster(raw, false),
-            "rediss-cluster" | "valkeys-cluster" => return cluster(raw, true),
+        let parsed = match &*scheme.to_ascii_lowercase() {
+            "redis" | "valkey" => server::tcp(rest, false, SERVER_PORT),
+            "rediss" | "valkeys" => server::tcp(rest, true, SERVER_PORT),
+            "redis+unix" | "valkey+unix" | "unix" => server::socket(rest),
+            "redis-sentinel" | "valkey-sentinel" => several::service(rest, false),
+            "rediss-sentinel" | "valkeys-sentinel" => several::service(rest, true),
+            "redis-cluster" | "valkey-cluster" => several::cluster(rest, false),
+            "rediss-cluster" | "valkeys-cluster" => several::cluster(rest, true),
             _ => return fail(&format!("unknown scheme; write {FORMS}")),
         };
-        let parsed = if unix { server::socket(rest) } else { server::tcp(rest, tls, SERVER_PORT) };
-        parsed.map(Self::Server).or_else(|why| fail(&why))
+        parsed.map(Self::Remote).or_else(|why| fail(&why))
     }
 }
 
@@ -150,15 +168,16 @@ fn without_digits(rest: &str) -> String {
 /// Must be encoded in a path, beside control characters and what is not ASCII; a comma would end the address.
 const IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b',');
 
+/// Must be encoded in a service's name.
+const IN_NAME: &AsciiSet = &IN_PATH.add(b'/').add(b'@');
+
 /// The name by which messages know the node: its address without user and password.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local(None) => f.write_str("local"),
             Self::Local(Some(dir)) => dir.fmt(f),
-            Self::Server(server) => server.fmt(f),
-            Self::Service(service) => service.fmt(f),
-            Self::Cluster(seeds) => seeds.fmt(f),
+            Self::Remote(remote) => remote.fmt(f),
         }
     }
 }
@@ -168,9 +187,7 @@ impl Address {
     pub fn without_secret(&self) -> OsString {
         match self {
             Self::Local(Some(dir)) => dir.address(),
-            Self::Server(Server { user: Some(user), .. })
-            | Self::Service(Service { user: Some(user), .. })
-            | Self::Cluster(Seeds { user: Some(user), .. }) => {
+            Self::Remote(Remote { user: Some(user), .. }) => {
                 let user = utf8_percent_encode(user, NON_ALPHANUMERIC).to_string();
                 self.to_string().replacen("://", &format!("://{user}@"), 1).into()
             }
@@ -194,18 +211,22 @@ pub fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-impl fmt::Display for Server {
+impl fmt::Display for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (base, db) = match &self.endpoint {
-            Endpoint::Unix(path) => {
-                (format!("redis+unix://{}", utf8_percent_encode(&path.to_string_lossy(), IN_PATH)), "?db=")
+        let hosts = self.hosts.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(",");
+        let scheme = if self.is_tls() { "rediss" } else { "redis" };
+        let mut db = "/";
+        match (&self.kind, &self.hosts[..]) {
+            (HostKind::Server, [Endpoint::Unix(path)]) => {
+                db = "?db=";
+                write!(f, "redis+unix://{}", utf8_percent_encode(&path.to_string_lossy(), IN_PATH))?;
             }
-            Endpoint::Tcp { tls, .. } => {
-                let scheme = if *tls { "rediss" } else { "redis" };
-                (format!("{scheme}://{}", self.endpoint), "/")
+            (HostKind::Server, _) => write!(f, "{scheme}://{hosts}")?,
+            (HostKind::Sentinel(service), _) => {
+                write!(f, "{scheme}-sentinel://{hosts}/{}", utf8_percent_encode(service, IN_NAME))?;
             }
-        };
-        f.write_str(&base)?;
+            (HostKind::Member, _) => write!(f, "{scheme}-cluster://{hosts}")?,
+        }
         if self.db > 0 { write!(f, "{db}{}", self.db) } else { Ok(()) }
     }
 }
@@ -242,7 +263,7 @@ mod tests {
 
     #[test]
     fn user_and_password_are_decoded() {
-        let Ok(Address::Server(server)) = Address::parse("redis://us%3Aer:p%40%2Fss@h") else { panic!() };
+        let Ok(Address::Remote(server)) = Address::parse("redis://us%3Aer:p%40%2Fss@h") else { panic!() };
         assert_eq!(server.user.as_deref(), Some("us:er"));
         assert_eq!(server.password, Some(Secret::new("p@/ss")));
         for (raw, user, password) in [
@@ -251,8 +272,8 @@ mod tests {
             ("redis+unix://u@/run/a@b", Some("u"), None),
             ("redis+unix:///run/a@b", None, None),
         ] {
-            let Ok(Address::Server(server)) = Address::parse(raw) else { panic!("{raw}") };
-            assert_eq!(server.endpoint, Endpoint::Unix("/run/a@b".into()), "{raw}");
+            let Ok(Address::Remote(server)) = Address::parse(raw) else { panic!("{raw}") };
+            assert_eq!(server.hosts, [Endpoint::Unix("/run/a@b".into())], "{raw}");
             assert_eq!((server.user.as_deref(), server.password), (user, password.map(Secret::new)), "{raw}");
         }
     }

@@ -12,10 +12,9 @@ use super::{config, usage};
 use crate::cli::{NodeArgs, Source, Sources};
 use crate::exit::Failure;
 use crate::input;
-use crate::node::address::{Address, Endpoint, Secret};
+use crate::node::address::{Address, HostKind, Secret};
 use crate::node::place::Way;
-use crate::node::place::way::{Members, SentinelLogin, Watched};
-use crate::node::redis::connect::Access;
+use crate::node::place::way::SentinelLogin;
 use crate::node::redis::tls::{Identity, Trust};
 use crate::text::escape;
 
@@ -43,50 +42,24 @@ impl SecretFile {
     }
 }
 
-fn is_tls(address: &Address) -> bool {
-    match address {
-        Address::Server(server) => matches!(server.endpoint, Endpoint::Tcp { tls: true, .. }),
-        Address::Service(service) => service.tls,
-        Address::Cluster(seeds) => seeds.tls,
-        Address::Local(_) => false,
-    }
-}
-
-fn password(address: &Address) -> Option<&Secret> {
-    match address {
-        Address::Server(server) => server.password.as_ref(),
-        Address::Service(service) => service.password.as_ref(),
-        Address::Cluster(seeds) => seeds.password.as_ref(),
-        Address::Local(_) => None,
-    }
-}
-
 /// Adds to each server's address what it lacks: passwords, and the issuers to trust.
 pub(super) fn attach(addresses: Vec<Address>, args: &NodeArgs, sources: &Sources) -> Result<Vec<Way>, Failure> {
-    let trust = if addresses.iter().any(is_tls) { Some(trust(args)?) } else { None };
-    let common = if addresses.iter().any(|address| password(address).is_none()) {
+    let remote = |address| if let Address::Remote(remote) = address { Some(remote) } else { None };
+    let mut ways: Vec<Way> = addresses.into_iter().filter_map(remote).map(Way::new).collect();
+    let trust = if ways.iter().any(|way| way.remote.is_tls()) { Some(trust(args)?) } else { None };
+    let common = if ways.iter().any(|way| way.remote.password.is_none()) {
         OF_SERVERS.password(args.password_file.as_deref(), sources)?
     } else {
         None
     };
-    let sentinel = if addresses.iter().any(|address| matches!(address, Address::Service(_))) {
-        sentinel_login(args, sources)?
-    } else {
-        SentinelLogin::default()
-    };
-    let way = |address: Address| {
-        let password = password(&address).cloned().or_else(|| common.clone());
-        let trust = trust.clone().filter(|_| is_tls(&address));
-        Some(match address {
-            Address::Server(server) => Way::Direct(Access { server, password, trust }),
-            Address::Service(service) => {
-                Way::Sentinel(Box::new(Watched { service, password, sentinel: sentinel.clone(), trust }))
-            }
-            Address::Cluster(seeds) => Way::Cluster(Box::new(Members { seeds, password, trust })),
-            Address::Local(_) => return None,
-        })
-    };
-    Ok(addresses.into_iter().filter_map(way).collect())
+    let has_sentinels = ways.iter().any(|way| matches!(way.remote.kind, HostKind::Sentinel(_)));
+    let sentinel = if has_sentinels { sentinel_login(args, sources)? } else { SentinelLogin::default() };
+    for way in &mut ways {
+        way.trust = trust.clone().filter(|_| way.remote.is_tls());
+        way.remote.password = way.remote.password.take().or_else(|| common.clone());
+        way.sentinel = sentinel.clone();
+    }
+    Ok(ways)
 }
 
 /// Returns the failures of the files with passwords and certificates that cannot be used here, whether or not a node needs them.

@@ -144,9 +144,7 @@ fn fitting(args: &NodeArgs) -> Result<Vec<Address>, Failure> {
 /// Whether both lead to the same server.
 fn overlap(one: &Address, other: &Address) -> bool {
     match (one, other) {
-        (Address::Server(one), Address::Server(other)) => one.endpoint == other.endpoint,
-        (Address::Service(one), Address::Service(other)) => one.overlaps(other),
-        (Address::Cluster(one), Address::Cluster(other)) => one.overlaps(other),
+        (Address::Remote(one), Address::Remote(other)) => one.overlaps(other),
         _ => false,
     }
 }

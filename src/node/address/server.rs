@@ -5,7 +5,7 @@ use std::path::{Component, PathBuf};
 
 use url::{Host, Url};
 
-use super::{Endpoint, FORMS, SERVER_PORT, Secret, Server, database, decoded, directory, filled, is_scheme};
+use super::{Endpoint, FORMS, HostKind, Remote, SERVER_PORT, Secret, database, decoded, directory, filled, is_scheme};
 use crate::text::escape;
 
 /// Other parts of an address begin with these, or other addresses: encoded in a host they would once be read as such.
@@ -13,7 +13,7 @@ const IN_NO_HOST: &str = "/?#@%,\\[]<>^|";
 
 /// Reads the address of a server over TCP behind its scheme and `://`; `port` is its port if none is given. Errors name no part of it
 /// that may be a password's.
-pub(super) fn tcp(rest: &str, tls: bool, port: u16) -> Result<Server, String> {
+pub(super) fn tcp(rest: &str, tls: bool, port: u16) -> Result<Remote, String> {
     let url = Url::parse(&format!("redis://{rest}")).map_err(|error| {
         let is_list = rest.contains(char::is_whitespace);
         if is_list { "it has a blank; several addresses are separated by commas".to_owned() } else { error.to_string() }
@@ -40,8 +40,9 @@ pub(super) fn tcp(rest: &str, tls: bool, port: u16) -> Result<Server, String> {
         "" => 0,
         number => database(number)?,
     };
-    Ok(Server {
-        endpoint: Endpoint::Tcp { host, port: url.port().unwrap_or(port), tls },
+    Ok(Remote {
+        kind: HostKind::Server,
+        hosts: vec![Endpoint::Tcp { host, port: url.port().unwrap_or(port), tls }],
         user: filled(decoded(url.username())?),
         password: url.password().map(decoded).transpose()?.and_then(filled).map(Secret::new),
         db,
@@ -49,7 +50,7 @@ pub(super) fn tcp(rest: &str, tls: bool, port: u16) -> Result<Server, String> {
 }
 
 /// Reads an address without a scheme.
-pub(super) fn short(raw: &str) -> Result<Server, String> {
+pub(super) fn short(raw: &str) -> Result<Remote, String> {
     // Before anything of it is shown: a part of it may be a password.
     if raw.contains('@') {
         return Err("an address with a user or a password begins with redis:// or the like".to_owned());
@@ -76,18 +77,19 @@ pub(super) fn short(raw: &str) -> Result<Server, String> {
 }
 
 /// Takes the path as it is typed, without an option.
-fn unix_socket(raw: &str) -> Result<Server, String> {
+fn unix_socket(raw: &str) -> Result<Remote, String> {
     if raw.contains('?') {
         return Err("a path takes no option; write redis+unix:///path?db=N".to_owned());
     }
     if raw.trim_matches('/').is_empty() || escape::text(raw) != raw {
         return Err("not the path of a socket".to_owned());
     }
-    Ok(Server { endpoint: Endpoint::Unix(checked(raw.to_owned())?), user: None, password: None, db: 0 })
+    let hosts = vec![Endpoint::Unix(checked(raw.to_owned())?)];
+    Ok(Remote { kind: HostKind::Server, hosts, user: None, password: None, db: 0 })
 }
 
 /// Reads what stands behind the scheme of a socket's address: `[user[:password]@]/path[?db=N]`.
-pub(super) fn socket(rest: &str) -> Result<Server, String> {
+pub(super) fn socket(rest: &str) -> Result<Remote, String> {
     // A URL with a user has a host, so the user is taken off first.
     let (login, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let login = login.strip_suffix('@').unwrap_or(login);
@@ -104,8 +106,9 @@ pub(super) fn socket(rest: &str) -> Result<Server, String> {
             other => return Err(format!("unknown option {}; only db is known", escape::text(other))),
         }
     }
-    Ok(Server {
-        endpoint: Endpoint::Unix(checked(decoded(url.path())?)?),
+    Ok(Remote {
+        kind: HostKind::Server,
+        hosts: vec![Endpoint::Unix(checked(decoded(url.path())?)?)],
         user: filled(decoded(user)?),
         password: filled(decoded(password)?).map(Secret::new),
         db,

@@ -3,124 +3,44 @@
 //! * `redis-sentinel://[user:password@]host[:port],…/service[/db]`: user and password are the servers'. Sentinels never see them.
 //! * `redis-cluster://[user:password@]host[:port],…`: each host is a member that tells which primary serves which slot.
 
-use std::fmt;
-
-use percent_encoding::{AsciiSet, utf8_percent_encode};
-
 use super::server::tcp;
-use super::{Endpoint, IN_PATH, SERVER_PORT, Secret, Server, database, decoded};
+use super::{HostKind, Remote, SERVER_PORT, database, decoded};
 use crate::text::escape;
 
 /// Port of a sentinel.
 const SENTINEL_PORT: u16 = 26379;
 
-/// Must be encoded in a service's name.
-const IN_NAME: &AsciiSet = &IN_PATH.add(b'/').add(b'@');
-
 /// Most sentinels or members that are accepted.
 const MOST_HOSTS: usize = 15;
 
-/// A service whose server is named by sentinels.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Service {
-    /// The sentinels, at least one, each over TCP.
-    pub sentinels: Vec<Endpoint>,
-    /// The name by which the sentinels know the service.
-    pub name: String,
-    /// User at the servers.
-    pub user: Option<String>,
-    /// Password at the servers.
-    pub password: Option<Secret>,
-    /// Database number at the servers.
-    pub db: u32,
-    /// Whether connections to sentinels and servers are encrypted.
-    pub tls: bool,
+/// Reads what stands behind the scheme of a service's address.
+pub(super) fn service(rest: &str, tls: bool) -> Result<Remote, String> {
+    let (remote, path) = hosts(rest, tls, SENTINEL_PORT, "sentinel")?;
+    let (name, db) = path.split_once('/').unwrap_or((path, ""));
+    let name = decoded(name)?;
+    if name.is_empty() {
+        return Err("the service is missing; write redis-sentinel://host,…/service".to_owned());
+    }
+    if name.contains(char::is_whitespace) || escape::text(&name) != name {
+        return Err("the service has characters that no service has".to_owned());
+    }
+    let db = if db.is_empty() { 0 } else { database(db)? };
+    Ok(Remote { kind: HostKind::Sentinel(name), db, ..remote })
 }
 
-impl Service {
-    /// Reads the address, whose scheme is known.
-    pub(super) fn parse(raw: &str, tls: bool) -> Result<Self, String> {
-        let (sentinels, Server { user, password, .. }, path) = hosts(raw, tls, SENTINEL_PORT, "sentinel")?;
-        let (name, db) = path.split_once('/').unwrap_or((path, ""));
-        let name = decoded(name)?;
-        if name.is_empty() {
-            return Err("the service is missing; write redis-sentinel://host,…/service".to_owned());
-        }
-        if name.contains(char::is_whitespace) || escape::text(&name) != name {
-            return Err("the service has characters that no service has".to_owned());
-        }
-        let db = if db.is_empty() { 0 } else { database(db)? };
-        Ok(Self { sentinels, name, user, password, db, tls })
+/// Reads what stands behind the scheme of a cluster's address.
+pub(super) fn cluster(rest: &str, tls: bool) -> Result<Remote, String> {
+    let (remote, path) = hosts(rest, tls, SERVER_PORT, "member")?;
+    if !path.is_empty() && database(path)? > 0 {
+        return Err("a cluster has database 0 only".to_owned());
     }
-
-    /// Returns the server of this service at `host` and `port`.
-    pub fn server_at(&self, host: String, port: u16) -> Server {
-        let endpoint = Endpoint::Tcp { host, port, tls: self.tls };
-        Server { endpoint, user: self.user.clone(), password: self.password.clone(), db: self.db }
-    }
-
-    /// Whether both name the same service of the same sentinels, or of some that are the same.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.name == other.name && self.sentinels.iter().any(|sentinel| other.sentinels.contains(sentinel))
-    }
+    Ok(Remote { kind: HostKind::Member, ..remote })
 }
 
-/// The name by which messages know the node: its address without user and password.
-impl fmt::Display for Service {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (hosts, name) = (listed(&self.sentinels), utf8_percent_encode(&self.name, IN_NAME));
-        write!(f, "redis{}-sentinel://{hosts}/{name}", if self.tls { "s" } else { "" })?;
-        if self.db > 0 { write!(f, "/{}", self.db) } else { Ok(()) }
-    }
-}
-
-/// Some members of a cluster.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seeds {
-    /// The members, at least one, each over TCP.
-    pub members: Vec<Endpoint>,
-    /// User at all members.
-    pub user: Option<String>,
-    /// Password at all members.
-    pub password: Option<Secret>,
-    /// Whether connections to members are encrypted.
-    pub tls: bool,
-}
-
-impl Seeds {
-    /// Reads the address, whose scheme is known.
-    pub(super) fn parse(raw: &str, tls: bool) -> Result<Self, String> {
-        let (members, Server { user, password, .. }, path) = hosts(raw, tls, SERVER_PORT, "member")?;
-        if !path.is_empty() && database(path)? > 0 {
-            return Err("a cluster has database 0 only".to_owned());
-        }
-        Ok(Self { members, user, password, tls })
-    }
-
-    /// Returns the member at `host` and `port`.
-    pub fn server_at(&self, host: String, port: u16) -> Server {
-        let endpoint = Endpoint::Tcp { host, port, tls: self.tls };
-        Server { endpoint, user: self.user.clone(), password: self.password.clone(), db: 0 }
-    }
-
-    /// Whether both name a member in common.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.members.iter().any(|member| other.members.contains(member))
-    }
-}
-
-/// The name by which messages know the node: its address without user and password.
-impl fmt::Display for Seeds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "redis{}-cluster://{}", if self.tls { "s" } else { "" }, listed(&self.members))
-    }
-}
-
-/// Reads the hosts of an address. Returns them, the first one with its user and password, and what follows them.
-fn hosts<'a>(raw: &'a str, tls: bool, port: u16, kind: &str) -> Result<(Vec<Endpoint>, Server, &'a str), String> {
-    let (_, rest) = raw.split_once("://").unwrap_or_default();
+/// Reads the hosts of an address. Returns them with user and password, and what follows them.
+fn hosts<'a>(rest: &'a str, tls: bool, port: u16, kind: &str) -> Result<(Remote, &'a str), String> {
     let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (login, hosts) = hosts.rsplit_once('@').map_or(("", hosts), |(login, hosts)| (login, hosts));
+    let (login, hosts) = hosts.rsplit_once('@').unwrap_or(("", hosts));
     if path.contains('@') || login.contains('?') {
         return Err("a / or ? in a password must be written %2F or %3F".to_owned());
     }
@@ -128,24 +48,21 @@ fn hosts<'a>(raw: &'a str, tls: bool, port: u16, kind: &str) -> Result<(Vec<Endp
         return Err("it takes no option behind a ?".to_owned());
     }
     let at = if login.is_empty() { String::new() } else { format!("{login}@") };
-    let mut endpoints = Vec::new();
-    let mut first = None;
-    for host in hosts.split(',') {
-        let server = tcp(&format!("{at}{}", host.trim()), tls, port)?;
-        if endpoints.contains(&server.endpoint) {
-            return Err(format!("it names the {kind} {} twice", server.endpoint));
+    let server = |host: &str| tcp(&format!("{at}{}", host.trim()), tls, port);
+    let mut hosts = hosts.split(',');
+    let mut all = server(hosts.next().unwrap_or_default())?;
+    for host in hosts {
+        for host in server(host)?.hosts {
+            if all.hosts.contains(&host) {
+                return Err(format!("it names the {kind} {host} twice"));
+            }
+            all.hosts.push(host);
         }
-        endpoints.push(server.endpoint.clone());
-        first.get_or_insert(server);
     }
-    match first {
-        Some(first) if endpoints.len() <= MOST_HOSTS => Ok((endpoints, first, path)),
-        _ => Err(format!("it names {} {kind}s; {MOST_HOSTS} are enough", endpoints.len())),
+    match all.hosts.len() {
+        ..=MOST_HOSTS => Ok((all, path)),
+        count => Err(format!("it names {count} {kind}s; {MOST_HOSTS} are enough")),
     }
-}
-
-fn listed(hosts: &[Endpoint]) -> String {
-    hosts.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// Puts the pieces of a list of addresses together that commas have taken apart. A piece without a scheme belongs to the
@@ -175,8 +92,8 @@ fn is_open(address: &str) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::Address;
     use super::super::tests::{refused, shown};
+    use super::super::{Address, Secret};
     use super::*;
 
     #[test]
@@ -213,7 +130,7 @@ mod tests {
             "rediss-sentinel://a:26379,b:1,[::1]:2/svc/3"
         );
         assert_eq!(shown("redis-sentinel://u:p,ss@a/s%2Fv"), "redis-sentinel://a:26379/s%2Fv");
-        let Ok(Address::Service(service)) = Address::parse("redis-sentinel://us%3Aer:p%2Fw@a,b/svc") else { panic!() };
+        let Ok(Address::Remote(service)) = Address::parse("redis-sentinel://us%3Aer:p%2Fw@a,b/svc") else { panic!() };
         assert_eq!((service.user.as_deref(), service.password), (Some("us:er"), Some(Secret::new("p/w"))));
         let address = Address::parse("redis-sentinel://us%3Aer:hunter2@a,b/svc/2").unwrap();
         assert_eq!(address.without_secret(), "redis-sentinel://us%3Aer@a:26379,b:26379/svc/2");

@@ -115,15 +115,14 @@ mod tests {
     use super::super::Primary;
     use super::*;
     use crate::lock::instant::Instant;
-    use crate::node::address::{Endpoint, Server};
-    use crate::node::redis::connect::{Access, Connector};
+    use crate::node::address::Endpoint;
+    use crate::node::redis::connect::Connector;
 
     fn site(port: u16, epoch: u64) -> Arc<Site> {
         let endpoint = Endpoint::Tcp { host: "h".to_owned(), port, tls: false };
-        let server = Server { endpoint, user: None, password: None, db: 0 };
         let location = Location { host: "h".to_owned(), port };
         let primary = Some(Primary { location, epoch: Some(epoch), since: Some(Instant::from_nanos(0)) });
-        Arc::new(Site::new(Connector::new(Access { server, password: None, trust: None }), primary))
+        Arc::new(Site::new(Connector::new(endpoint.into()), primary))
     }
 
     fn says(current: &Arc<Current>, message: &str) {

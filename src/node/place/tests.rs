@@ -16,9 +16,9 @@ use crate::lock::key::Key;
 use crate::lock::messages::{Claim, QueueAction};
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::lock::token::Token;
-use crate::node::address::{Endpoint, Server};
+use crate::node::address::Endpoint;
 use crate::node::redis::RedisServer;
-use crate::node::redis::connect::{Access, Connector};
+use crate::node::redis::connect::Connector;
 use crate::node::redis::connection::REPLY_LIMIT;
 use crate::node::redis::dial::{Dial, Stream};
 use crate::node::redis::script::FREE;
@@ -58,8 +58,7 @@ impl Simulated {
             Box::pin(async move { Ok(Box::new(ours) as Box<dyn Stream>) })
         });
         let endpoint = Endpoint::Tcp { host: "h".to_owned(), port, tls: false };
-        let server = Server { endpoint, user: None, password: None, db: 0 };
-        Connector::over(Access { server, password: None, trust: None }, dial)
+        Connector::over(endpoint.into(), dial)
     }
 
     fn reply(&self, words: &[String]) -> String {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::Location;
-use super::{Cluster, Place, Sentinels};
-use crate::node::address::{Endpoint, Secret, Seeds, Server, Service};
+use super::{Cluster, Place, Sentinels, ServerAt};
+use crate::node::address::{Endpoint, HostKind, Remote, Secret};
 use crate::node::redis::connect::{Access, Connector};
 use crate::node::redis::tls::Trust;
 
@@ -15,36 +15,12 @@ pub type Connect = Arc<dyn Fn(Access) -> Connector + Send + Sync>;
 
 /// How to reach a node's server.
 #[derive(Clone)]
-pub enum Way {
-    /// At its own address.
-    Direct(Access),
-    /// Through the sentinels of its service.
-    Sentinel(Box<Watched>),
-    /// Through the members of its cluster.
-    Cluster(Box<Members>),
-}
-
-/// A service with sentinels, and the secrets for both.
-#[derive(Clone)]
-pub struct Watched {
-    /// The sentinels, and the user and the database at the servers.
-    pub service: Service,
-    /// The servers' password, from whichever source.
-    pub password: Option<Secret>,
+pub struct Way {
+    /// The address, with the password from whichever source.
+    pub remote: Remote,
     /// User and password at the sentinels.
     pub sentinel: SentinelLogin,
-    /// Needed for `rediss-sentinel://` only.
-    pub trust: Option<Trust>,
-}
-
-/// Members of a cluster, and the secrets for all of them.
-#[derive(Clone)]
-pub struct Members {
-    /// The members that are asked first, and the user at all of them.
-    pub seeds: Seeds,
-    /// The password, from whichever source.
-    pub password: Option<Secret>,
-    /// Needed for `rediss-cluster://` only.
+    /// Needed for TLS only.
     pub trust: Option<Trust>,
 }
 
@@ -58,6 +34,11 @@ pub struct SentinelLogin {
 }
 
 impl Way {
+    /// The way to `remote`, as far as the address tells it.
+    pub fn new(remote: Remote) -> Self {
+        Self { remote, sentinel: SentinelLogin::default(), trust: None }
+    }
+
     /// Returns the place; each question where the server is takes `limit` at most.
     pub fn place(&self, limit: Duration) -> Place {
         let connect: Connect = Arc::new(Connector::new);
@@ -66,92 +47,44 @@ impl Way {
 
     /// The same, over connections that `connect` opens.
     pub fn place_over(&self, limit: Duration, connect: &Connect) -> Place {
-        match self {
-            Self::Direct(access) => Place::fixed(connect(access.clone())),
-            Self::Sentinel(watched) => Place::Sentinel(Arc::new(watched.sentinels(limit, connect))),
-            Self::Cluster(members) => Place::Cluster(Arc::new(members.cluster(limit, connect))),
+        let hosts = self.remote.hosts.iter().cloned();
+        match &self.remote.kind {
+            HostKind::Server => Place::fixed(connect(self.access(self.remote.hosts[0].clone()))),
+            HostKind::Sentinel(service) => {
+                let SentinelLogin { user, password } = &self.sentinel;
+                let login =
+                    |host| Access { user: user.clone(), password: password.clone(), db: 0, ..self.access(host) };
+                let sentinels = hosts.map(|host| (host.to_string(), connect(login(host))));
+                let server_at = self.server_at(connect);
+                Place::Sentinel(Arc::new(Sentinels::new(service.clone(), sentinels, server_at, limit)))
+            }
+            HostKind::Member => {
+                let seeds = hosts.filter_map(|host| match host {
+                    Endpoint::Tcp { host, port, .. } => Some(Location { host, port }),
+                    Endpoint::Unix(_) => None,
+                });
+                Place::Cluster(Arc::new(Cluster::new(seeds.collect(), self.server_at(connect), limit)))
+            }
         }
     }
 
-    /// Returns the user at the servers.
-    pub fn user(&self) -> Option<&str> {
-        match self {
-            Self::Direct(access) => access.server.user.as_deref(),
-            Self::Sentinel(watched) => watched.service.user.as_deref(),
-            Self::Cluster(members) => members.seeds.user.as_deref(),
-        }
+    fn server_at(&self, connect: &Connect) -> ServerAt {
+        let (way, connect, tls) = (self.clone(), Arc::clone(connect), self.remote.is_tls());
+        Box::new(move |Location { host, port }| {
+            connect(way.access(Endpoint::Tcp { host: host.clone(), port: *port, tls }))
+        })
     }
 
-    /// Returns the database.
-    pub fn db(&self) -> u32 {
-        match self {
-            Self::Direct(access) => access.server.db,
-            Self::Sentinel(watched) => watched.service.db,
-            Self::Cluster(_) => 0,
-        }
-    }
-
-    /// Returns the servers' password, if it is not in the address.
-    pub fn password_from_elsewhere(&self) -> Option<&Secret> {
-        let (in_address, password) = match self {
-            Self::Direct(access) => (&access.server.password, &access.password),
-            Self::Sentinel(watched) => (&watched.service.password, &watched.password),
-            Self::Cluster(members) => (&members.seeds.password, &members.password),
-        };
-        password.as_ref().filter(|_| in_address.is_none())
-    }
-
-    /// Returns user and password at the sentinels, where there are any.
-    pub fn sentinel_login(&self) -> Option<&SentinelLogin> {
-        match self {
-            Self::Direct(_) | Self::Cluster(_) => None,
-            Self::Sentinel(watched) => Some(&watched.sentinel),
-        }
-    }
-}
-
-impl Watched {
-    fn sentinels(&self, limit: Duration, connect: &Connect) -> Sentinels {
-        let to_sentinel = |endpoint: &Endpoint| {
-            let SentinelLogin { user, password } = self.sentinel.clone();
-            let server = Server { endpoint: endpoint.clone(), user, password: None, db: 0 };
-            connect(Access { server, password, trust: self.trust.clone() })
-        };
-        let named = self.service.sentinels.iter().map(|endpoint| (endpoint.to_string(), to_sentinel(endpoint)));
-        let (watched, connect) = (self.clone(), Arc::clone(connect));
-        let server_at = move |location: &Location| {
-            let server = watched.service.server_at(location.host.clone(), location.port);
-            let (password, trust) = (watched.password.clone(), watched.trust.clone());
-            connect(Access { server, password, trust })
-        };
-        Sentinels::new(self.service.name.clone(), named, Box::new(server_at), limit)
-    }
-}
-
-impl Members {
-    fn cluster(&self, limit: Duration, connect: &Connect) -> Cluster {
-        let location = |endpoint: &Endpoint| match endpoint {
-            Endpoint::Tcp { host, port, .. } => Some(Location { host: host.clone(), port: *port }),
-            Endpoint::Unix(_) => None,
-        };
-        let seeds = self.seeds.members.iter().filter_map(location).collect();
-        let (members, connect) = (self.clone(), Arc::clone(connect));
-        let server_at = move |location: &Location| {
-            let server = members.seeds.server_at(location.host.clone(), location.port);
-            let (password, trust) = (members.password.clone(), members.trust.clone());
-            connect(Access { server, password, trust })
-        };
-        Cluster::new(seeds, Box::new(server_at), limit)
+    /// Returns how to connect to the server at `endpoint`.
+    fn access(&self, endpoint: Endpoint) -> Access {
+        let Remote { user, password, db, .. } = self.remote.clone();
+        Access { endpoint, user, password, db, trust: self.trust.clone() }
     }
 }
 
 /// The node's name in messages: its address without user and password.
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Direct(access) => access.server.fmt(f),
-            Self::Sentinel(watched) => watched.service.fmt(f),
-            Self::Cluster(members) => members.seeds.fmt(f),
-        }
+        self.remote.fmt(f)
     }
 }

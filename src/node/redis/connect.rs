@@ -12,17 +12,27 @@ use super::stranger;
 use super::tls::Trust;
 use crate::clock;
 use crate::node::Fault;
-use crate::node::address::{Endpoint, Secret, Server};
+use crate::node::address::{Endpoint, Secret};
 
-/// How to connect: the address, completed with what the environment or a file says.
+/// How to connect to one server and as whom.
 #[derive(Clone)]
 pub struct Access {
-    /// Endpoint, user and database.
-    pub server: Server,
+    /// Where it listens.
+    pub endpoint: Endpoint,
+    /// The user.
+    pub user: Option<String>,
     /// The password, from whichever source.
     pub password: Option<Secret>,
-    /// Needed for `rediss://` only.
+    /// Database number.
+    pub db: u32,
+    /// Needed for TLS only.
     pub trust: Option<Trust>,
+}
+
+impl From<Endpoint> for Access {
+    fn from(endpoint: Endpoint) -> Self {
+        Self { endpoint, user: None, password: None, db: 0, trust: None }
+    }
 }
 
 /// Opens connections to one server.
@@ -45,11 +55,6 @@ impl Connector {
         Self { access, dial, is_real: false }
     }
 
-    /// The server's address, without user and password.
-    pub fn name(&self) -> String {
-        self.access.server.to_string()
-    }
-
     /// Opens a connection, within `time` by the caller's care. For the rest see [`Connection::over`].
     pub(in crate::node) async fn open(
         &self,
@@ -68,7 +73,7 @@ impl Connector {
 
     /// Whether the server speaks TLS where none was asked for. The answer takes a part of `time` at most.
     pub(super) async fn leads_to_tls(&self, time: Duration) -> bool {
-        let is_plain = matches!(self.access.server.endpoint, Endpoint::Tcp { tls: false, .. });
+        let is_plain = matches!(self.access.endpoint, Endpoint::Tcp { tls: false, .. });
         is_plain && self.is_real && stranger::speaks_tls((self.dial)(self.access.clone(), time), time).await
     }
 }

@@ -60,11 +60,11 @@ impl Connection {
         let hears = hearing.is_some();
         state.send_modify(|state| state.push = if hears { Push::Works } else { Push::Untried });
         let metered = Metered::new(stream, Arc::clone(state), limit);
-        let mut info = RedisConnectionInfo::default().set_db(i64::from(access.server.db)).set_skip_set_lib_name();
+        let mut info = RedisConnectionInfo::default().set_db(i64::from(access.db)).set_skip_set_lib_name();
         if let Some(password) = &access.password {
             info = info.set_password(password.reveal());
         }
-        if let Some(user) = &access.server.user {
+        if let Some(user) = &access.user {
             // A user that needs no password must still be named to the server, and AUTH takes two words.
             info = info.set_username(user).set_password(access.password.as_ref().map_or("", Secret::reveal));
         }

@@ -54,7 +54,7 @@ pub type Dial = Arc<dyn Fn(Access, Duration) -> Dialing + Send + Sync>;
 /// Opens a stream to the server that `access` names. The caller limits the time to `limit`.
 pub fn dial(access: Access, limit: Duration) -> Dialing {
     Box::pin(async move {
-        match &access.server.endpoint {
+        match &access.endpoint {
             Endpoint::Unix(path) => boxed(UnixStream::connect(path).await),
             Endpoint::Tcp { host, port, tls } => {
                 let stream = connect(host, *port, limit).await?;

@@ -97,7 +97,7 @@ pub(super) fn fault_before_requests(error: &RedisError, access: &Access) -> Faul
 
 /// Tells which user was tried, and where its password came from.
 fn wrong_login(access: &Access) -> Fault {
-    let (user, remedy) = match access.server.user.as_deref() {
+    let (user, remedy) = match access.user.as_deref() {
         Some(user) => (escape::short(user), "correct the password, or the user in the address"),
         None => (
             "default, as none is named".to_owned(),

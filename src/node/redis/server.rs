@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::connect::Connector;
 use super::connection::REPLY_LIMIT;
 use super::pool::Pool;
 use super::{RedisNode, scan};
@@ -29,12 +28,7 @@ impl RedisServer {
         Self::at(way.to_string(), way.place(limit), limit, REPLY_LIMIT.max(observations * OBSERVATION_ROOM))
     }
 
-    /// The same, over connections that `connector` opens. `room` is the most that may be read between two requests.
-    pub fn over(connector: Connector, limit: Duration, room: usize) -> Self {
-        Self::at(connector.name(), Place::fixed(connector), limit, room)
-    }
-
-    /// The same for a node whose server is at `place`.
+    /// The same for a node whose server is at `place`. `room` is the most that may be read between two requests.
     pub fn at(name: String, place: Place, limit: Duration, room: usize) -> Self {
         Self { name, pool: Arc::new(Pool::new(place, limit, room)), copies: None }
     }

@@ -19,7 +19,7 @@ use tokio::sync::{Notify, mpsc};
 use uuid::Uuid;
 
 use self::received::request;
-use super::connect::{Access, Connector};
+use super::connect::Connector;
 use super::connection::REPLY_LIMIT;
 use super::dial::{Dial, Stream};
 use super::*;
@@ -32,7 +32,8 @@ use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::lock::token::Token;
 use crate::node::FaultKind;
-use crate::node::address::{Endpoint, Server};
+use crate::node::address::Endpoint;
+use crate::node::place::Place;
 
 const LIMIT: Duration = Duration::from_secs(1);
 
@@ -48,9 +49,8 @@ fn term() -> Term {
 }
 
 fn server_over(dial: Dial) -> RedisServer {
-    let server = Server { endpoint: Endpoint::Unix("/simulated".into()), user: None, password: None, db: 0 };
-    let access = Access { server, password: None, trust: None };
-    RedisServer::over(Connector::over(access, dial), LIMIT, REPLY_LIMIT)
+    let connector = Connector::over(Endpoint::Unix("/simulated".into()).into(), dial);
+    RedisServer::at("simulated".to_owned(), Place::fixed(connector), LIMIT, REPLY_LIMIT)
 }
 
 /// A server that takes connections once it is let, answers every script with a grant, and says what it is told to.

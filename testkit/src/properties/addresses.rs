@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use rlock::node::address::{Address, Seeds, Server, Service, joined};
+use rlock::node::address::{Address, Remote, joined};
 
 use super::{is_fit_to_be_shown, shown};
 
@@ -24,13 +24,8 @@ fn is_the_same_when_read_again(raw: &str, address: &Address) {
     is_fit_to_be_shown(&name, shown(raw.len()));
     let [anonymous, without] = match address {
         Address::Local(_) => return,
-        Address::Server(server) => {
-            [None, server.user.clone()].map(|user| Address::Server(Server { user, password: None, ..server.clone() }))
-        }
-        Address::Service(service) => [None, service.user.clone()]
-            .map(|user| Address::Service(Service { user, password: None, ..service.clone() })),
-        Address::Cluster(seeds) => {
-            [None, seeds.user.clone()].map(|user| Address::Cluster(Seeds { user, password: None, ..seeds.clone() }))
+        Address::Remote(remote) => {
+            [None, remote.user.clone()].map(|user| Address::Remote(Remote { user, password: None, ..remote.clone() }))
         }
     };
     let handed_on = address.without_secret().into_string().expect("a server's address is text");

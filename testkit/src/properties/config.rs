@@ -10,8 +10,7 @@ use rlock::cli::subcommands::HeldArgs;
 use rlock::cli::{self, Command, NodeArgs, OutputArgs, RunArgs, Sources};
 use rlock::exit::{Failure, Outcome, outcome_of};
 use rlock::lock::remains::RemainsOptions;
-use rlock::node::address::{Address, Secret, Seeds, Server, Service, joined};
-use rlock::node::place::Way;
+use rlock::node::address::{Address, Remote, Secret, joined};
 use rlock::settings::{HeldLock, LockSettings, NodeSettings, RunSettings, StoreConfig};
 use rlock::text::duration;
 
@@ -74,16 +73,13 @@ fn run(args: RunArgs, contents: &str, sources: &Sources) -> Result<(), Failure> 
     assert!(text("RLOCK_TTL").is_none_or(|shown| duration::parse(&shown) == Ok(ttl)));
     let StoreConfig::Servers(servers) = &settings.lock.place else { return Ok(()) };
     for way in servers.iter().filter(|_| has_file) {
-        let password = way.password_from_elsewhere().map(Secret::reveal);
+        let password = way.remote.password.as_ref().filter(|password| password.source() != "the address");
+        let password = password.map(Secret::reveal);
         assert!(password.is_none_or(|password| Some(password) == contents.lines().next()), "the file's first line");
     }
     // An rlock inside the command finds the same servers, as the same user, without a password.
     if let Some(nodes) = text("RLOCK_NODE") {
-        let meant = servers.iter().map(|way| match way {
-            Way::Direct(access) => Address::Server(Server { password: None, ..access.server.clone() }),
-            Way::Sentinel(watched) => Address::Service(Service { password: None, ..watched.service.clone() }),
-            Way::Cluster(members) => Address::Cluster(Seeds { password: None, ..members.seeds.clone() }),
-        });
+        let meant = servers.iter().map(|way| Address::Remote(Remote { password: None, ..way.remote.clone() }));
         let found: Result<Vec<_>, _> = joined(nodes.split(',')).iter().map(|node| Address::parse(node)).collect();
         assert_eq!(found, Ok(meant.collect()), "{nodes}");
     }

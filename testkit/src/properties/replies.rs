@@ -10,7 +10,7 @@ use rlock::lock::blocker::Blocker;
 use rlock::lock::blocker::Reservation;
 use rlock::lock::instant::Instant;
 use rlock::lock::observation::Observation;
-use rlock::node::address::{Endpoint, Server};
+use rlock::node::address::Endpoint;
 use rlock::node::redis::connect::Access;
 use rlock::node::redis::connection::{Connection, REPLY_LIMIT};
 use rlock::node::redis::listeners::{Listeners, Wakes};
@@ -54,8 +54,7 @@ pub fn hold(input: &[u8]) {
 
 async fn conversation(server: Scripted, resp3: bool) {
     let endpoint = Endpoint::Tcp { host: "h".to_owned(), port: 1, tls: false };
-    let server_meant = Server { endpoint, user: None, password: None, db: 0 };
-    let access = Access { server: server_meant, password: None, trust: None };
+    let access = Access::from(endpoint);
     let (listeners, wakes, lock) = (Listeners::default(), Wakes::default(), LockId(0));
     listeners.add(CHANNEL, &wakes);
     let link = match in_time(Connection::over(&access, server, REPLY_LIMIT, resp3.then(|| listeners.hearing()))).await {

@@ -9,9 +9,7 @@ use rlock::lock::key::Key;
 use rlock::node::Store;
 use rlock::node::address::Address;
 use rlock::node::place::Way;
-use rlock::node::place::way::{Members, SentinelLogin, Watched};
 use rlock::node::redis::RedisServer;
-use rlock::node::redis::connect::Access;
 use rlock::node::redis::connection::REPLY_LIMIT;
 
 use super::{Data, Feature, Wire, World};
@@ -140,12 +138,7 @@ impl<A: Arrangement> World for Servers<A> {
 
     fn open(&self, wire: &Wire, limit: Duration) -> Box<dyn Store> {
         let way = match Address::parse(&self.all.borrow().url()).expect("an address") {
-            Address::Server(server) => Way::Direct(Access { server, password: None, trust: None }),
-            Address::Service(service) => {
-                let sentinel = SentinelLogin::default();
-                Way::Sentinel(Box::new(Watched { service, password: None, sentinel, trust: None }))
-            }
-            Address::Cluster(seeds) => Way::Cluster(Box::new(Members { seeds, password: None, trust: None })),
+            Address::Remote(remote) => Way::new(remote),
             Address::Local(_) => unreachable!("an arrangement of servers"),
         };
         let place = way.place_over(limit, &wire.connect());
