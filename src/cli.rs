@@ -18,7 +18,7 @@ pub use args::{CopyArgs, FileArgs, LockArgs, NodeArgs, OutputArgs, RunArgs};
 pub use files::{Row, Settings, runs};
 pub use help::{Example, VARIABLES, examples};
 pub use parse::{Parsed, log_format, parse};
-pub use sources::{Source, Sources, StrangeVariable, strange_variables};
+pub use sources::{Source, Sources, strange_variables};
 use subcommands::{AcquireArgs, BreakArgs, CheckArgs, ConfigArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs};
 pub use values::{Shell, restart_guard};
 
@@ -127,8 +127,7 @@ pub enum Command {
     /// Each row tells a setting, its value, and the flag's variable or the line of the configuration file that it comes
     /// from. With --key, they are those of runs of this lock. Passwords are never shown. No node is asked.
     ///
-    /// Exit 0, or 78 if a file is wrong. With --check, also sections that do not apply here are checked. A password file or a
-    /// certificate that this user cannot use is a warning then.
+    /// Exit 0, or 78 if a file is wrong. With --check, also sections that do not apply here are checked.
     Config(Deferred<ConfigArgs>),
     /// Print the completions for a shell
     ///

@@ -27,24 +27,14 @@ pub struct Config {
     sections: Vec<Section>,
 }
 
-/// `name = value` in a section.
+/// `name = value` in a section. The texts of the value are what would be typed on the command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setting {
     /// A long flag without its dashes.
     pub name: String,
-    pub value: Value,
+    /// One, or those of an array.
+    pub texts: Vec<String>,
     pub origin: Origin,
-}
-
-/// A value, of which the texts are what would be typed on the command line.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Value {
-    /// A string or a number.
-    Text(String),
-    /// `true` or `false`.
-    Switch(bool),
-    /// An array of strings or numbers.
-    List(Vec<String>),
 }
 
 /// A table of a file, and the runs that it applies to.
@@ -74,15 +64,6 @@ pub struct Origin {
     earlier: usize,
 }
 
-/// Runs or sections that settings are looked up for.
-#[derive(Clone, Copy, Debug)]
-pub enum Scope<'a> {
-    /// A run of these locks; of none if they are not known.
-    Run(&'a [String]),
-    /// The sections themselves: the defaults, and the `[lock]` section with this pattern.
-    Section(Option<&'a str>),
-}
-
 impl Config {
     /// Reads the files of `choice`.
     pub fn read(choice: &Choice) -> Result<Self, Failure> {
@@ -101,30 +82,27 @@ impl Config {
         Ok(whole)
     }
 
-    /// Returns the scope of each section, that of the defaults first.
-    pub fn scopes(&self) -> impl Iterator<Item = Scope<'_>> {
-        let of_locks = self.sections.iter().filter_map(|section| match section {
-            Section::Lock(pattern) => Some(Scope::Section(Some(pattern))),
+    /// Returns the patterns of the `[lock]` sections.
+    pub fn patterns(&self) -> impl Iterator<Item = &String> {
+        self.sections.iter().filter_map(|section| match section {
+            Section::Lock(pattern) => Some(pattern),
             Section::Defaults => None,
-        });
-        std::iter::once(Scope::Section(None)).chain(of_locks)
+        })
     }
 
-    /// Returns the settings that apply in `scope`, by name. Only names for which `is_open` holds are looked at. The locks of a run must
-    /// have the same settings.
-    pub fn applying(&self, scope: Scope, is_open: impl Fn(&str) -> bool) -> Result<BTreeMap<&str, &Setting>, Failure> {
-        let (first, others) = match scope {
-            Scope::Section(wanted) => return Ok(self.of(&is_open, |pattern| Some(pattern) == wanted)),
-            Scope::Run([]) => return Ok(self.of(&is_open, |_| false)),
-            Scope::Run([first, others @ ..]) => (first, others),
-        };
-        let of_lock =
-            |lock: &str| self.of(&is_open, |pattern| Pattern::new(pattern).is_ok_and(|pattern| pattern.matches(lock)));
-        let common = of_lock(first);
+    /// Returns the settings that apply to a run of these locks, by name. Only names for which `is_open` holds are looked at. The locks
+    /// must have the same settings.
+    pub fn applying(
+        &self,
+        locks: &[String],
+        is_open: impl Fn(&str) -> bool,
+    ) -> Result<BTreeMap<&str, &Setting>, Failure> {
+        let [first, others @ ..] = locks else { return Ok(self.of(None, &is_open)) };
+        let common = self.of(Some(first), &is_open);
         for other in others {
-            let theirs = of_lock(other);
+            let theirs = self.of(Some(other), &is_open);
             let differs = |name: &&&str| {
-                let [ours, theirs] = [&common, &theirs].map(|of| of.get(**name).map(|setting| setting.value.texts()));
+                let [ours, theirs] = [&common, &theirs].map(|of| of.get(**name).map(|setting| &setting.texts));
                 ours != theirs
             };
             if let Some(name) = common.keys().chain(theirs.keys()).find(differs) {
@@ -141,17 +119,14 @@ impl Config {
         Ok(common)
     }
 
-    /// Returns the settings of the defaults and of the `[lock]` sections whose pattern `has` the lock, by name: of several the one of
-    /// the highest rank.
-    fn of(&self, is_open: impl Fn(&str) -> bool, has: impl Fn(&str) -> bool) -> BTreeMap<&str, &Setting> {
+    /// Returns the settings of the defaults and of the `[lock]` sections of `lock`, by name: of several the one of the highest rank.
+    fn of(&self, lock: Option<&str>, is_open: impl Fn(&str) -> bool) -> BTreeMap<&str, &Setting> {
         let mut applying: BTreeMap<&str, &Setting> = BTreeMap::new();
         for setting in self.settings.iter().filter(|setting| is_open(&setting.name)) {
-            let is_in = match &setting.origin.section {
-                Section::Defaults => true,
-                Section::Lock(pattern) => has(pattern),
-            };
             let known = applying.get(setting.name.as_str());
-            if is_in && known.is_none_or(|known| known.origin.rank() <= setting.origin.rank()) {
+            if setting.origin.section.has(lock)
+                && known.is_none_or(|known| known.origin.rank() <= setting.origin.rank())
+            {
                 applying.insert(&setting.name, setting);
             }
         }
@@ -162,17 +137,18 @@ impl Config {
 impl Setting {
     /// Whether it is a node's address with a password.
     fn has_password(&self) -> bool {
-        self.name == "node" && self.value.texts().into_iter().any(secret::has_password)
+        self.name == "node" && self.texts.iter().any(|text| secret::has_password(text))
     }
 }
 
-impl Value {
-    /// The texts, one for each time that the flag would be typed.
-    pub fn texts(&self) -> Vec<&str> {
+impl Section {
+    /// Whether it applies to this lock. The pattern itself names a lock too, so that `config --check` can ask for each section.
+    fn has(&self, lock: Option<&str>) -> bool {
         match self {
-            Self::Text(text) => vec![text],
-            Self::Switch(is_on) => vec![if *is_on { "true" } else { "false" }],
-            Self::List(texts) => texts.iter().map(String::as_str).collect(),
+            Self::Defaults => true,
+            Self::Lock(pattern) => lock.is_some_and(|lock| {
+                pattern == lock || Pattern::new(pattern).is_ok_and(|pattern| pattern.matches(lock))
+            }),
         }
     }
 }
@@ -226,7 +202,7 @@ mod tests {
     fn config(settings: impl IntoIterator<Item = (Section, &'static str, &'static str)>) -> Config {
         let setting = |(earlier, (section, name, value)): (usize, (Section, &str, &str))| Setting {
             name: name.into(),
-            value: Value::Text(value.into()),
+            texts: vec![value.into()],
             origin: Origin { position: Position { file: "f".into(), line: earlier }, section, earlier },
         };
         Config { settings: settings.into_iter().enumerate().map(setting).collect(), ..Config::default() }
@@ -236,8 +212,9 @@ mod tests {
         Section::Lock(pattern.into())
     }
 
-    fn lines<const N: usize>(config: &Config, scope: Scope, names: [&str; N]) -> [Option<usize>; N] {
-        let applying = config.applying(scope, |_| true).unwrap();
+    fn lines<const N: usize>(config: &Config, locks: &[&str], names: [&str; N]) -> [Option<usize>; N] {
+        let locks: Vec<String> = locks.iter().map(|lock| (*lock).to_owned()).collect();
+        let applying = config.applying(&locks, |_| true).unwrap();
         names.map(|name| applying.get(name).map(|setting| setting.origin.position.line))
     }
 
@@ -248,15 +225,8 @@ mod tests {
             (Section::Defaults, "ttl", "defaults"),
             (Section::Defaults, "note", "defaults"),
         ]);
-        let (own, other) = (["deploy-x".to_owned()], ["deploy-a".to_owned()]);
-        for (scope, ttl) in [
-            (Scope::Run(&[]), 1),
-            (Scope::Run(&other), 1),
-            (Scope::Run(&own), 0),
-            (Scope::Section(Some("deploy-[!a]")), 0),
-            (Scope::Section(None), 1),
-        ] {
-            assert_eq!(lines(&all, scope, ["ttl", "note"]), [Some(ttl), Some(2)], "{scope:?}");
+        for (locks, ttl) in [(&[][..], 1), (&["deploy-a"], 1), (&["deploy-x"], 0), (&["deploy-[!a]"], 0)] {
+            assert_eq!(lines(&all, locks, ["ttl", "note"]), [Some(ttl), Some(2)], "{locks:?}");
         }
     }
 
@@ -269,7 +239,7 @@ mod tests {
             (Section::Defaults, "note", "n"),
         ]);
         let ask = |locks: [&str; 2], is_open: fn(&str) -> bool| {
-            let found = all.applying(Scope::Run(&locks.map(str::to_owned)), is_open);
+            let found = all.applying(&locks.map(str::to_owned), is_open);
             found.map(|found| found.len()).map_err(|failure| failure.message)
         };
         assert_eq!(ask(["a", "b"], |_| true), Ok(2));
@@ -288,7 +258,7 @@ mod tests {
             let all = config(order.iter().map(|at| (sections[*at].clone(), "ttl", "1m")));
             let applying = all.settings.iter().map(|setting| &setting.origin).filter(|at| at.section != sections[1]);
             let best = applying.max_by_key(|at| (at.section != Section::Defaults, at.position.line));
-            let found = lines(&all, Scope::Run(&["lock".to_owned()]), ["ttl"]);
+            let found = lines(&all, &["lock"], ["ttl"]);
             prop_assert_eq!(found, [best.map(|at| at.position.line)]);
         }
     }

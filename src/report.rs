@@ -18,8 +18,8 @@ use clap::ValueEnum;
 use nix::sys::stat::fstat;
 use serde_json::{Map, Value};
 
+pub use event::Event;
 use event::Told;
-pub use event::{Event, strange_variable};
 pub use notify::Manager;
 pub use progress::{Form, Progress, ProgressMode, StatusLine};
 pub use status_text::{Status, occupied};

@@ -2,14 +2,13 @@
 
 mod credentials;
 mod lock;
-mod remains;
 mod store;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use lock::Rules;
 pub use lock::{HeldLock, LockSettings, key, reporter, schedule};
+use store::FindPlace;
 pub use store::{NODE_TIMEOUT, NodeSettings, StoreConfig, addresses};
 
 use crate::cli::{LockArgs, RunArgs, Sources};
@@ -46,10 +45,24 @@ fn config(message: impl Into<String>) -> Failure {
 }
 
 impl RunSettings {
-    /// Checks what was typed.
+    /// Checks what was typed, and reads the passwords and the certificates.
     pub fn new(args: RunArgs, sources: &Sources) -> Result<Self, Failure> {
-        let remains = remains::given(&args);
-        let lock = LockSettings::new(&args.lock, args.kill_after, remains, &args.output, sources)?;
+        Self::with(args, sources, StoreConfig::new)
+    }
+
+    /// Checks what stands in files, which may be meant for another user: it reads neither passwords nor certificates.
+    pub fn check(args: RunArgs, sources: &Sources) -> Result<(), Failure> {
+        args.output.volume(sources)?;
+        Self::with(args, sources, StoreConfig::kind).map(drop)
+    }
+
+    fn with(args: RunArgs, sources: &Sources, place: FindPlace) -> Result<Self, Failure> {
+        let remains = RemainsOptions {
+            hold_at_least: args.hold_at_least.unwrap_or_default(),
+            lock_delay: args.lock.lock_delay.unwrap_or_default(),
+            once: args.once,
+        };
+        let lock = LockSettings::new(&args.lock, args.kill_after, remains, &args.output, sources, place)?;
         let environment = environment(&args.lock, &lock.keys, sources);
         let words = args.words();
         if words.first().is_none_or(|command| command.is_empty()) {
@@ -73,18 +86,6 @@ impl RunSettings {
 fn command_name(first_word: &OsStr) -> String {
     let word = secret::without_secrets(&first_word.to_string_lossy());
     word.rsplit('/').find(|part| !part.is_empty()).unwrap_or(&word).to_owned()
-}
-
-/// Checks settings of `run` by the rules that concern several of them. Reads neither passwords nor certificates.
-pub fn check(args: &RunArgs, sources: &Sources) -> Result<(), Failure> {
-    let rules = Rules::new(&args.lock, args.kill_after, remains::given(args), sources)?;
-    args.output.volume(sources)?;
-    StoreConfig::check(&args.lock.nodes, rules.needs_server)
-}
-
-/// Returns the failures of files that settings of `run` name and that cannot be used by this user.
-pub fn faults_of_files(args: &RunArgs) -> Vec<Failure> {
-    credentials::faults_of_files(&args.lock.nodes)
 }
 
 /// Returns the variables for the command with which an rlock inside it needs no flags: what was typed. The command inherits the

@@ -15,7 +15,7 @@ use clap::{Arg, ArgAction, ArgMatches, Id};
 use super::parse::{Common, Parsed, described, one_line};
 use super::sources::{Source, Sources, id, variable};
 use super::{Command, FileArgs, RunArgs, definition};
-use crate::config::{self, Choice, Config, Origin, Scope, Setting, Value};
+use crate::config::{self, Choice, Config, Origin, Setting};
 use crate::exit::{Failure, Outcome};
 use crate::text::escape;
 
@@ -52,13 +52,13 @@ impl Parsed {
         }
         let Some(Common { files, locks, .. }) = self.cli.command.common() else { return Ok(self) };
         let config = files.read()?;
-        self.with(&config, Scope::Run(&locks))
+        self.with(&config, &locks)
     }
 
-    fn with(mut self, config: &Config, scope: Scope) -> Result<Self, Failure> {
+    fn with(mut self, config: &Config, locks: &[String]) -> Result<Self, Failure> {
         let name = self.subcommand.clone().unwrap_or_default();
         let Some(command) = self.definition.find_subcommand(&name) else { return Ok(self) };
-        let defaults = Defaults::new(command, &self.sources, config, scope)?;
+        let defaults = Defaults::new(command, &self.sources, config, locks)?;
         if defaults.0.is_empty() {
             return Ok(self);
         }
@@ -74,7 +74,7 @@ pub(super) struct Defaults(BTreeMap<String, (Vec<OsString>, Setting)>);
 impl Defaults {
     /// Checks the names and forms of all settings, and returns those that apply to options of `command` which neither a flag
     /// nor a variable sets.
-    fn new(command: &clap::Command, sources: &Sources, config: &Config, scope: Scope) -> Result<Self, Failure> {
+    fn new(command: &clap::Command, sources: &Sources, config: &Config, locks: &[String]) -> Result<Self, Failure> {
         if !config.settings.is_empty() {
             let catalogue = Catalogue::new();
             config.settings.iter().try_for_each(|setting| words(catalogue.find(setting)?, setting).map(drop))?;
@@ -82,7 +82,7 @@ impl Defaults {
         let find =
             |name: &str| command.get_arguments().find(|arg| belongs_in_files(arg) && arg.get_long() == Some(name));
         let is_open = |name: &str| find(name).is_some_and(|arg| !sources.given(&id(arg)));
-        let applying = config.applying(scope, is_open)?;
+        let applying = config.applying(locks, is_open)?;
         let of_option = |(name, setting): (&str, &Setting)| {
             let arg = find(name)?;
             Some(words(arg, setting).map(|words| (id(arg), (words, setting.clone()))))
@@ -122,16 +122,14 @@ impl Defaults {
 /// Returns the words that would be typed after the flag.
 fn words(arg: &Arg, setting: &Setting) -> Result<Vec<OsString>, Failure> {
     let refuse = |why: &str| config::fault(&setting.origin.position, format!("{}: {why}", setting.name));
-    let (is_switch, is_list) =
-        (matches!(arg.get_action(), ArgAction::SetTrue), matches!(arg.get_action(), ArgAction::Append));
-    match &setting.value {
-        Value::Switch(_) if !is_switch => return Err(refuse("give a value, not true or false")),
-        Value::List(_) if !is_list => return Err(refuse("give one value, not an array")),
-        Value::List(texts) if texts.is_empty() => return Err(refuse("the array is empty")),
-        _ => {}
+    if setting.texts.is_empty() {
+        return Err(refuse("the array is empty"));
+    }
+    if setting.texts.len() > 1 && !matches!(arg.get_action(), ArgAction::Append) {
+        return Err(refuse("give one value, not an array"));
     }
     let is_path = arg.get_value_parser().type_id() == TypeId::of::<PathBuf>();
-    let word = |text: &str| {
+    let word = |text: &String| {
         if text.contains('\0') {
             Err(refuse("the value has a NUL character"))
         } else if is_path && !Path::new(text).is_absolute() {
@@ -140,15 +138,15 @@ fn words(arg: &Arg, setting: &Setting) -> Result<Vec<OsString>, Failure> {
             Ok(text.into())
         }
     };
-    setting.value.texts().into_iter().map(word).collect()
+    setting.texts.iter().map(word).collect()
 }
 
 /// Completes the options of `command` by the files, where no words are typed.
-fn without_words(command: &clap::Command, config: &Config, scope: Scope) -> anyhow::Result<(ArgMatches, Sources)> {
+fn without_words(command: &clap::Command, config: &Config, locks: &[String]) -> anyhow::Result<(ArgMatches, Sources)> {
     let read = |command: clap::Command| command.try_get_matches_from(["rlock"]);
     let usage = |error: clap::Error| Failure::new(Outcome::Usage, described(&error));
     let sources = Sources::new(Some(&read(command.clone()).map_err(usage)?));
-    let defaults = Defaults::new(command, &sources, config, scope)?;
+    let defaults = Defaults::new(command, &sources, config, locks)?;
     let matches = read(defaults.set(command.clone())).map_err(|error| defaults.refusal(&error))?;
     let sources = Sources::new(Some(&matches)).with_files(defaults);
     Ok((matches, sources))
@@ -168,8 +166,8 @@ pub struct Row<'a> {
     pub name: String,
     /// None if it is unset; several of a list.
     pub values: Vec<String>,
-    /// Whether it is on or off.
-    pub is_switch: bool,
+    /// Whether it is on, of an option without a value.
+    pub switch: Option<bool>,
     /// Whether it may have several values.
     pub is_list: bool,
     /// The option's variable.
@@ -227,7 +225,7 @@ impl Settings {
     /// Returns the settings of runs of these locks.
     pub fn new(config: &Config, locks: &[String]) -> anyhow::Result<Self> {
         let options = Catalogue::new().options;
-        let (matches, sources) = without_words(&options, config, Scope::Run(locks))?;
+        let (matches, sources) = without_words(&options, config, locks)?;
         Ok(Self { options, matches, sources })
     }
 
@@ -240,7 +238,7 @@ impl Settings {
             Row {
                 name: name.to_owned(),
                 values: raw.map(|value| value.to_string_lossy().into_owned()).collect(),
-                is_switch: matches!(arg.get_action(), ArgAction::SetTrue),
+                switch: matches!(arg.get_action(), ArgAction::SetTrue).then(|| self.matches.get_flag(&id)),
                 is_list: matches!(arg.get_action(), ArgAction::Append),
                 variable: variable(name),
                 source: self.sources.of(&id),
@@ -259,11 +257,12 @@ pub fn runs(config: &Config) -> anyhow::Result<Vec<(RunArgs, Sources)>> {
     whole.build();
     let whole = whole.mut_subcommand("run", without_variables);
     let mut runs = Vec::new();
-    for scope in config.scopes() {
-        without_words(&options, config, scope)?;
+    let of_locks = config.patterns().map(std::slice::from_ref);
+    for locks in std::iter::once(&[][..]).chain(of_locks) {
+        without_words(&options, config, locks)?;
         let words = ["rlock", "run", "-k", "job", "--", "true"].map(OsString::from).to_vec();
         let usage = |error: clap::Error| Failure::new(Outcome::Usage, described(&error));
-        let run = Parsed::read(whole.clone(), words).map_err(usage)?.with(config, scope)?;
+        let run = Parsed::read(whole.clone(), words).map_err(usage)?.with(config, locks)?;
         if let Command::Run(args) = run.cli.command {
             runs.push((*args.0, run.sources));
         }
@@ -283,7 +282,7 @@ mod tests {
         let words = ["rlock", "run", "-k", key].iter().chain(words).chain(&["true"]).map(OsString::from).collect();
         let parsed = parse(words).unwrap().unwrap();
         let config = Config::read(&Choice::Named(file.path().to_owned()))?;
-        let parsed = parsed.with(&config, Scope::Run(&[key.to_owned()]))?;
+        let parsed = parsed.with(&config, &[key.to_owned()])?;
         let Command::Run(args) = parsed.cli.command else { panic!("{text}") };
         Ok((*args.0, parsed.sources))
     }

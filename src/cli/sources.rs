@@ -11,7 +11,7 @@ use super::help::VARIABLES;
 use crate::config::Origin;
 use crate::exit::{Failure, Outcome};
 use crate::job::process_tree::NESTED_MARK;
-use crate::text::nearest;
+use crate::text::{escape, nearest};
 
 /// Where a value came from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -138,20 +138,12 @@ pub(super) fn id(arg: &clap::Arg) -> String {
 /// Beginning of the names of rlock's variables.
 const PREFIX: &str = "RLOCK_";
 
-/// A variable that rlock does not know.
-#[derive(PartialEq, Eq, Debug)]
-pub struct StrangeVariable {
-    pub name: String,
-    /// The variable that was probably meant.
-    pub meant: Option<String>,
-}
-
-/// Returns the variables of the environment that begin as rlock's do and that it does not know.
-pub fn strange_variables() -> Vec<StrangeVariable> {
+/// Returns a sentence on each variable of the environment that begins as rlock's do and that it does not know.
+pub fn strange_variables() -> Vec<String> {
     // Describing all options takes a while, and mostly there is none that is not set by an outer rlock.
     let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let set: BTreeSet<String> = set.filter(|name| name.starts_with(PREFIX)).collect();
-    if set.is_empty() { Vec::new() } else { of(set, &known()) }
+    if set.is_empty() { Vec::new() } else { of(&set, &known()) }
 }
 
 fn known() -> BTreeSet<String> {
@@ -164,10 +156,14 @@ fn known() -> BTreeSet<String> {
     named.chain(others).collect()
 }
 
-fn of(set: BTreeSet<String>, known: &BTreeSet<String>) -> Vec<StrangeVariable> {
-    let strange = set.into_iter().filter(|name| !known.contains(name));
-    let meant = |name: &str| nearest(name, known.iter().map(String::as_str)).map(str::to_owned);
-    strange.map(|name| StrangeVariable { meant: meant(&name), name }).collect()
+fn of(set: &BTreeSet<String>, known: &BTreeSet<String>) -> Vec<String> {
+    let strange = set.iter().filter(|name| !known.contains(*name));
+    let told = |name: &String| {
+        let meant = nearest(name, known.iter().map(String::as_str));
+        let hint = meant.map(|meant| format!(": did you mean {meant}?")).unwrap_or_default();
+        format!("unknown variable {}{hint}", escape::text(name))
+    };
+    strange.map(told).collect()
 }
 
 #[cfg(test)]
@@ -180,10 +176,8 @@ mod tests {
         for name in ["RLOCK_NODE", "RLOCK_TTL", "RLOCK_NO_WAIT", "RLOCK_HELD", "RLOCK_TOKEN", "RLOCK_NESTED"] {
             assert!(known.contains(name), "{name}");
         }
-        let strange = of(["RLOCK_TTL", "RLOCK_TLL", "RLOCK_"].map(str::to_owned).into(), &known);
-        let names: Vec<(&str, Option<&str>)> =
-            strange.iter().map(|it| (it.name.as_str(), it.meant.as_deref())).collect();
-        assert_eq!(names[1], ("RLOCK_TLL", Some("RLOCK_TTL")));
-        assert_eq!((names.len(), names[0].0), (2, "RLOCK_"));
+        let strange = of(&["RLOCK_TTL", "RLOCK_TLL", "RLOCK_"].map(str::to_owned).into(), &known);
+        assert_eq!(strange[1], "unknown variable RLOCK_TLL: did you mean RLOCK_TTL?");
+        assert!(strange.len() == 2 && strange[0].starts_with("unknown variable RLOCK_"), "{strange:?}");
     }
 }

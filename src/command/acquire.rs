@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::acquisition::{self, Acquired, Purpose};
-use super::common::{block_on, open_each, report_releases, warn_of_settings, write_all};
+use super::common::{block_on, open_each, report_releases, warn_of_note, write_all};
 use crate::cli::Sources;
 use crate::cli::subcommands::{AcquireArgs, Format};
 use crate::clock::{self, Alarm};
@@ -13,12 +13,13 @@ use crate::job::signals::Signals;
 use crate::lock::key::Key;
 use crate::lock::remains::RemainsOptions;
 use crate::redlock::holdings::Holdings;
-use crate::settings::LockSettings;
+use crate::settings::{LockSettings, StoreConfig};
 use crate::text::duration::millis;
 
 pub fn acquire(args: &AcquireArgs, sources: &Sources, inherited: &Inherited) -> anyhow::Result<Outcome> {
     let format = args.format;
-    let settings = LockSettings::new(&args.lock, None, RemainsOptions::default(), &args.output, sources)?;
+    let settings =
+        LockSettings::new(&args.lock, None, RemainsOptions::default(), &args.output, sources, StoreConfig::new)?;
     settings.place.needs_server("acquire")?;
     let [key] = &settings.keys[..] else {
         let why = "acquire takes one lock; rlock run takes several at once";
@@ -28,7 +29,7 @@ pub fn acquire(args: &AcquireArgs, sources: &Sources, inherited: &Inherited) -> 
         let why = "a shell could read this key as something else; use --format json";
         return Err(Failure::about(key, Outcome::Usage, why).into());
     }
-    warn_of_settings(&settings);
+    warn_of_note(&settings);
     block_on(take(&settings, key, inherited, format))
 }
 

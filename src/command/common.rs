@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::runtime;
 
-use crate::cli::{StrangeVariable, strange_variables};
 use crate::exit::{Failure, Outcome, tells_shortage};
 use crate::lock::details::{LONGEST_NOTE, fits};
 use crate::lock::fault::Faults;
@@ -64,15 +63,10 @@ pub(super) fn same_list(key: &Key, nodes: &Nodes, looks: &Observations) -> Resul
     other.map_or(Ok(()), |(node, why)| Err(failures::other_list(nodes[node].name(), &why).of(key)))
 }
 
-/// Warns of settings of `run` and `acquire` that are taken otherwise than the user may expect.
-pub(super) fn warn_of_settings(settings: &LockSettings) {
+/// Warns of a `--note` that is too long.
+pub(super) fn warn_of_note(settings: &LockSettings) {
     if settings.note.as_deref().is_some_and(|note| !fits(note, LONGEST_NOTE)) {
         settings.report.say(&Event::NoteCut { limit: LONGEST_NOTE });
-    }
-    if settings.report.tells_steps() {
-        for StrangeVariable { name, meant } in strange_variables() {
-            settings.report.say(&Event::StrangeVariable { name: &name, meant: meant.as_deref() });
-        }
     }
 }
 

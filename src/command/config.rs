@@ -1,7 +1,5 @@
 //! `rlock config`: shows every setting that is in force and where it comes from, or checks the files. Asks no node.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value, json};
 
 use super::common::print;
@@ -9,7 +7,7 @@ use crate::cli::subcommands::ConfigArgs;
 use crate::cli::{self, Row, Settings, Source};
 use crate::exit::Outcome;
 use crate::secret;
-use crate::settings;
+use crate::settings::{self, RunSettings};
 use crate::text;
 use crate::text::escape;
 use crate::text::table::{Column, fit};
@@ -20,16 +18,11 @@ const UNSET: &str = "-";
 pub fn config(args: &ConfigArgs) -> anyhow::Result<Outcome> {
     let config = args.files.read()?;
     if args.check {
-        let mut warnings = BTreeSet::new();
         for (run, sources) in cli::runs(&config)? {
-            settings::check(&run, &sources).map_err(|failure| sources.explain(failure))?;
-            // Another host or another user may have the file.
-            let faults = settings::faults_of_files(&run).into_iter().map(|fault| sources.explain(fault));
-            warnings.extend(faults.map(|fault| format!("warn: {fault}\n")));
+            RunSettings::check(run, &sources).map_err(|failure| sources.explain(failure))?;
         }
         let lines: Vec<String> = config.files.iter().map(|file| format!("{file}: ok\n")).collect();
-        let verdict = if lines.is_empty() { "no configuration file\n".to_owned() } else { lines.concat() };
-        print((warnings.into_iter().collect::<String>() + &verdict).as_bytes())?;
+        print(if lines.is_empty() { "no configuration file\n".to_owned() } else { lines.concat() }.as_bytes())?;
         return Ok(Outcome::Done);
     }
     let settings = Settings::new(&config, &args.keys)?;
@@ -68,10 +61,8 @@ fn object(row: &Row) -> Value {
     let mut values = values(row);
     let value = if row.is_list {
         json!(values.collect::<Vec<_>>())
-    } else if row.is_switch {
-        json!(values.next().is_some_and(|text| matches!(text.to_ascii_lowercase().as_str(), "1" | "true" | "yes")))
     } else {
-        json!(values.next())
+        row.switch.map_or_else(|| json!(values.next()), Value::Bool)
     };
     let source = match row.source {
         Source::BuiltIn => "built-in",

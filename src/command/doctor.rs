@@ -16,7 +16,6 @@ use crate::node::address::HostKind;
 use crate::node::local::Survey;
 use crate::node::place::Way;
 use crate::node::redis::acl::{OF_CLUSTER, OF_DATABASE, acl_line, is_user};
-use crate::report::strange_variable;
 use crate::settings;
 use crate::settings::{NODE_TIMEOUT, NodeSettings};
 use crate::text::escape;
@@ -42,10 +41,8 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
         let what = format!("{} is taken as the name of one lock, and no pattern", escape::text(name));
         Finding::note(what, "for patterns see Rights in docs/nodes.md")
     }));
-    report.findings.extend(strange_variables().iter().map(|variable| {
-        let what = strange_variable(&variable.name, variable.meant.as_deref());
-        Finding::note(what, "it has no effect; see rlock doctor --help")
-    }));
+    let strange = strange_variables().into_iter();
+    report.findings.extend(strange.map(|what| Finding::note(what, "it has no effect; see rlock doctor --help")));
     print((if args.json { report.json() } else { report.text(args.acl) }).as_bytes())?;
     Ok(match report.verdict() {
         Level::Note => Outcome::Done,

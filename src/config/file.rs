@@ -7,7 +7,7 @@ use glob::Pattern;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::{Config, Origin, Position, Section, Setting, Value, fault, unknown};
+use super::{Config, Origin, Position, Section, Setting, fault, unknown};
 use crate::exit::Failure;
 use crate::text::escape;
 
@@ -55,10 +55,10 @@ impl Config {
         for (name, value) in in_order(table) {
             let position = lines.position(name.span());
             let name = name.get_ref().clone().into_owned();
-            let value =
-                read(value.get_ref()).map_err(|why| fault(&position, format!("{}: {why}", escape::text(&name))))?;
+            let texts =
+                texts(value.get_ref()).map_err(|why| fault(&position, format!("{}: {why}", escape::text(&name))))?;
             let origin = Origin { position, section: section.clone(), earlier: self.sections.len() };
-            self.settings.push(Setting { name, value, origin });
+            self.settings.push(Setting { name, texts, origin });
         }
         self.sections.push(section);
         Ok(())
@@ -72,13 +72,10 @@ fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<(&'a Spanned<DeString<'i>>, &
     entries
 }
 
-fn read(value: &DeValue) -> Result<Value, &'static str> {
+fn texts(value: &DeValue) -> Result<Vec<String>, &'static str> {
     match value {
-        DeValue::Boolean(switch) => Ok(Value::Switch(*switch)),
-        DeValue::Array(items) => {
-            items.iter().map(|item| text(item.get_ref())).collect::<Result<_, _>>().map(Value::List)
-        }
-        other => text(other).map(Value::Text),
+        DeValue::Array(items) => items.iter().map(|item| text(item.get_ref())).collect(),
+        other => text(other).map(|text| vec![text]),
     }
 }
 
@@ -89,10 +86,9 @@ fn text(value: &DeValue) -> Result<String, &'static str> {
             .map(|number| number.to_string())
             .map_err(|_| "the number is too large"),
         DeValue::Float(number) => Ok(number.as_str().to_owned()),
+        DeValue::Boolean(is_on) => Ok(is_on.to_string()),
         DeValue::Datetime(_) => Err("write the value in quotes"),
-        DeValue::Boolean(_) | DeValue::Array(_) | DeValue::Table(_) => {
-            Err("write a string, a number, true, false, or an array of strings")
-        }
+        DeValue::Array(_) | DeValue::Table(_) => Err("write a string, a number, true, false, or an array of strings"),
     }
 }
 
@@ -125,8 +121,7 @@ mod tests {
 
     fn settings(text: &str) -> Vec<(String, String, String)> {
         let config = parse(text).unwrap_or_else(|failure| panic!("{failure}"));
-        let shown =
-            |setting: Setting| (setting.name.clone(), setting.value.texts().join("|"), setting.origin.to_string());
+        let shown = |setting: Setting| (setting.name.clone(), setting.texts.join("|"), setting.origin.to_string());
         config.settings.into_iter().map(shown).collect()
     }
 

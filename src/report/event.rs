@@ -24,13 +24,10 @@ use crate::lock::lease::Revoked;
 use crate::lock::occupant::Occupant;
 use crate::lock::waiting::Notice;
 use crate::text::duration::{millis, show_rounded};
-use crate::text::escape;
 
 /// A change of a lock, or of its command.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
-    /// A variable looks like one of rlock's and is none. `meant`: the one that it resembles.
-    StrangeVariable { name: &'a str, meant: Option<&'a str> },
     /// `--note` exceeds the limit, in bytes.
     NoteCut { limit: usize },
     /// A step of a wait.
@@ -139,9 +136,6 @@ impl Event<'_> {
     pub(super) fn told(&self) -> Told {
         const NONE: Value = Value::Null;
         match *self {
-            Self::StrangeVariable { name, meant } => {
-                info("variable", json!({ "variable": name, "meant": meant }), strange_variable(name, meant))
-            }
             Self::NoteCut { limit } => warning(
                 "note",
                 json!({ "limit": limit }),
@@ -310,10 +304,4 @@ fn refused(node: &str, fault: &Fault) -> Told {
 /// The run that has succeeded, and when.
 fn success(Entry { run, age, .. }: &Entry) -> Value {
     json!({ "user": run.user, "host": run.host, "cmd": run.cmd, "age_ms": millis(*age) })
-}
-
-/// Tells of a variable that rlock does not know, and which one it resembles.
-pub fn strange_variable(name: &str, meant: Option<&str>) -> String {
-    let meant = meant.map(|meant| format!(": did you mean {meant}?")).unwrap_or_default();
-    format!("unknown variable {}{meant}", escape::text(name))
 }

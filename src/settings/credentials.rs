@@ -62,17 +62,6 @@ pub(super) fn attach(addresses: Vec<Address>, args: &NodeArgs, sources: &Sources
     Ok(ways)
 }
 
-/// Returns the failures of the files with passwords and certificates that cannot be used here, whether or not a node needs them.
-pub(super) fn faults_of_files(args: &NodeArgs) -> Vec<Failure> {
-    let passwords = [(OF_SERVERS, &args.password_file), (OF_SENTINELS, &args.sentinel_password_file)];
-    let passwords = passwords
-        .into_iter()
-        .filter_map(|(of, file)| read_password(of.option, file.as_deref()?, SecretFile::Written).err());
-    let names_certificates = args.ca.is_some() || args.cert.is_some();
-    let certificates = names_certificates.then(|| trust(args).err()).flatten();
-    passwords.chain(certificates).collect()
-}
-
 /// Returns the certificate and its key. One of them without the other is refused.
 pub(super) fn certificate(args: &NodeArgs) -> Result<Option<(&Path, &Path)>, Failure> {
     match (args.cert.as_deref(), args.cert_key.as_deref()) {

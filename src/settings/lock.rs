@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{NodeSettings, StoreConfig, remains, usage};
+use super::store::FindPlace;
+use super::{NodeSettings, StoreConfig, usage};
 use crate::cli::subcommands::HeldArgs;
 use crate::cli::{CopyArgs, LockArgs, NodeArgs, OutputArgs, Sources};
 use crate::exit::Failure;
@@ -71,75 +72,49 @@ impl HeldLock {
     }
 }
 
-/// Consequences of a run's options alone, whatever its locks and its nodes are.
-pub(super) struct Rules {
-    pub(super) schedule: Schedule,
-    pub(super) wait: Option<Duration>,
-    pub(super) mode: Mode,
-    /// An option that a lock on this machine alone does not have.
-    pub(super) needs_server: Option<&'static str>,
-}
-
-impl Rules {
-    /// Checks what was typed. `kill_after` and `remains`: those of a command.
-    pub(super) fn new(
-        args: &LockArgs,
-        kill_after: Option<Duration>,
-        remains: RemainsOptions,
-        sources: &Sources,
-    ) -> Result<Self, Failure> {
-        let node_timeout = node_timeout(args.nodes.node_timeout, args.copies);
-        let options = ScheduleOptions { ttl: args.ttl, drift: args.drift, node_timeout, kill_after };
-        let schedule = schedule(options)?.outlasted(remains.lock_delay, remains.longest());
-        let mode = mode(args, sources)?;
-        let of_release = [
-            ("--hold-at-least", !remains.hold_at_least.is_zero()),
-            ("--lock-delay", !remains.lock_delay.is_zero()),
-            ("--once", remains.once.is_some()),
-        ];
-        if args.form == Form::Redisson {
-            if mode != Mode::Exclusive {
-                return Err(usage("--as redisson is for exclusive locks: its clients know no other kind"));
-            }
-            if let Some(option) = first(&[("--supersede", args.supersede)]).or(first(&of_release)) {
-                let why = "it is for a lock that is held and released";
-                return Err(usage(format!("--as redisson and {option} contradict each other: {why}")));
-            }
-        }
-        let needs_server = first(&[
-            ("--as redisson", args.form == Form::Redisson),
-            ("--supersede", args.supersede),
-            ("--wait-replicas", args.copies.wait_replicas.is_some_and(|replicas| replicas > 0)),
-            ("--fsync", args.copies.fsync),
-        ]);
-        Ok(Self { schedule, wait: wait(args, sources)?, mode, needs_server: needs_server.or(first(&of_release)) })
-    }
-}
-
-/// Returns the first option that is given.
-fn first(options: &[(&'static str, bool)]) -> Option<&'static str> {
-    options.iter().find_map(|(option, is_given)| is_given.then_some(*option))
-}
-
 impl LockSettings {
-    /// Checks what was typed. `kill_after` and `remains`: those of a command.
+    /// Checks what was typed. `kill_after` and `remains`: those of a command. `place` is asked for the nodes.
     pub fn new(
         args: &LockArgs,
         kill_after: Option<Duration>,
         remains: RemainsOptions,
         output: &OutputArgs,
         sources: &Sources,
+        place: FindPlace,
     ) -> Result<Self, Failure> {
         let keys = keys(&args.nodes, &args.keys)?;
         let remains = RemainsOptions { lock_delay: args.lock_delay.unwrap_or_default(), ..remains };
-        let Rules { schedule, wait, mode, needs_server } = Rules::new(args, kill_after, remains, sources)?;
+        let node_timeout = node_timeout(args.nodes.node_timeout, args.copies);
+        let options = ScheduleOptions { ttl: args.ttl, drift: args.drift, node_timeout, kill_after };
+        let schedule = schedule(options)?.outlasted(remains.lock_delay, remains.longest());
+        let mode = mode(args, sources)?;
+        let wait = wait(args, sources)?;
+        let of_rlock = [
+            ("--supersede", args.supersede),
+            ("--hold-at-least", !remains.hold_at_least.is_zero()),
+            ("--lock-delay", !remains.lock_delay.is_zero()),
+            ("--once", remains.once.is_some()),
+        ];
+        let of_servers = [
+            ("--as redisson", args.form == Form::Redisson),
+            ("--wait-replicas", args.copies.wait_replicas.is_some_and(|replicas| replicas > 0)),
+            ("--fsync", args.copies.fsync),
+        ];
+        if args.form == Form::Redisson && mode != Mode::Exclusive {
+            return Err(usage("--as redisson is for exclusive locks: its clients know no other kind"));
+        }
+        if let Some(option) = first(&of_rlock).filter(|_| args.form == Form::Redisson) {
+            let why = "it is for a lock that is held and released";
+            return Err(usage(format!("--as redisson and {option} contradict each other: {why}")));
+        }
         if args.supersede && keys.len() > 1 {
             return Err(usage("--supersede is for one lock: a run of several waits for each in its turn"));
         }
-        let place = StoreConfig::new(&args.nodes, sources)?;
-        needs_server.map_or(Ok(()), |option| place.needs_server(option))?;
+        let place = place(&args.nodes, sources)?;
+        first(&of_servers).or(first(&of_rlock)).map_or(Ok(()), |option| place.needs_server(option))?;
+        check_remains(remains, &keys, mode, schedule)?;
         let note = args.note.as_ref().map(|note| note.to_string_lossy().into_owned()).filter(|note| !note.is_empty());
-        let lock = Self {
+        Ok(Self {
             report: reporter(&keys, output),
             keys,
             place,
@@ -153,9 +128,34 @@ impl LockSettings {
             busy_code: args.busy_code,
             note,
             outer: outer_locks(),
-        };
-        remains::check(remains, &lock)?;
-        Ok(lock)
+        })
+    }
+}
+
+/// Returns the first option that is given.
+fn first(options: &[(&'static str, bool)]) -> Option<&'static str> {
+    options.iter().find_map(|(option, is_given)| is_given.then_some(*option))
+}
+
+/// Refuses times that no server can keep, and `--once` where more than one run may succeed at a time.
+fn check_remains(options: RemainsOptions, keys: &Keys, mode: Mode, schedule: Schedule) -> Result<(), Failure> {
+    let times = [
+        ("--hold-at-least", options.hold_at_least, ""),
+        ("--lock-delay", options.lock_delay.saturating_add(schedule.ttl()), " with --ttl"),
+        ("--once", options.once.unwrap_or_default(), ""),
+    ];
+    if let Some((option, _, with)) = times.into_iter().find(|(_, time, _)| *time > LONGEST_TTL) {
+        return Err(usage(format!("{option} is at most {}{with}", duration::days(LONGEST_TTL))));
+    }
+    match options.once {
+        Some(Duration::ZERO) => Err(usage("--once 0 would find no success: give a longer time")),
+        Some(_) if mode != Mode::Exclusive => {
+            Err(usage("--once needs an exclusive lock: with --shared and --slots several runs may succeed at a time"))
+        }
+        Some(_) if keys.len() > 1 => {
+            Err(usage("--once takes one lock: of several, some may know of the success and others not"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use super::lock::{copies, node_timeout};
 use super::{config, credentials, usage};
-use crate::cli::{CopyArgs, NodeArgs, Sources, StrangeVariable, strange_variables};
+use crate::cli::{CopyArgs, NodeArgs, Sources, strange_variables};
 use crate::exit::Failure;
 use crate::lock::messages::Copies;
 use crate::node::address::{Address, LocalDir, joined};
 use crate::node::place::Way;
-use crate::report::strange_variable;
 
 /// Most nodes that are accepted.
 const MOST_NODES: usize = 9;
@@ -24,12 +23,22 @@ pub enum StoreConfig {
 
 impl StoreConfig {
     /// Checks the addresses, then reads the passwords and the certificates that they need.
-    pub(super) fn new(args: &NodeArgs, sources: &Sources) -> Result<Self, Failure> {
+    pub fn new(args: &NodeArgs, sources: &Sources) -> Result<Self, Failure> {
+        if args.node.is_empty() {
+            return Err(no_node());
+        }
+        Ok(match Self::kind(args, sources)? {
+            Self::Servers(_) => Self::Servers(credentials::attach(addresses(&args.node)?, args, sources)?),
+            local @ Self::Local(_) => local,
+        })
+    }
+
+    /// Checks the addresses, if there are any yet, and reads no file. The servers are left out.
+    pub(super) fn kind(args: &NodeArgs, _: &Sources) -> Result<Self, Failure> {
         credentials::certificate(args)?;
-        Ok(match <[Address; 1]>::try_from(fitting(args)?) {
-            Ok([Address::Local(dir)]) => Self::Local(dir),
-            Ok([server]) => Self::Servers(credentials::attach(vec![server], args, sources)?),
-            Err(servers) => Self::Servers(credentials::attach(servers, args, sources)?),
+        Ok(match fitting(&args.node)?.pop() {
+            Some(Address::Local(dir)) => Self::Local(dir),
+            _ => Self::Servers(Vec::new()),
         })
     }
 
@@ -58,22 +67,16 @@ impl StoreConfig {
     pub fn needs_server(&self, what: &str) -> Result<(), Failure> {
         match self {
             Self::Servers(_) => Ok(()),
-            Self::Local(_) => Err(no_server(what)),
-        }
-    }
-
-    /// Checks the addresses, if there are any yet, without what they need, and that they are servers if an option `needs_server`.
-    pub(super) fn check(args: &NodeArgs, needs_server: Option<&str>) -> Result<(), Failure> {
-        credentials::certificate(args)?;
-        if args.node.is_empty() {
-            return Ok(());
-        }
-        match (&fitting(args)?[..], needs_server) {
-            ([Address::Local(_)], Some(what)) => Err(no_server(what)),
-            _ => Ok(()),
+            Self::Local(_) => {
+                let why = "a lock on this machine alone ends with the rlock that holds it";
+                Err(usage(format!("{what} needs a server: {why}")))
+            }
         }
     }
 }
+
+/// [`StoreConfig::new`], or [`StoreConfig::kind`].
+pub(super) type FindPlace = fn(&NodeArgs, &Sources) -> Result<StoreConfig, Failure>;
 
 /// Limit for each exchange of a subcommand without a TTL to take a share of.
 pub const NODE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -106,26 +109,17 @@ impl NodeSettings {
     }
 }
 
-fn no_server(what: &str) -> Failure {
-    usage(format!("{what} needs a server: a lock on this machine alone ends with the rlock that holds it"))
-}
-
 /// Refuses to guess a node: `sudo`, cron and `ssh HOST rlock` drop `RLOCK_NODE`, and a server on this machine would give each
 /// host a lock of its own.
 fn no_node() -> Failure {
     let node = "--node, RLOCK_NODE or node in /etc/rlock/config.toml";
     let told = format!("no node is configured; name a server with {node}, or local for a lock on this machine alone");
-    config(strange_variables().iter().fold(told, |told, StrangeVariable { name, meant }| {
-        format!("{told}; {}", strange_variable(name, meant.as_deref()))
-    }))
+    config([vec![told], strange_variables()].concat().join("; "))
 }
 
 /// Reads the addresses, which must fit together: several servers, or one directory.
-fn fitting(args: &NodeArgs) -> Result<Vec<Address>, Failure> {
-    if args.node.is_empty() {
-        return Err(no_node());
-    }
-    let addresses = addresses(&args.node)?;
+fn fitting(nodes: &[String]) -> Result<Vec<Address>, Failure> {
+    let addresses = addresses(nodes)?;
     let count = addresses.len();
     for (index, address) in addresses.iter().enumerate() {
         if count > 1 && matches!(address, Address::Local(_)) {

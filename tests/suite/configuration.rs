@@ -87,8 +87,8 @@ fn a_wrong_file_is_78_with_its_line_and_no_node_is_asked() {
         ("ttl = '100ms'", 3, &["--ttl 100ms is too short"]),
         ("busy-code = 256", 3, &["--busy-code"]),
         ("no-wait = 'perhaps'", 3, &["--no-wait"]),
-        ("ttl = true", 3, &["ttl", "not true or false"]),
-        ("ttl = ['1m']", 3, &["ttl", "not an array"]),
+        ("ttl = true", 3, &["'true' for '--ttl"]),
+        ("ttl = ['1m', '2m']", 3, &["ttl", "not an array"]),
         ("ca = 'ca.pem'", 3, &["ca", "absolute path"]),
         ("profile = 'p'", 3, &["unknown name profile"]),
         ("no-wait = true\nwait = '5m'", 3, &["--no-wait and --wait contradict"]),
@@ -332,16 +332,8 @@ fn config_check_finds_what_is_wrong_in_a_section_that_does_not_apply() {
     set.rlock(&check).env("RLOCK_TTL", "1ms").finish().code(0).silent().printed(&[&ok]);
     rlock_words(check).finish().code(0).silent().printed(&["no configuration file"]);
     // The job may run as another user, or elsewhere.
-    set.write(
-        "[defaults]\npassword-file = '/no/such/file'\n[lock.x]\nca = '/no/such/ca'\nsentinel-password-file = '/'\n",
-    );
-    let warning = |line, section, said: &str| format!("warn: {}:{line} {section}: {said}", set.file().display());
-    set.rlock(&check).finish().code(0).silent().printed(&[
-        &warning(2, "[defaults]", "--password-file /no/such/file: No such file or directory (os error 2)"),
-        &warning(4, "[lock.\"x\"]", "--ca /no/such/ca: No such file or directory (os error 2)"),
-        &warning(5, "[lock.\"x\"]", "--sentinel-password-file /: it is not a regular file"),
-        &ok,
-    ]);
+    set.write("[defaults]\npassword-file = '/no/such/file'\n[lock.x]\nca = '/no/such/ca'\n");
+    set.rlock(&check).finish().code(0).silent().printed(&[&ok]);
 }
 
 /// As packages install it, and with every setting in force.
@@ -356,10 +348,6 @@ fn the_example_sets_nothing_and_each_of_its_settings_is_right() {
     let set = Configured::new(&settings.into_iter().map(comments).collect::<String>());
     for file in [example, &set.file().display().to_string()] {
         let ok = format!("{file}: ok");
-        let told = rlock_words(["config", "--check", "--config", file]).finish().code(0).silent().stdout;
-        let (last, warnings) = told.split_last().expect("a line");
-        // The files that the example names are not on this machine.
-        let is_of_file = |warning: &String| warning.starts_with("warn: ") && warning.contains("No such file");
-        assert!(*last == ok && warnings.iter().all(is_of_file), "{told:?}");
+        rlock_words(["config", "--check", "--config", file]).finish().code(0).silent().printed(&[&ok]);
     }
 }

@@ -14,7 +14,7 @@ mod supervise;
 
 use super::acquisition::Purpose;
 use super::acquisition::{self, Acquired};
-use super::common::{block_on, open_each, warn_of_settings};
+use super::common::{block_on, open_each, warn_of_note};
 use crate::cli::{RunArgs, Sources};
 use crate::clock::Alarm;
 use crate::exit::{self, Failure, Outcome, is_shortage, told_of_system};
@@ -50,7 +50,7 @@ pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::R
         let why = format!("cannot start the guard: {}; nothing was run", told_of_system(&error));
         Failure::about(&settings.lock.keys, Outcome::System, why)
     })?;
-    warn_of_settings(&settings.lock);
+    warn_of_note(&settings.lock);
     let report = &settings.lock.report;
     let mut metrics = settings.metrics.as_ref().map(|directory| Metrics::new(directory, &settings.lock.keys));
     let ran = block_on(run_async(&settings, inherited, guard, &mut metrics));

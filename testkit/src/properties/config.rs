@@ -39,7 +39,7 @@ pub fn hold(input: &[u8]) {
         Command::Run(args) => run(*args.0, contents, sources),
         Command::Acquire(args) => {
             let args = *args.0;
-            LockSettings::new(&args.lock, None, RemainsOptions::default(), &args.output, sources)
+            LockSettings::new(&args.lock, None, RemainsOptions::default(), &args.output, sources, StoreConfig::new)
                 .map(|lock| place(&lock.place))
         }
         Command::Renew(args) => held(&args.held, &args.output, sources),
