@@ -1,8 +1,9 @@
 //! A lock's file: opened inside its directory, checked before it is believed, written or deleted.
 //!
 //! The same open file carries two kernel locks, which end together. flock(2) decides who holds the lock. An open file
-//! description lock (fcntl(2)) shows that the holder's value is written. It can be queried without being taken, so that an
-//! observation keeps no process out. The two kinds do not interact.
+//! description lock (fcntl(2)) shows that the holder's value is written: of all bytes for an exclusive holder, of its seat for a
+//! [member](super::members). It can be queried without being taken, so that an observation keeps no process out. The two kinds do
+//! not interact.
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io;
@@ -21,6 +22,7 @@ use super::directory::Directory;
 use super::shown;
 use crate::lock::details::LARGEST_VALUE;
 use crate::lock::occupant::{Occupant, OccupantKind, RawValue};
+use crate::lock::token::Token;
 
 /// The beginning of each value of ours: a token, a blank and a brace; `x` stands for a hexadecimal digit.
 const SHAPE: &[u8] = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx {";
@@ -139,16 +141,8 @@ impl LockFile {
 
     /// Refuses a file whose content no rlock wrote. To be called with the lock taken, before the file is written to.
     pub(super) fn must_be_ours(&self) -> Result<(), String> {
-        let seen = self.sighting().map_err(|error| self.told(&error))?;
-        if seen.length == seen.head.len() as u64 && is_ours(&seen.head) {
-            return Ok(());
-        }
-        Err(self.refused("holds something else than a lock"))
-    }
-
-    /// Returns the message for a file that is not rlock's, for the reason `why`.
-    pub(super) fn refused(&self, why: &str) -> String {
-        refused(&self.dir, &self.name, why)
+        let head = self.entry(0).map_err(|error| self.told(&error))?;
+        if is_ours(&head) { Ok(()) } else { Err(refused(&self.dir, &self.name, "holds something else than a lock")) }
     }
 
     /// Writes the holder's value, and shows that it is written.
@@ -157,13 +151,13 @@ impl LockFile {
         self.take_bytes(ALL).map_err(|error| self.told(&error))
     }
 
-    /// Returns the holder, if its value is written: a file may be left over from a crash.
-    pub(super) fn holder(&self) -> Result<Option<Occupant>, String> {
-        let failed = |error: io::Error| self.told(&error);
-        if self.conflict(ALL).map_err(failed)?.is_none() {
+    /// Returns the exclusive holder, if its value is written: a file may be left over from a crash.
+    pub(super) fn holder(&self) -> io::Result<Option<Occupant>> {
+        if self.conflict(ALL)? != Some(ALL) {
             return Ok(None);
         }
-        let occupant = Occupant::from(self.sighting().map_err(failed)?);
+        let (length, head) = (self.file.metadata()?.len(), self.read(0, LARGEST_VALUE)?);
+        let occupant = Occupant::from(RawValue { kind: "string".to_owned(), length, head, ttl: None });
         Ok(Some(match occupant.who {
             // The lock ends with its process, so its holder is on this machine, whatever the file says.
             OccupantKind::Foreign(_) | OccupantKind::Group(_) => unnamed(),
@@ -253,10 +247,10 @@ impl LockFile {
         Ok((i32::from(lock.l_type) != libc::F_UNLCK).then_some((lock.l_start, lock.l_len)))
     }
 
-    fn sighting(&self) -> io::Result<RawValue> {
-        let length = self.file.metadata()?.len();
-        let head = if length == 0 { Vec::new() } else { self.read(0, LARGEST_VALUE)? };
-        Ok(RawValue { kind: "string".to_owned(), length, head, ttl: None })
+    /// Returns the exclusive holder; else the members as one occupant, or the first that is in `outer`.
+    pub(super) fn occupant(&self, outer: &[Token]) -> Result<Option<Occupant>, String> {
+        let holder = self.holder().and_then(|holder| if holder.is_some() { Ok(holder) } else { self.crowd(outer) });
+        holder.map_err(|error| self.told(&error))
     }
 }
 
@@ -305,11 +299,12 @@ fn misconfiguration(there: &Metadata, owner: Option<u32>) -> Option<String> {
         .then(|| format!("can be written to by other users (mode {:04o})", there.mode() & 0o7777))
 }
 
-/// Whether an rlock may have left `content`: nothing, zeros after a power loss, or a value. A value that was partly written
-/// over an older one mixes the two, and has the same shape at each position.
-fn is_ours(content: &[u8]) -> bool {
+/// Whether an rlock may have left `head`, which a zero or the file's end has ended: nothing, also after a power loss, a marker, or a
+/// value. A value that was partly written over an older one mixes the two, and has the same shape at each position.
+fn is_ours(head: &[u8]) -> bool {
     let fits = |(byte, shape): (&u8, &u8)| if *shape == b'x' { byte.is_ascii_hexdigit() } else { byte == shape };
-    content.iter().all(|byte| *byte == 0) || (content.len() >= BELIEVED && content.iter().zip(SHAPE).all(fits))
+    let is_value = (BELIEVED..=LARGEST_VALUE).contains(&head.len()) && head.iter().zip(SHAPE).all(fits);
+    is_value || head.is_empty() || head.starts_with(b"rlock ")
 }
 
 /// Writes `value`, and truncates only after a longer one: ext4 flushes a file on close that was truncated first.
@@ -413,7 +408,7 @@ mod tests {
             assert!(is_ours(&over_an_older_one), "{written}");
             assert_eq!(is_ours(&value[..written]), written == 0 || written >= BELIEVED, "{written}");
         }
-        assert!(is_ours(&[0; 100]));
+        assert!(is_ours(b"rlock s n=1 ttl=30000"));
         for foreign in
             ["4711\n", "47114711", "20261122", "# Cargo\n", "8c7d6f1e-1111-4222-8333-123456789abc\n", "deadbeef\n"]
         {

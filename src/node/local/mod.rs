@@ -10,8 +10,8 @@ mod file;
 mod files;
 mod gate;
 mod held;
+mod members;
 mod survey;
-mod table;
 mod watch;
 
 use std::cell::{Cell, RefCell};
@@ -28,7 +28,6 @@ use self::files::Files;
 use self::gate::{Gate, TURN};
 use self::held::Held;
 pub use self::survey::Survey;
-use self::table::Table;
 use self::watch::{Awaited, Watch};
 use super::address::LocalDir;
 use super::{
@@ -135,28 +134,24 @@ impl LocalNode {
             let Some(file) = files.lock(MAKE).map_err(unfit)? else { continue };
             let is_locked = if has_members { file.lock_shared() } else { file.lock() };
             if !is_locked.map_err(unfit)? {
-                let holder = files.occupant(&claim.outer);
+                let holder = file.occupant(&claim.outer);
                 // A client that comes or goes has it for a moment, and may leave it free.
                 if !matches!(holder, Ok(Some(_))) && attempt < UNSETTLED {
                     std::thread::sleep(BRIEF);
                     continue;
                 }
                 let holder = holder.map_err(unfit)?.unwrap_or_else(unnamed);
-                return Ok(self.held_by(holder, files, (file, None), claim));
+                return Ok(self.held_by(holder, files, file, claim));
             }
             // The last holder may have deleted it between our open and our flock.
             if !file.stands().map_err(|error| unfit(file.told(&error)))? {
                 continue;
             }
             file.must_be_ours().map_err(unfit)?;
-            let table = if has_members { files.table(MAKE) } else { Ok(None) };
-            let held = Held { token: claim.token, files, file, table: table.map_err(unfit)?, granted: clock::now() };
-            if has_members && held.table.is_none() {
-                continue;
-            }
+            let held = Held { token: claim.token, files, file, granted: clock::now() };
             let granted = held.publish(claim);
-            // Its files may be deleted by hand: then another process may have the lock by files of its own.
-            let stands = held.stands().unwrap_or(false);
+            // Its file may be deleted by hand: then another process may have the lock by a file of its own.
+            let stands = held.file.stands().unwrap_or(false);
             if !stands || !matches!(granted, Ok(Ok(_))) {
                 held.leave();
             }
@@ -169,7 +164,7 @@ impl LocalNode {
                     *self.held.borrow_mut() = Some(held);
                     return Ok(Vote::Granted { until: Instant::NEVER, fence, index });
                 }
-                Err(members) => return Ok(self.held_by(members, held.files, (held.file, held.table), claim)),
+                Err(members) => return Ok(self.held_by(members, held.files, held.file, claim)),
             }
         }
         Err(Fault::new(FaultKind::Unavailable, "the lock's file is deleted or replaced all the time"))
@@ -191,9 +186,11 @@ impl LocalNode {
             return Ok(None);
         }
         let Some(gate) = files.gate(LOOK).map_err(unfit)? else { return Ok(None) };
-        let Some(waiter) = gate.holder().map_err(unfit)? else { return Ok(None) };
-        if let Some(holder) = files.occupant(&claim.outer).map_err(unfit)? {
-            return Ok(Some(self.held_by(holder, files.clone(), (gate, None), claim)));
+        let waiter = gate.holder().map_err(|error| unfit(gate.told(&error)))?;
+        let Some(waiter) = waiter else { return Ok(None) };
+        let holder = files.lock(LOOK).and_then(|file| file.map_or(Ok(None), |file| file.occupant(&claim.outer)));
+        if let Some(holder) = holder.map_err(unfit)? {
+            return Ok(Some(self.held_by(holder, files.clone(), gate, claim)));
         }
         let now = clock::now();
         let since = self.free_since.get().unwrap_or(now);
@@ -207,12 +204,13 @@ impl LocalNode {
         Ok(Some(Vote::Reserved(Box::new(Reservation { waiter: waiter.holder().map(waits), left }))))
     }
 
-    /// Returns the vote against `claim`, and notes what it waits for if it waits: these files.
-    fn held_by(&self, holder: Occupant, files: Files, (gone, table): (LockFile, Option<Table>), claim: &Claim) -> Vote {
+    /// Returns the vote against `claim`, and notes what it waits for if it waits: that `gone`, the lock's own file or its gate, is
+    /// deleted. A gate whose waiter was killed has room for a member too.
+    fn held_by(&self, holder: Occupant, files: Files, gone: LockFile, claim: &Claim) -> Vote {
         self.free_since.set(None);
         let mode = claim.details.mode;
         let members = if let OccupantKind::Group(group) = &holder.who { Some(group.marker.mode) } else { None };
-        let room = table.filter(|_| members == Some(mode)).map(|table| (table, mode));
+        let room = members.filter(|members| *members == mode);
         let must_leave = members.is_some_and(|members| members != mode);
         let gate = must_leave.then(|| (files, claim.details.value(claim.token)));
         *self.awaited.borrow_mut() = Some(Awaited { gone, room, gate });
@@ -222,15 +220,12 @@ impl LocalNode {
     fn standing(&self, token: Token) -> Result<Option<Revoked>, Fault> {
         let held = self.held.borrow();
         let Some(held) = held.as_ref().filter(|held| held.token == token) else { return Ok(Some(Revoked::Missing)) };
-        for file in held.parts() {
-            match file.stands() {
-                Ok(true) => {}
-                Ok(false) if file.path().symlink_metadata().is_ok() => return Ok(Some(Revoked::TakenOver)),
-                Ok(false) => return Ok(Some(Revoked::Missing)),
-                Err(error) => return Err(unfit(file.told(&error))),
-            }
+        match held.file.stands() {
+            Ok(true) => Ok(None),
+            Ok(false) if held.file.path().symlink_metadata().is_ok() => Ok(Some(Revoked::TakenOver)),
+            Ok(false) => Ok(Some(Revoked::Missing)),
+            Err(error) => Err(unfit(held.file.told(&error))),
         }
-        Ok(None)
     }
 
     fn renewed(&self, token: Token) -> Result<Renewal, Fault> {
@@ -238,7 +233,7 @@ impl LocalNode {
             return Ok(Renewal::Lost(revoked, None));
         }
         if let Some(held) = self.held.borrow().as_ref() {
-            held.parts().for_each(LockFile::touch);
+            held.file.touch();
         }
         Ok(Renewal::Renewed(Instant::NEVER, None))
     }
@@ -247,12 +242,12 @@ impl LocalNode {
         let files = self.files(key)?;
         // All locks share the fence counter, so it says nothing about one. There is no queue.
         let nothing = Observation::of_nothing(clock::now());
-        if let Some(holder) = files.holder().map_err(unfit)? {
+        let Some(file) = files.lock(LOOK).map_err(unfit)? else { return Ok(nothing) };
+        let failed = |error: io::Error| unfit(file.told(&error));
+        if let Some(holder) = file.holder().map_err(failed)? {
             return Ok(Observation { holders: vec![holder], ..nothing });
         }
-        let Some(table) = files.table(LOOK).map_err(unfit)? else { return Ok(nothing) };
-        let members = table.members(look.token).map_err(|error| unfit(table.file().told(&error)));
-        let (mut holders, members) = members?;
+        let (mut holders, members) = file.members(look.token).map_err(failed)?;
         if holders.is_empty() && members > 0 {
             // Their entries are damaged, and their seats are taken all the same.
             holders.push(unnamed());
@@ -265,8 +260,7 @@ impl LocalNode {
             return Ok(ReleaseReply::NotOurs(revoked));
         }
         if let Some(held) = self.held.borrow_mut().take() {
-            held.leave();
-            held.table.as_ref().inspect(|table| table.wake_waiters());
+            held.release();
         }
         Ok(ReleaseReply::Released)
     }
@@ -331,7 +325,7 @@ impl Node for LocalNode {
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
-        self.held.borrow().as_ref().map_or_else(Vec::new, |held| held.parts().map(AsRawFd::as_raw_fd).collect())
+        self.held.borrow().as_ref().map_or_else(Vec::new, |held| vec![held.file.as_raw_fd()])
     }
 
     fn broken(&self) -> Pending<()> {
@@ -357,9 +351,9 @@ async fn until_taken_away(held: &RefCell<Option<Held>>, watch: &Watch) -> io::Re
         Alarm::new()?.reached(begin).await;
     }
     if let Some(held) = held.borrow().as_ref() {
-        held.parts().try_for_each(|file| watch.begin(file, false))?;
+        watch.begin(&held.file, false)?;
     }
-    while held.borrow().as_ref().map_or(Ok(false), Held::stands)? {
+    while held.borrow().as_ref().map_or(Ok(false), |held| held.file.stands())? {
         watch.stirred().await?;
     }
     Ok(())

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant as Time};
 use futures_util::FutureExt;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
+use super::file::LOCK;
 use super::*;
 use crate::lock::mode::Mode;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
@@ -270,12 +271,12 @@ fn a_holder_sees_a_loss_at_once_from_its_first_half_second_on() {
 }
 
 #[test]
-fn a_member_is_lost_with_either_file() {
-    for name in ["job.lock", "job.members"] {
+fn a_lock_of_every_kind_is_lost_with_its_file() {
+    for mode in KINDS {
         let place = tempfile::tempdir().unwrap();
-        let (node, claim) = (node(place.path()), claim(Mode::Shared));
+        let (node, claim) = (node(place.path()), claim(mode));
         assert!(matches!(try_once(&*node, &claim), Vote::Granted { fence, .. } if fence.get() > 0));
-        std::fs::remove_file(place.path().join(name)).unwrap();
+        std::fs::remove_file(place.path().join("job.lock")).unwrap();
         let renewed = node.renew(&claim.renewal(crate::lock::fence::Fence::new(1).unwrap())).now_or_never().unwrap();
         assert!(matches!(renewed, Renewal::Lost(Revoked::Missing, None)), "{renewed:?}");
         assert!(!release(&*node, &claim));
@@ -283,14 +284,14 @@ fn a_member_is_lost_with_either_file() {
 }
 
 #[test]
-fn a_member_is_not_granted_a_lock_whose_files_were_deleted_while_it_joined() {
+fn a_member_is_not_granted_a_lock_whose_file_was_deleted_while_it_joined() {
     for _ in 0..100 {
         let place = tempfile::tempdir().unwrap();
-        let (first, path) = (node(place.path()), place.path().join("job.members"));
+        let (first, path) = (node(place.path()), place.path().join("job.lock"));
         assert!(matches!(try_once(&*first, &claim(Mode::Shared)), Vote::Granted { .. }));
         let files = Files::new(Directory::open(Some(&named(place.path()))).unwrap(), "job");
-        let table = files.table(MAKE).unwrap().unwrap();
-        assert!(table.enter().unwrap());
+        let file = files.lock(LOCK).unwrap().unwrap();
+        assert!(file.enter().unwrap());
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC).unwrap();
         inotify.add_watch(&path, AddWatchFlags::IN_OPEN).unwrap();
         let joined = std::thread::scope(|scope| {
@@ -301,16 +302,15 @@ fn a_member_is_not_granted_a_lock_whose_files_were_deleted_while_it_joined() {
                 let renewed = node.renew(&claim.renewal(fence)).now_or_never().unwrap();
                 (is_granted, matches!(renewed, Renewal::Renewed(..)))
             });
-            // It has the lock's own file, and waits for the entrance.
+            // It has the file, and waits for the entrance.
             inotify.read_events().unwrap();
             std::fs::remove_file(&path).unwrap();
-            std::fs::remove_file(place.path().join("job.lock")).unwrap();
-            table.go_out();
+            file.go_out();
             joining.join().unwrap()
         });
         // It takes the lock for held if this thread stood still meanwhile.
         if joined.0 {
-            assert!(joined.1, "granted without files");
+            assert!(joined.1, "granted without a file");
             return;
         }
     }
@@ -318,31 +318,42 @@ fn a_member_is_not_granted_a_lock_whose_files_were_deleted_while_it_joined() {
 }
 
 #[test]
-fn a_table_that_is_not_rlocks_is_left_alone() {
-    let place = tempfile::tempdir().unwrap();
-    let table = place.path().join("job.members");
-    std::fs::write(&table, "my members\n").unwrap();
-    std::fs::set_permissions(&table, PermissionsExt::from_mode(0o600)).unwrap();
-    let vote = try_once(&*node(place.path()), &claim(Mode::Shared));
-    assert!(matches!(&vote, Vote::Failed(fault) if fault.kind == FaultKind::Unfit), "{vote:?}");
-    let (node, claim) = (node(place.path()), claim(Mode::Exclusive));
-    assert!(matches!(try_once(&*node, &claim), Vote::Granted { .. }));
-    assert!(release(&*node, &claim));
-    assert_eq!(std::fs::read_to_string(&table).unwrap(), "my members\n");
+fn a_file_that_is_not_rlocks_is_left_alone() {
+    for mode in KINDS {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("job.lock");
+        std::fs::write(&file, "my members\n").unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+        let vote = try_once(&*node(place.path()), &claim(mode));
+        assert!(matches!(&vote, Vote::Failed(fault) if fault.kind == FaultKind::Unfit), "{vote:?}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "my members\n");
+    }
 }
 
 #[test]
-fn an_older_rlock_and_members_keep_each_other_out() {
+fn a_holder_of_each_kind_takes_over_what_a_killed_one_of_each_kind_left() {
+    for (first, second) in KINDS.into_iter().flat_map(|first| KINDS.map(|second| (first, second))) {
+        let place = tempfile::tempdir().unwrap();
+        let [killed, holder] = [first, second].map(|mode| (node(place.path()), claim(mode)));
+        assert!(matches!(try_once(&*killed.0, &killed.1), Vote::Granted { .. }));
+        kill(killed.0);
+        assert!(matches!(try_once(&*holder.0, &holder.1), Vote::Granted { .. }));
+        let seen = seen(place.path());
+        assert!(seen.of(holder.1.token).is_some() && seen.holders.len() == 1, "{first} {second} {seen:?}");
+        assert!(release(&*holder.0, &holder.1) && files(place.path()).is_empty());
+    }
+}
+
+#[test]
+fn a_program_that_uses_flock_and_members_keep_each_other_out() {
     for mode in [Mode::Shared, Mode::Slots(2)] {
         let place = tempfile::tempdir().unwrap();
         let (node, claim) = (node(place.path()), claim(mode));
         assert!(matches!(try_once(&*node, &claim), Vote::Granted { .. }));
-        let older = std::fs::OpenOptions::new().read(true).write(true).open(place.path().join("job.lock")).unwrap();
-        assert!(older.try_lock().is_err());
-        // It takes over what a killed member leaves: nothing, or an rlock's value.
-        assert_eq!(older.metadata().unwrap().len(), 0);
+        let program = std::fs::File::open(place.path().join("job.lock")).unwrap();
+        assert!(program.try_lock().is_err());
         kill(node);
-        assert!(older.try_lock().is_ok());
+        assert!(program.try_lock().is_ok());
         let other = self::node(place.path());
         assert!(matches!(try_once(&*other, &claim), Vote::Held(_)));
     }
@@ -453,7 +464,7 @@ fn a_waiter_for_members_of_its_own_kind_closes_no_gate() {
         let word = waiter.wake();
         tokio::pin!(word);
         assert!((&mut word).now_or_never().is_none());
-        assert_eq!(files(place.path()).len(), 2);
+        assert_eq!(files(place.path()), ["job.lock"]);
         assert!(release(&*members[0].0, &members[0].1));
         assert_eq!(word.await, Wake::Recheck);
     });

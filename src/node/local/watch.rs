@@ -1,5 +1,5 @@
 //! Watches a lock's files. By the loss of a name a waiter learns that the lock was released, and a holder that it was taken
-//! away. By a write to the table of the members a waiter learns that one left.
+//! away. By a write to the file a waiter for a seat learns that a member left.
 
 use std::cell::OnceCell;
 use std::io;
@@ -10,7 +10,6 @@ use tokio::io::unix::AsyncFd;
 
 use super::file::LockFile;
 use super::files::Files;
-use super::table::Table;
 use crate::lock::mode::Mode;
 
 /// An instance of inotify(7), made when there is something to watch and kept open until exit: closing it can take the kernel
@@ -63,18 +62,15 @@ impl Watch {
 pub(super) struct Awaited {
     /// This file is no longer the one at its path: a holder deletes it before it releases the lock.
     pub(super) gone: LockFile,
-    /// Or a seat is free for a member of this kind.
-    pub(super) room: Option<(Table, Mode)>,
+    /// Or a seat of it is free for a member of this kind.
+    pub(super) room: Option<Mode>,
     /// The files of the lock, and the waiter's value, if members of another kind must leave for it.
     pub(super) gate: Option<(Files, String)>,
 }
 
 impl Awaited {
     pub(super) async fn happened(&self, watch: &Watch) -> io::Result<()> {
-        watch.begin(&self.gone, false)?;
-        if let Some((table, _)) = &self.room {
-            watch.begin(table.file(), true)?;
-        }
+        watch.begin(&self.gone, self.room.is_some())?;
         // It may have happened before it was watched.
         while self.gone.stands()? && !self.has_room()? {
             watch.stirred().await?;
@@ -83,7 +79,6 @@ impl Awaited {
     }
 
     fn has_room(&self) -> io::Result<bool> {
-        let Some((table, mode)) = &self.room else { return Ok(false) };
-        Ok(!table.file().stands()? || table.free_seat(*mode, 1)?.is_some())
+        self.room.map_or(Ok(false), |mode| Ok(self.gone.free_seat(mode, 1)?.is_some()))
     }
 }

@@ -1,13 +1,11 @@
-//! The table of the members of a lock: a file beside the lock's own, with a seat for each member.
+//! The members of a lock, in its file: a seat for each of them.
 //!
-//! 1. A member locks its seat, one byte, with an open file description lock (fcntl(2)). The kernel frees the seat when the
+//! 1. Members share the flock(2) of the file, which tells them from an exclusive holder. Their seats tell them from each other.
+//! 2. A member locks its seat, one byte, with an open file description lock (fcntl(2)). The kernel frees the seat when the
 //!    last descriptor is closed, so nothing of a member that was killed is counted.
-//! 2. The member's entry is written before its seat is locked. So an observer, which takes no lock, reads whole entries.
-//! 3. The first byte is the entrance. A process takes a seat, and writes the marker, only while it has that byte locked.
-//! 4. The marker is the kind of all members. It counts while any seat is taken.
-//!
-//! The holder of a lock's own file is decided by flock(2) alone: a member shares that lock, and the table only tells members
-//! from each other.
+//! 3. The member's entry is written before its seat is locked. So an observer, which takes no lock, reads whole entries.
+//! 4. The first byte is the entrance. A process takes a seat, and writes the marker, only while it has that byte locked.
+//! 5. The marker is the kind of all members, in the place of an exclusive holder's value. It counts while any seat is taken.
 
 use std::io;
 use std::time::Duration;
@@ -39,32 +37,13 @@ const TRIES: u32 = 300;
 /// Most members that an observation lists.
 const LISTED: usize = 1000;
 
-/// A table, open.
-pub(super) struct Table(LockFile);
-
-impl Table {
-    /// The table in `file`, unless that holds something else.
-    pub(super) fn new(file: LockFile) -> Result<Self, String> {
-        let table = Self(file);
-        let head = table.read(0).map_err(|error| table.0.told(&error))?;
-        // A power loss may leave an empty file. Another marker is that of a kind to come.
-        if head.is_empty() || head.starts_with(b"rlock ") {
-            return Ok(table);
-        }
-        Err(table.0.refused("holds something else than the members of a lock"))
-    }
-
-    /// Its file.
-    pub(super) fn file(&self) -> &LockFile {
-        &self.0
-    }
-
-    /// Enters, until [`Table::go_out`]. Returns false if another process does not go out.
+impl LockFile {
+    /// Enters, until [`LockFile::go_out`]. Returns false if another process does not go out.
     ///
     /// That is not waited for longer: a process that was stopped there must not stop all others.
     pub(super) fn enter(&self) -> io::Result<bool> {
         for _ in 0..TRIES {
-            if self.0.lock_bytes(ENTRANCE)? {
+            if self.lock_bytes(ENTRANCE)? {
                 return Ok(true);
             }
             std::thread::sleep(BRIEF);
@@ -74,18 +53,18 @@ impl Table {
 
     /// Lets the next process in.
     pub(super) fn go_out(&self) {
-        self.0.unlock_bytes(ENTRANCE);
+        self.unlock_bytes(ENTRANCE);
     }
 
     /// Wakes the waiters for a seat, by a write behind the marker.
     pub(super) fn wake_waiters(&self) {
-        let _ = self.0.write_at(offset(1) - 1, b"\0");
+        let _ = self.write_at(offset(1) - 1, b"\0");
     }
 
     /// Returns a free seat for `claim`, or the members that have all of them, or are of another kind. To be called inside.
     pub(super) fn seat_for(&self, claim: &Claim) -> io::Result<Result<u16, Occupant>> {
         let mode = claim.details.mode;
-        if self.is_taken()? {
+        if self.conflict(SEATS)?.is_some() {
             let is_ours = self.marker()?.is_some_and(|marker| marker.mode == mode);
             // An outer rlock's place is ours too: a second one would not end with it.
             if (!is_ours || !claim.outer.is_empty())
@@ -109,7 +88,7 @@ impl Table {
         let most = mode.number().unwrap_or(MOST_READERS);
         for step in 0..most {
             let seat = seat_at(from, step, most);
-            if self.0.conflict((i64::from(seat), 1))?.is_none() {
+            if self.conflict((i64::from(seat), 1))?.is_none() {
                 return Ok(Some(seat));
             }
         }
@@ -118,14 +97,14 @@ impl Table {
 
     /// Takes `seat`, which is free, for the member that `details` describe. To be called inside. The first one makes the marker.
     /// Returns the index of its slot; 0 without slots.
-    pub(super) fn take(&self, seat: u16, fence: Fence, token: Token, details: &Details) -> io::Result<u16> {
-        if !self.is_taken()? {
+    pub(super) fn take_seat(&self, seat: u16, fence: Fence, token: Token, details: &Details) -> io::Result<u16> {
+        if self.conflict(SEATS)?.is_none() {
             let ttl = Duration::from_millis(details.ttl);
-            self.write(0, &Marker { mode: details.mode, nodes: details.n, ttl }.to_string())?;
+            self.write_entry(0, &Marker { mode: details.mode, nodes: details.n, ttl }.to_string())?;
         }
         let index = if details.mode.number().is_some() { seat } else { 0 };
-        self.write(seat, &format!("{index} {fence} {}", details.value(token)))?;
-        self.0.take_bytes((i64::from(seat), 1))?;
+        self.write_entry(seat, &format!("{index} {fence} {}", details.value(token)))?;
+        self.take_bytes((i64::from(seat), 1))?;
         Ok(index)
     }
 
@@ -165,17 +144,12 @@ impl Table {
         Ok(Some(Occupant::new(self.marker()?.map_or(OccupantKind::Unnamed, group), None)))
     }
 
-    /// Whether another process has a seat.
-    fn is_taken(&self) -> io::Result<bool> {
-        Ok(self.0.conflict(SEATS)?.is_some())
-    }
-
     /// Returns all seats that other processes have taken.
     fn taken(&self) -> io::Result<Vec<u16>> {
         let (mut taken, mut open) = (Vec::new(), vec![(1, i64::from(u16::MAX))]);
         while let Some((first, end)) = open.pop() {
             if first < end
-                && let Some((start, length)) = self.0.conflict((first, end - first))?
+                && let Some((start, length)) = self.conflict((first, end - first))?
             {
                 // A process that is not rlock may lock any bytes. They count as one member.
                 let behind = if length == 0 { end } else { start + length };
@@ -189,24 +163,25 @@ impl Table {
 
     /// Returns the kind of the members, if there are any and it can be read.
     fn marker(&self) -> io::Result<Option<Marker>> {
-        let head = self.read(0)?;
+        let head = self.entry(0)?;
         Ok(std::str::from_utf8(&head).ok().and_then(Marker::read))
     }
 
     fn member(&self, seat: u16) -> io::Result<Option<Occupant>> {
-        Ok(Occupant::member(&self.read(seat)?, None))
+        Ok(Occupant::member(&self.entry(seat)?, None))
     }
 
-    fn read(&self, seat: u16) -> io::Result<Vec<u8>> {
-        let mut entry = self.0.read(offset(seat), ENTRY)?;
+    /// Returns the entry of `seat`; of seat 0 the marker, or an exclusive holder's value.
+    pub(super) fn entry(&self, seat: u16) -> io::Result<Vec<u8>> {
+        let mut entry = self.read(offset(seat), ENTRY)?;
         if let Some(end) = entry.iter().position(|byte| *byte == 0) {
             entry.truncate(end);
         }
         Ok(entry)
     }
 
-    fn write(&self, seat: u16, entry: &str) -> io::Result<()> {
-        self.0.write_at(offset(seat), &[entry.as_bytes(), b"\0"].concat())
+    fn write_entry(&self, seat: u16, entry: &str) -> io::Result<()> {
+        self.write_at(offset(seat), &[entry.as_bytes(), b"\0"].concat())
     }
 }
 
