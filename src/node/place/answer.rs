@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::node::address::host_and_port;
+use crate::node::redis::reply::{array, bulk};
 use crate::node::{Fault, FaultKind};
 use crate::text::escape;
 
@@ -106,9 +107,8 @@ fn explained(fault: Fault) -> Answer {
 }
 
 fn naming(address: &Value, state: &Value) -> Option<Naming> {
-    let Value::Array(parts) = address else { return None };
-    let [Value::BulkString(host), Value::BulkString(port)] = &parts[..] else { return None };
-    let primary = Location::new(host, port)?;
+    let [host, port] = array(address)? else { return None };
+    let primary = Location::new(bulk(host)?, bulk(port)?)?;
     let field = |name: &str| field(state, name.as_bytes());
     let number = |name: &str| std::str::from_utf8(field(name)?).ok()?.parse::<u64>().ok();
     // While its failover ends, a sentinel names the new primary, and shows the state of the old one.
@@ -127,14 +127,12 @@ fn naming(address: &Value, state: &Value) -> Option<Naming> {
 
 /// Returns a field of the state: a map in RESP3, else names and values in turn.
 fn field<'a>(state: &'a Value, name: &[u8]) -> Option<&'a [u8]> {
-    let text = |value: &'a Value| if let Value::BulkString(bytes) = value { Some(&bytes[..]) } else { None };
-    match state {
-        Value::Map(pairs) => pairs.iter().find(|(key, _)| text(key) == Some(name)).and_then(|(_, value)| text(value)),
-        Value::Array(words) => {
-            words.chunks_exact(2).find(|pair| text(&pair[0]) == Some(name)).and_then(|pair| text(&pair[1]))
-        }
-        _ => None,
-    }
+    let value = match state {
+        Value::Map(pairs) => &pairs.iter().find(|(key, _)| bulk(key) == Some(name))?.1,
+        Value::Array(words) => &words.chunks_exact(2).find(|pair| bulk(&pair[0]) == Some(name))?[1],
+        _ => return None,
+    };
+    bulk(value)
 }
 
 #[cfg(test)]

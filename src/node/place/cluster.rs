@@ -281,7 +281,7 @@ impl Cluster {
     fn taken(&self, member: &Location) -> Option<Client> {
         let mut kept = self.kept();
         let place = kept.iter().position(|(of, _)| of == member)?;
-        Some(kept.remove(place).1).filter(Client::works)
+        Some(kept.remove(place).1).filter(|client| client.state().works())
     }
 
     fn keep(&self, member: Location, client: Client) {

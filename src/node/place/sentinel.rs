@@ -22,7 +22,7 @@ use crate::lock::instant::Instant;
 use crate::lock::quorum::Quorum;
 use crate::node::redis::connect::Connector;
 use crate::node::redis::connection::{Connection, Hearing, REPLY_LIMIT};
-use crate::node::redis::state::Effect;
+use crate::node::redis::state::{ConnectionState, Effect};
 use crate::node::{Fault, FaultKind, Pending};
 
 /// Time for the other sentinels once a majority has named a primary. One of them may know of a later failover.
@@ -208,7 +208,8 @@ impl Sentinel {
     /// Returns the link, which is opened if need be.
     async fn connection(&self, limit: Duration) -> Result<Connection, Fault> {
         let mut link = self.link.lock().await;
-        if let Some(open) = link.as_ref().filter(|open| open.works() && !open.is_stalled(limit)) {
+        let is_of_use = |state: &ConnectionState| state.works() && !state.is_stalled(limit);
+        if let Some(open) = link.as_ref().filter(|open| is_of_use(&open.state())) {
             return Ok(open.clone());
         }
         let connection = match self.connector.open(limit, REPLY_LIMIT, Some(Arc::clone(&self.hearing))).await {

@@ -7,6 +7,7 @@ use redis::Value;
 
 use super::Location;
 use crate::lock::key::Key;
+use crate::node::redis::reply::array;
 
 /// Number of slots of a cluster.
 const SLOTS: u16 = 16_384;
@@ -51,18 +52,19 @@ struct Range {
 impl Map {
     /// Reads the reply of the member `asked` to `CLUSTER SLOTS`.
     pub(super) fn read(reply: &Value, asked: &Location) -> Option<Self> {
-        let Value::Array(entries) = reply else { return None };
+        // The address of a server, if the member knows it.
+        let location = |told| {
+            let (host, port) = server(told, asked)?;
+            Some(Location::new(host, port.to_string().as_bytes()))
+        };
         let mut map = Self::default();
-        for entry in entries {
-            let Value::Array(parts) = entry else { return None };
-            let [Value::Int(first), Value::Int(last), primary, replicas @ ..] = &parts[..] else { return None };
+        for entry in array(reply)? {
+            let [Value::Int(first), Value::Int(last), primary, replicas @ ..] = array(entry)? else { return None };
             let number = |slot: &i64| u16::try_from(*slot).ok().filter(|slot| *slot < SLOTS);
             let (first, last) = (number(first)?, number(last)?);
-            let primary = server(primary, asked)?.location();
-            let mut known = Vec::new();
-            for replica in replicas {
-                known.extend(server(replica, asked)?.location());
-            }
+            let primary = location(primary)?;
+            let known = replicas.iter().map(location).collect::<Option<Vec<_>>>()?;
+            let known: Vec<Location> = known.into_iter().flatten().collect();
             map.members.extend(primary.iter().chain(&known).cloned());
             map.ranges.push(Range { first, last, primary, replicas: known });
         }
@@ -115,23 +117,9 @@ impl Map {
     }
 }
 
-/// A server of the map, as a member tells it.
-struct Server<'a> {
-    host: &'a [u8],
-    port: i64,
-}
-
-impl Server<'_> {
-    /// Returns its address; `None` if the member does not know it.
-    fn location(&self) -> Option<Location> {
-        Location::new(self.host, self.port.to_string().as_bytes())
-    }
-}
-
-/// Reads a server of the map; `None` if it is none.
-fn server<'a>(told: &'a Value, asked: &'a Location) -> Option<Server<'a>> {
-    let Value::Array(parts) = told else { return None };
-    let [host, Value::Int(port), ..] = &parts[..] else { return None };
+/// Reads the host and the port of a server of the map; `None` if it is none.
+fn server<'a>(told: &'a Value, asked: &'a Location) -> Option<(&'a [u8], i64)> {
+    let [host, Value::Int(port), ..] = array(told)? else { return None };
     let host = match host {
         // The member does not know how it is reached: as it was just now.
         Value::Nil => asked.host.as_bytes(),
@@ -139,7 +127,7 @@ fn server<'a>(told: &'a Value, asked: &'a Location) -> Option<Server<'a>> {
         Value::BulkString(host) => host,
         _ => return None,
     };
-    Some(Server { host, port: *port })
+    Some((host, *port))
 }
 
 /// Whether the reply to `CLUSTER NODES` lists `server`: `ID IP:PORT@BUS[,HOSTNAME] …` on a line. A member without slots is

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
+use tokio::sync::watch;
 
 use super::connection::{Connection, Hearing};
 use super::dial::{Dial, dial};
-use super::state::Effect;
+use super::state::{ConnectionState, Effect};
 use super::stranger;
 use super::tls::Trust;
 use crate::clock;
@@ -91,11 +92,6 @@ impl Client {
         Ok(Self { connection: opened.unwrap_or_else(|| Err(Fault::timeout(limit)))?, limit })
     }
 
-    /// Whether it is of use for another command.
-    pub fn works(&self) -> bool {
-        self.connection.works()
-    }
-
     /// Sends a command and waits for its reply.
     pub async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
         let reply = self.connection.send(command, Effect::None);
@@ -109,13 +105,8 @@ impl Client {
         self.ask(&command).await
     }
 
-    /// Whether the server has closed the connection and never said anything.
-    pub(super) fn is_dumb(&self) -> bool {
-        self.connection.is_dumb()
-    }
-
-    /// Whether the server has closed the connection.
-    pub(super) fn is_closed(&self) -> bool {
-        self.connection.is_closed()
+    /// Returns what is known of the connection now.
+    pub(in crate::node) fn state(&self) -> watch::Ref<'_, ConnectionState> {
+        self.connection.state()
     }
 }

@@ -4,7 +4,6 @@
 //! takes; that is `pool`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future;
 use redis::aio::MultiplexedConnection;
@@ -15,7 +14,7 @@ use tokio::sync::watch;
 use super::connect::Access;
 use super::error::{fault, fault_before_requests, is_from_a_replica, is_subscribed_only, shuts_out};
 use super::metered::Metered;
-use super::state::{ConnectionState, Effect, LockId, Push, Subscription, Unanswered};
+use super::state::{ConnectionState, Effect, LockId, Push, Subscription};
 use super::stranger;
 use crate::clock;
 use crate::node::address::Secret;
@@ -174,16 +173,6 @@ impl Connection {
         }
     }
 
-    /// Whether the server has closed it.
-    pub(super) fn is_closed(&self) -> bool {
-        self.state.borrow().closed
-    }
-
-    /// Whether the server has closed it and never said anything.
-    pub(super) fn is_dumb(&self) -> bool {
-        self.state.borrow().is_dumb()
-    }
-
     /// Sends a SUBSCRIBE, unless it was sent before, and notes whether it succeeds. It is on its way when this returns,
     /// before what is sent next.
     pub async fn subscribe(&self, channel: &str) {
@@ -238,60 +227,14 @@ impl Connection {
         }
     }
 
-    /// Whether new requests may take it; if the caller `waits`, whether it was opened for a waiter.
-    pub(super) fn serves(&self, waits: bool) -> bool {
-        let is_for = |state: &ConnectionState| !state.is_blocked() && (!waits || state.push != Push::Untried);
-        self.works() && is_for(&self.state.borrow())
-    }
-
-    /// Whether it takes requests, and leads to no replica. A failover closes no connection, and a new one, with a new name
-    /// look-up, may lead to the primary.
-    pub(in crate::node) fn works(&self) -> bool {
-        let state = self.state.borrow();
-        !state.broken && !state.demoted && !state.subscribed_only
-    }
-
-    /// Whether it takes no request since it has subscribed.
-    pub(super) fn is_subscribed_only(&self) -> bool {
-        self.state.borrow().subscribed_only
-    }
-
-    /// Whether a request has had no reply for `limit`.
-    pub(in crate::node) fn is_stalled(&self, limit: Duration) -> bool {
-        self.state.borrow().unanswered.first().is_some_and(|oldest| clock::now() >= oldest.since + limit)
+    /// Returns what is known of the connection now.
+    pub(in crate::node) fn state(&self) -> watch::Ref<'_, ConnectionState> {
+        self.state.borrow()
     }
 
     /// Whether a request that may set the key of `lock` has no reply yet: a release must be sent behind it.
     pub fn may_set(&self, lock: LockId) -> bool {
-        self.state.borrow().may_set(lock)
-    }
-
-    /// Whether a SET of `lock` is unanswered with no release behind it.
-    pub(super) fn owes_a_release(&self, lock: LockId) -> bool {
-        self.state.borrow().owes_a_release(lock)
-    }
-
-    /// The same for any lock. Closing the connection now could leave an orphaned key.
-    pub(super) fn owes_any_release(&self) -> bool {
-        let state = self.state.borrow();
-        let sets = |request: &Unanswered| matches!(request.effect, Effect::Sets(lock) if state.owes_a_release(lock));
-        state.unanswered.iter().any(sets)
-    }
-
-    /// Whether a release of `lock` is unanswered, with no SET behind it.
-    pub(super) fn is_being_released(&self, lock: LockId) -> bool {
-        self.state.borrow().last_effect(lock) == Some(Effect::Frees(lock))
-    }
-
-    /// Whether no SET and no release of `lock` is unanswered, or the connection is broken.
-    pub(super) fn is_settled(&self, lock: LockId) -> bool {
-        self.state.borrow().is_settled(lock)
-    }
-
-    /// The same for all locks.
-    pub(super) fn is_settled_for_all(&self) -> bool {
-        let state = self.state.borrow();
-        state.broken || state.unanswered.iter().all(|request| request.effect == Effect::None)
+        self.state().may_set(lock)
     }
 
     /// Waits until no SET and no release of `lock` is unanswered, or the connection is broken.

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use super::connection::{Connection, Hearing};
 use super::listeners::{Listeners, Wakes};
-use super::state::{LockId, Subscription};
+use super::state::{ConnectionState, LockId, Subscription};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::node::place::{Place, Site, Slot};
@@ -200,11 +200,12 @@ impl Pool {
         let open = self.open();
         let newest = self.newest_of(&open, slot);
         let taken = newest.filter(|place| self.serves(&open[*place], waits, slot));
-        let is_for_the_queue = taken.is_none() && waits && newest.is_some_and(|place| open[place].works());
-        let needs_it = |connection: &Link| {
-            connection.owes_a_release(lock)
-                || connection.may_set(lock) && connection.serves(waits)
-                || route == Route::Final && !connection.is_settled(lock)
+        let is_for_the_queue = taken.is_none() && waits && newest.is_some_and(|place| open[place].state().works());
+        let needs_it = |link: &Link| {
+            let state = link.state();
+            state.owes_a_release(lock)
+                || state.may_set(lock) && state.serves(waits)
+                || route == Route::Final && !state.is_settled(lock)
         };
         let others = open.iter().enumerate().rev().filter(|(place, link)| Some(*place) != taken && needs_it(link));
         ReleaseRoute { others: others.map(|(_, link)| link.clone()).collect(), is_for_the_queue }
@@ -245,7 +246,8 @@ impl Pool {
     pub(super) async fn detour(&self, site: Arc<Site>) -> Result<Link, Fault> {
         let ends = clock::now() + self.limit;
         let Some(_turn) = clock::until(ends, self.opening.lock()).await else { return Err(self.too_slow()) };
-        let fits = |link: &&Link| Arc::ptr_eq(&link.site, &site) && link.works() && !link.is_stalled(self.limit);
+        let is_of_use = |state: &ConnectionState| state.works() && !state.is_stalled(self.limit);
+        let fits = |link: &&Link| Arc::ptr_eq(&link.site, &site) && is_of_use(&link.state());
         let known = self.open().iter().rev().find(fits).cloned();
         if let Some(link) = known {
             return Ok(link);
@@ -265,13 +267,14 @@ impl Pool {
     fn usable(&self, route: Route, waits: bool, slot: Option<Slot>) -> Option<Link> {
         let open = self.open();
         let newest = &open[self.newest_of(&open, slot)?];
-        let is_silent = newest.is_stalled(self.limit);
-        if is_silent || !newest.works() {
+        let is_silent = newest.state().is_stalled(self.limit);
+        if is_silent || !newest.state().works() {
             newest.site.suspect();
         }
         let fits = self.serves(newest, waits, slot) && !(route == Route::Newest && is_silent);
         let of_server = || open.iter().filter(|link| self.is_beside(link, newest));
-        let is_full = of_server().count() >= KEPT_CONNECTIONS && of_server().all(|link| link.owes_any_release());
+        let is_full =
+            of_server().count() >= KEPT_CONNECTIONS && of_server().all(|link| link.state().owes_any_release());
         (fits || is_full).then(|| newest.clone())
     }
 
@@ -290,11 +293,11 @@ impl Pool {
 
     /// Whether `link` takes new requests, and if the caller `waits`, whether it was opened for a waiter.
     fn serves(&self, link: &Link, waits: bool, slot: Option<Slot>) -> bool {
-        link.serves(waits) && self.place.is_current(&link.site, slot)
+        link.state().serves(waits) && self.place.is_current(&link.site, slot)
     }
 
     async fn open_another(&self, waits: bool, ends: Instant, slot: Option<Slot>) -> Result<Link, Fault> {
-        let is_mistaken = self.newest(slot).is_some_and(|newest| newest.is_subscribed_only());
+        let is_mistaken = self.newest(slot).is_some_and(|newest| newest.state().subscribed_only);
         let hearing = (waits && !is_mistaken).then(|| self.listeners.hearing());
         let link = match self.connect(hearing, ends, slot).await {
             // A server that took HELLO 3 and does not speak RESP3: the waiter polls.
@@ -307,18 +310,21 @@ impl Pool {
         };
         let mut open = self.open();
         let is_member = |site: &Site| self.place.cluster().is_some_and(|cluster| cluster.is_member(site));
-        let leads_elsewhere = |other: &Link| other.works() && !self.is_beside(other, &link) && is_member(&other.site);
         open.retain(|other| {
-            let stays =
-                !other.is_settled_for_all() || leads_elsewhere(other) || !waits && self.serves(other, waits, slot);
-            if !stays && !other.serves(waits) && other.works() {
+            let state = other.state();
+            let leads_elsewhere = state.works() && !self.is_beside(other, &link) && is_member(&other.site);
+            let is_current = self.place.is_current(&other.site, slot);
+            let stays = !state.is_settled_for_all() || leads_elsewhere || !waits && state.serves(waits) && is_current;
+            let gives_way = !stays && !state.serves(waits) && state.works();
+            drop(state);
+            if gives_way {
                 other.retire();
             }
             stays
         });
         if open.iter().filter(|other| self.is_beside(other, &link)).count() >= KEPT_CONNECTIONS
             && let Some(oldest) =
-                open.iter().position(|other| self.is_beside(other, &link) && !other.owes_any_release())
+                open.iter().position(|other| self.is_beside(other, &link) && !other.state().owes_any_release())
         {
             open.remove(oldest).connection.abandon();
         }

@@ -10,7 +10,7 @@ use super::acl::{Lack, OUTSIDE_SCRIPTS, RIGHTS, Right, TO_CHANNELS};
 use super::call::on_lock;
 use super::connect::{Client, Connector};
 use super::connection::REPLY_LIMIT;
-use super::{script, stranger};
+use super::{reply, script, stranger};
 use crate::clock;
 use crate::lock::key::{Derived, Key};
 use crate::lock::messages::Identity;
@@ -70,9 +70,11 @@ impl Probe {
         match examiner.client.command(&["INFO", "server"]).await {
             Ok(info) if stranger::is_sentinel(&info) => return Err(stranger::sentinel()),
             Ok(_) => {}
-            Err(_) if examiner.client.is_dumb() && connector.leads_to_tls(limit).await => return Err(stranger::tls()),
+            Err(_) if examiner.client.state().is_dumb() && connector.leads_to_tls(limit).await => {
+                return Err(stranger::tls());
+            }
             Err(fault) if fault.kind == FaultKind::Unfit && !is_unknown(&fault) => return Err(fault),
-            Err(fault) if fault.kind == FaultKind::Unknown && !examiner.client.is_closed() => return Err(fault),
+            Err(fault) if fault.kind == FaultKind::Unknown && !examiner.client.state().closed => return Err(fault),
             // The right is tried again below, unless the server answers nothing at all.
             Err(fault) => {
                 examiner = Examiner::open(connector, limit).await?;
@@ -172,7 +174,7 @@ impl<'a> Examiner<'a> {
     async fn command(&mut self, words: &[&str]) -> Result<Value, Fault> {
         let said = self.client.command(words).await;
         let Err(fault) = said else { return said };
-        let is_closed = fault.kind == FaultKind::Unknown && self.client.is_closed();
+        let is_closed = fault.kind == FaultKind::Unknown && self.client.state().closed;
         if fault.kind == FaultKind::Unknown && !is_closed {
             return Err(fault);
         }
@@ -227,10 +229,7 @@ async fn trips(examiner: &mut Examiner<'_>) -> Result<(Duration, Option<i64>), F
 }
 
 fn ahead(time: &[Value], here: SystemTime) -> Option<i64> {
-    let number = |index: usize| match time.get(index)? {
-        Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse::<i64>().ok(),
-        _ => None,
-    };
+    let number = |index: usize| reply::text(time.get(index)?)?.parse::<i64>().ok();
     let there = number(0)?.checked_mul(1000)?.checked_add(number(1)? / 1000)?;
     there.checked_sub(i64::try_from(here.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()?)
 }

@@ -2,6 +2,7 @@
 
 use redis::Value;
 
+use super::reply::{array, text};
 use crate::lock::key::Key;
 
 /// Returns the channel on which a client of Redisson says that it has released the lock. `redisson.lua` says it there too.
@@ -13,10 +14,9 @@ pub(super) fn channel(key: &Key) -> String {
 
 /// Whether the reply to a request for the lock tells the first waiter that a hash is at the key, as Redisson's locks are.
 pub(super) fn blocks_the_first(reply: &Value) -> bool {
-    let Value::Array(items) = reply else { return false };
-    let [Value::Array(answer), _, Value::Array(place)] = items.as_slice() else { return false };
-    let is = |word: Option<&Value>, text: &[u8]| matches!(word, Some(Value::BulkString(bytes)) if bytes == text);
-    is(answer.first(), b"held") && is(answer.get(1), b"hash") && place.first() == Some(&Value::Int(0))
+    let Some([Value::Array(answer), _, Value::Array(place)]) = array(reply) else { return false };
+    let [held, kind, ..] = answer.as_slice() else { return false };
+    (text(held), text(kind)) == (Some("held"), Some("hash")) && place.first() == Some(&Value::Int(0))
 }
 
 #[cfg(test)]

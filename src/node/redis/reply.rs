@@ -36,44 +36,39 @@ const LONGEST_TYPE: usize = 64;
 
 /// Reads the reply to an acquire. A grant lasts until `until`.
 pub fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
-    let Value::Array(items) = value else { return Err(garbled(value)) };
-    let [answer, server, place] = items.as_slice() else { return Err(garbled(value)) };
-    let (Some(server), Some(place)) = (server_info(server), queue_position(place)) else { return Err(garbled(value)) };
-    let vote = match parts(answer) {
-        Some([Some("granted"), Some(fence)]) => {
-            let fence = fence.parse().ok().and_then(Fence::new).ok_or_else(|| garbled(value))?;
-            Vote::Granted { until, fence, index: index(answer).ok_or_else(|| garbled(value))? }
+    let read = || {
+        let [vote, server, place] = array(value)? else { return None };
+        let (vote, place) = (self::vote(vote, until)?, queue_position(place)?);
+        Some(Answer { vote, server: server_info(server)?, place: Some(place) })
+    };
+    read().ok_or_else(|| garbled(value))
+}
+
+fn vote(answer: &Value, until: Instant) -> Option<Vote> {
+    Some(match parts(answer)? {
+        [Some("granted"), Some(fence)] => {
+            let index = text(array(answer)?.get(2)?)?.parse().ok().filter(|index| *index <= MOST_SLOTS)?;
+            Vote::Granted { until, fence: Fence::new(fence.parse().ok()?)?, index }
         }
-        Some([Some("held"), _]) => Vote::Held(Box::new(held(answer).ok_or_else(|| garbled(value))?)),
-        Some([Some("turn"), Some(next)]) => {
-            Vote::Reserved(Box::new(reservation(answer, next).ok_or_else(|| garbled(value))?))
-        }
-        Some([Some("superseded"), Some(newer)]) => Vote::Superseded(newer.parse().ok().map(Box::new)),
-        Some([Some("restarted"), None]) => Vote::Restarted,
-        Some([Some("replica"), None]) => {
+        [Some("held"), _] => Vote::Held(Box::new(held(answer)?)),
+        [Some("turn"), Some(next)] => Vote::Reserved(Box::new(reservation(answer, next)?)),
+        [Some("superseded"), Some(newer)] => Vote::Superseded(newer.parse().ok().map(Box::new)),
+        [Some("restarted"), None] => Vote::Restarted,
+        [Some("replica"), None] => {
             let fault = Fault::new(FaultKind::Unavailable, "READONLY: it is a replica, and grants nothing");
             Vote::Failed(fault.with_remedy(NAME_THE_PRIMARY))
         }
-        Some([Some("exhausted"), None]) => {
+        [Some("exhausted"), None] => {
             let why = "the fence counter has reached 2^52; delete it if that was by hand";
             Vote::Failed(Fault::new(FaultKind::Unfit, why))
         }
-        _ => return Err(garbled(value)),
-    };
-    Ok(Answer { vote, server, place: Some(place) })
-}
-
-/// Reads the index behind a fence.
-fn index(answer: &Value) -> Option<u16> {
-    let Value::Array(items) = answer else { return None };
-    let index = std::str::from_utf8(bulk(items.get(2)?)?).ok()?.parse().ok()?;
-    (index <= MOST_SLOTS).then_some(index)
+        _ => return None,
+    })
 }
 
 /// Reads what is at the key: of a marker, with its members. A member that is meant is returned in the marker's place.
 fn held(answer: &Value) -> Option<Occupant> {
-    let Value::Array(items) = answer else { return None };
-    let (seen, crowd) = items.split_first_chunk::<SEEN>()?;
+    let (seen, crowd) = array(answer)?.split_first_chunk::<SEEN>()?;
     let seen = raw_value(seen)?;
     let marker = std::str::from_utf8(&seen.head).ok().and_then(Marker::read);
     let (Some(marker), [Value::Int(members), Value::Int(meant), entry]) = (marker, crowd) else {
@@ -92,26 +87,22 @@ fn held(answer: &Value) -> Option<Occupant> {
 }
 
 fn server_info(about: &Value) -> Option<ServerInfo> {
-    let Value::Array(items) = about else { return None };
-    let word = |index: usize| items.get(index).and_then(bulk).and_then(|word| std::str::from_utf8(word).ok());
-    let told = |index: usize| word(index).map(str::to_owned);
-    match items.len() {
-        0 => Some(ServerInfo::None),
-        2 if word(0)? == "forbidden" => Some(ServerInfo::Forbidden(escape::short(word(1)?))),
-        3 => Some(ServerInfo::Told(Identity {
-            uptime: word(0)?.parse().ok()?,
+    Some(match array(about)? {
+        [] => ServerInfo::None,
+        [word, why] if text(word)? == "forbidden" => ServerInfo::Forbidden(escape::short(text(why)?)),
+        [uptime, run_id, replication_id] => ServerInfo::Told(Identity {
+            uptime: text(uptime)?.parse().ok()?,
             is_promoted: false,
-            run_id: told(1)?,
-            replication_id: told(2)?,
-        })),
-        _ => None,
-    }
+            run_id: text(run_id)?.to_owned(),
+            replication_id: text(replication_id)?.to_owned(),
+        }),
+        _ => return None,
+    })
 }
 
 fn queue_position(place: &Value) -> Option<QueuePosition> {
-    let Value::Array(items) = place else { return None };
-    let [Value::Int(rank), now, refused] = items.as_slice() else { return None };
-    let now = std::str::from_utf8(bulk(now)?).ok()?.parse().ok()?;
+    let [Value::Int(rank), now, refused] = array(place)? else { return None };
+    let now = text(now)?.parse().ok()?;
     let refused = String::from_utf8_lossy(bulk(refused)?);
     let refused = (!refused.is_empty()).then(|| escape::short(&refused));
     Some(QueuePosition { rank: u32::try_from(*rank).ok(), now, refused })
@@ -119,22 +110,19 @@ fn queue_position(place: &Value) -> Option<QueuePosition> {
 
 /// Reads "it is another waiter's turn".
 fn reservation(answer: &Value, next: &str) -> Option<Reservation> {
-    let Value::Array(items) = answer else { return None };
-    let Some(Value::Int(left)) = items.get(2) else { return None };
+    let Value::Int(left) = array(answer)?.get(2)? else { return None };
     Some(Reservation { waiter: next.parse().ok(), left: Duration::from_millis(u64::try_from(*left).unwrap_or(0)) })
 }
 
 /// Whether a script answered that the server is a replica.
 pub fn is_replica(value: &Value) -> bool {
-    let Value::Array(items) = value else { return false };
-    items.first().and_then(parts).is_some_and(|words| words == [Some("replica"), None])
+    first_parts(value) == Some([Some("replica"), None])
 }
 
 /// Whether a script answered that it has written what must have copies.
 pub fn has_written(value: &Value) -> bool {
-    let Value::Array(items) = value else { return false };
-    let granted = items.first().and_then(parts).is_some_and(|words| words[0] == Some("granted"));
-    granted || parts(value).is_some_and(|words| matches!(words[0], Some("renewed" | "healed" | "broken" | "released")))
+    matches!(first_parts(value), Some([Some("granted"), _]))
+        || matches!(parts(value), Some([Some("renewed" | "healed" | "broken" | "released"), _]))
 }
 
 /// Reads the reply to a renewal. A key that was extended lasts until `until`. `keeps`: the script extends a tombstone too.
@@ -177,13 +165,25 @@ pub fn wake(push: &PushInfo) -> Option<(&[u8], Wake)> {
 
 /// Returns the first two words of an array.
 fn parts(value: &Value) -> Option<[Option<&str>; 2]> {
-    let Value::Array(items) = value else { return None };
-    let word = |index: usize| items.get(index).and_then(|item| bulk(item)).and_then(|b| std::str::from_utf8(b).ok());
-    Some([word(0), word(1)])
+    let items = array(value)?;
+    Some([0, 1].map(|index| items.get(index).and_then(text)))
 }
 
-fn bulk(value: &Value) -> Option<&[u8]> {
+/// Returns those of the first array in an array.
+fn first_parts(value: &Value) -> Option<[Option<&str>; 2]> {
+    array(value)?.first().and_then(parts)
+}
+
+pub(in crate::node) fn array(value: &Value) -> Option<&[Value]> {
+    if let Value::Array(items) = value { Some(items) } else { None }
+}
+
+pub(in crate::node) fn bulk(value: &Value) -> Option<&[u8]> {
     if let Value::BulkString(bytes) = value { Some(bytes) } else { None }
+}
+
+pub(in crate::node) fn text(value: &Value) -> Option<&str> {
+    std::str::from_utf8(bulk(value)?).ok()
 }
 
 /// Reads what `peek.lua` returned.
@@ -207,9 +207,8 @@ pub fn observation(value: &Value, asked: Instant) -> Result<Observation, Fault> 
 }
 
 fn seen(value: &Value, asked: Instant) -> Option<Observation> {
-    let Value::Array(items) = value else { return None };
     let [Value::Array(at_key), Value::Array(members), fence, Value::Array(waiters), Value::Int(more), last, now] =
-        items.as_slice()
+        array(value)?
     else {
         return None;
     };
@@ -226,7 +225,7 @@ fn seen(value: &Value, asked: Instant) -> Option<Observation> {
     let members = u64::try_from(number).ok()?;
     // A value that is no counter counts as none: observing it changes nothing for the lock.
     let fence = std::str::from_utf8(bulk(fence)?).ok().and_then(|text| text.parse().ok()).and_then(Fence::new);
-    let now = std::str::from_utf8(bulk(now)?).ok()?.parse().ok()?;
+    let now = text(now)?.parse().ok()?;
     let last = Record::read(&String::from_utf8_lossy(bulk(last).filter(|last| last.len() <= LARGEST_RECORD)?), now);
     // A member that is not a waiter of rlock is skipped when its turn comes, and so it is here.
     let queue = waiters.chunks_exact(2).filter_map(ticket).collect();
@@ -243,11 +242,11 @@ fn member(parts: &[Value]) -> Option<Occupant> {
 
 /// Reads a waiter and its ticket.
 fn ticket(pair: &[Value]) -> Option<Ticket> {
-    let word = |index: usize| std::str::from_utf8(bulk(pair.get(index)?)?).ok();
-    let score: f64 = word(1)?.parse().ok()?;
+    let [waiter, score] = pair else { return None };
+    let score: f64 = text(score)?.parse().ok()?;
     // Tickets are unix microseconds, which a float holds exactly. Other numbers only sort to either end.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    Some(Ticket { waiter: word(0)?.parse().ok()?, number: score as u64, supersedes: None })
+    Some(Ticket { waiter: text(waiter)?.parse().ok()?, number: score as u64, supersedes: None })
 }
 
 /// The fault of a reply that no script of ours returns: an unknown server's, or a proxy's own. The command may have run.

@@ -242,7 +242,11 @@ impl Worker {
             connection = connection => connection,
         };
         let fault = match connection {
-            Ok(connection) if route == Route::AfterPending && connection.is_being_released(self.lock) => {
+            // A release is unanswered there, with no SET behind it.
+            Ok(connection)
+                if route == Route::AfterPending
+                    && connection.state().last_effect(self.lock) == Some(Effect::Frees(self.lock)) =>
+            {
                 Fault::timeout(self.pool.limit())
             }
             Ok(connection) => {

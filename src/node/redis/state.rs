@@ -44,7 +44,7 @@ const FIRST_REPLY: Duration = Duration::from_millis(20);
 /// The state of a connection, as far as it is known without asking the server.
 #[derive(Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-pub(super) struct ConnectionState {
+pub(in crate::node) struct ConnectionState {
     /// The first byte that came.
     pub(super) first: Option<u8>,
     /// Bytes handed to the redis crate.
@@ -97,6 +97,23 @@ impl ConnectionState {
         self.broken = true;
     }
 
+    /// Whether it takes requests, and leads to no replica. A failover closes no connection, and a new one, with a new name
+    /// look-up, may lead to the primary.
+    pub(in crate::node) fn works(&self) -> bool {
+        !self.broken && !self.demoted && !self.subscribed_only
+    }
+
+    /// Whether new requests may take it; if the caller `waits`, whether it was opened for a waiter.
+    pub(super) fn serves(&self, waits: bool) -> bool {
+        let is_blocked = self.unanswered.iter().any(|request| request.effect == Effect::Waits);
+        self.works() && !is_blocked && (!waits || self.push != Push::Untried)
+    }
+
+    /// Whether a request has had no reply for `limit`.
+    pub(in crate::node) fn is_stalled(&self, limit: Duration) -> bool {
+        self.unanswered.first().is_some_and(|oldest| clock::now() >= oldest.since + limit)
+    }
+
     /// Whether the server has closed the connection and never said anything.
     pub(super) fn is_dumb(&self) -> bool {
         self.broken && self.first.is_none()
@@ -117,19 +134,21 @@ impl ConnectionState {
         !self.broken && self.unanswered.iter().any(|request| request.effect == Effect::Sets(lock))
     }
 
-    /// Whether the server reads nothing at present.
-    pub(super) fn is_blocked(&self) -> bool {
-        self.unanswered.iter().any(|request| request.effect == Effect::Waits)
-    }
-
     /// The last unanswered request that may set or delete the key of `lock`.
     pub(super) fn last_effect(&self, lock: LockId) -> Option<Effect> {
         let is_about = |effect: &Effect| matches!(*effect, Effect::Sets(of) | Effect::Frees(of) if of == lock);
         self.unanswered.iter().rev().map(|request| request.effect).find(is_about)
     }
 
+    /// Whether a SET of `lock` is unanswered with no release behind it.
     pub(super) fn owes_a_release(&self, lock: LockId) -> bool {
         !self.broken && self.last_effect(lock) == Some(Effect::Sets(lock))
+    }
+
+    /// The same for any lock. Closing the connection now could leave an orphaned key.
+    pub(super) fn owes_any_release(&self) -> bool {
+        let sets = |request: &Unanswered| matches!(request.effect, Effect::Sets(lock) if self.owes_a_release(lock));
+        self.unanswered.iter().any(sets)
     }
 
     /// Whether the server will read all that was sent though we exit now. While it writes a reply to a client that is gone it
@@ -149,8 +168,13 @@ impl ConnectionState {
         self.unanswered.first().map(|oldest| oldest.since + patience)
     }
 
-    /// Whether no SET and no release of `lock` is unanswered.
+    /// Whether no SET and no release of `lock` is unanswered, or the connection is broken.
     pub(super) fn is_settled(&self, lock: LockId) -> bool {
         self.broken || self.last_effect(lock).is_none()
+    }
+
+    /// The same for all locks.
+    pub(super) fn is_settled_for_all(&self) -> bool {
+        self.broken || self.unanswered.iter().all(|request| request.effect == Effect::None)
     }
 }
