@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use super::answer::{Answer, Location, Naming};
+use super::{Confirmation, Primary};
 use crate::lock::quorum::Quorum;
 use crate::node::{Fault, FaultKind};
 
@@ -20,17 +21,6 @@ pub(super) struct Named {
     pub(super) epoch: u64,
     /// The longest time for which any sentinel has seen it as the primary.
     pub(super) age: Duration,
-}
-
-/// The state of a server that was found earlier, by the answers.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Standing {
-    /// It is the primary.
-    Primary,
-    /// Another one has taken over, or this one anew.
-    Replaced(Named),
-    /// Too few sentinels say so.
-    Unclear(Fault),
 }
 
 /// The sentinels that were asked, by name, with their answers; `None`: silent so far.
@@ -65,20 +55,28 @@ impl Answers<'_> {
         Ok(Named { primary: first.primary.clone(), epoch: highest, age })
     }
 
-    /// Says whether `primary` still is the one that became it in the failover `epoch`.
-    pub(super) fn standing(&self, primary: &Location, epoch: u64) -> Standing {
-        let quorum = Quorum::of(self.of.len());
+    /// Says whether `found` still is the primary, and by the failover that made it that.
+    pub(super) fn confirm(&self, found: &Primary) -> Confirmation {
+        let replaced = |by: &Location, epoch: u64| {
+            let why = format!("{found} was replaced by {by} in epoch {epoch}");
+            Confirmation::Replaced(Fault::new(FaultKind::Unknown, why))
+        };
+        let (location, epoch) = (&found.location, found.epoch.unwrap_or_default());
         let later = self.namings().filter(|(_, naming)| naming.epoch > epoch).max_by_key(|(_, naming)| naming.epoch);
-        if let Some((_, Naming { primary, epoch, age, .. })) = later {
-            return Standing::Replaced(Named { primary: primary.clone(), epoch: *epoch, age: *age });
+        if let Some((_, later)) = later {
+            return replaced(&later.primary, later.epoch);
         }
-        if self.namings().filter(|(_, naming)| naming.primary == *primary).count() >= quorum.needed() {
-            return Standing::Primary;
+        let needed = Quorum::of(self.of.len()).needed();
+        if self.namings().filter(|(_, naming)| naming.primary == *location).count() >= needed {
+            return Confirmation::Present;
         }
         match self.primary() {
-            Ok(named) if named.primary != *primary => Standing::Replaced(named),
-            Ok(_) => Standing::Unclear(Fault::new(FaultKind::Unavailable, format!("too few sentinels name {primary}"))),
-            Err(fault) => Standing::Unclear(fault),
+            Ok(named) if named.primary != *location => replaced(&named.primary, named.epoch),
+            Ok(_) => {
+                let why = format!("too few sentinels name {location}");
+                Confirmation::Unknown(Fault::new(FaultKind::Unavailable, why))
+            }
+            Err(fault) => Confirmation::Unknown(fault),
         }
     }
 
@@ -187,20 +185,21 @@ mod tests {
 
     #[test]
     fn a_server_is_confirmed_by_a_majority_that_names_it_and_by_no_later_failover() {
-        let standing = |answers| all(answers).standing(&at(1), 7);
-        assert_eq!(standing(vec![names(1, 7), names(1, 7), None]), Standing::Primary);
+        let found = Primary { location: at(1), epoch: Some(7), since: None };
+        let confirmed = |answers| all(answers).confirm(&found);
+        assert!(matches!(confirmed(vec![names(1, 7), names(1, 7), None]), Confirmation::Present));
         // A sentinel that was added lately has no epoch yet.
-        assert_eq!(standing(vec![names(1, 0), names(1, 7), None]), Standing::Primary);
-        assert!(matches!(standing(vec![names(1, 7), None, None]), Standing::Unclear(_)));
+        assert!(matches!(confirmed(vec![names(1, 0), names(1, 7), None]), Confirmation::Present));
+        assert!(matches!(confirmed(vec![names(1, 7), None, None]), Confirmation::Unknown(_)));
         for answers in [
             vec![names(1, 7), names(1, 7), names(2, 8)],
             vec![names(2, 8), names(2, 8), None],
             vec![names(1, 9), names(1, 9), names(1, 9)],
         ] {
-            assert!(matches!(standing(answers.clone()), Standing::Replaced(_)), "{answers:?}");
+            assert!(matches!(confirmed(answers.clone()), Confirmation::Replaced(_)), "{answers:?}");
         }
-        assert!(matches!(standing(vec![names(2, 7), names(2, 7), names(2, 7)]), Standing::Replaced(_)));
-        assert!(matches!(standing(vec![names(1, 7), names(2, 7), None]), Standing::Unclear(_)));
+        assert!(matches!(confirmed(vec![names(2, 7), names(2, 7), names(2, 7)]), Confirmation::Replaced(_)));
+        assert!(matches!(confirmed(vec![names(1, 7), names(2, 7), None]), Confirmation::Unknown(_)));
     }
 
     #[test]

@@ -49,10 +49,12 @@ impl Current {
         self.state.borrow().switches
     }
 
+    /// Returns the server that was found last, if no switch was heard of since.
     pub(super) fn site(&self) -> Option<Arc<Site>> {
         self.state.borrow().site.clone()
     }
 
+    /// Whether `site` is that server.
     pub(super) fn is(&self, site: &Site) -> bool {
         self.state.borrow().site.as_ref().is_some_and(|known| known.is_same(site))
     }
@@ -87,6 +89,7 @@ impl Current {
         })
     }
 
+    /// Returns when a switch is heard of, or found, after this call.
     pub(super) fn moved(&self) -> Pending<()> {
         let mut state = self.state.subscribe();
         let known = state.borrow().switches;

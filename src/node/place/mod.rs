@@ -120,7 +120,7 @@ impl Place {
     pub fn is_current(&self, site: &Arc<Site>, slot: Option<Slot>) -> bool {
         match self {
             Self::Fixed(fixed) => Arc::ptr_eq(fixed, site),
-            Self::Sentinel(sentinels) => sentinels.is_current(site),
+            Self::Sentinel(sentinels) => sentinels.current.is(site),
             Self::Cluster(cluster) => cluster.is_current(site, slot.unwrap_or_default()),
         }
     }
@@ -137,7 +137,7 @@ impl Place {
     /// Returns when another server is found, or announced, after this call.
     pub fn moved(&self, slot: Option<Slot>) -> Pending<()> {
         match (self, slot) {
-            (Self::Sentinel(sentinels), _) => sentinels.moved(),
+            (Self::Sentinel(sentinels), _) => sentinels.current.moved(),
             (Self::Cluster(cluster), Some(slot)) => cluster.moved(slot),
             (Self::Fixed(_), _) | (Self::Cluster(_), None) => Box::pin(std::future::pending()),
         }
@@ -160,7 +160,7 @@ impl Place {
     pub fn primary(&self, key: &Key) -> Option<Primary> {
         match self {
             Self::Fixed(_) => None,
-            Self::Sentinel(sentinels) => sentinels.current()?.primary.clone(),
+            Self::Sentinel(sentinels) => sentinels.current.site()?.primary.clone(),
             Self::Cluster(cluster) => cluster.site_of(Slot::of(key))?.primary.clone(),
         }
     }

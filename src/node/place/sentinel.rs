@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::answer::{self, Answer, Naming};
-use super::answers::{Answers, Named, Standing};
+use super::answers::{Answers, Named};
 use super::current::{self, Current};
 use super::{Confirmation, Primary, ServerAt, Site, Survey, apart};
 use crate::clock;
@@ -23,7 +23,7 @@ use crate::lock::quorum::Quorum;
 use crate::node::redis::connect::Connector;
 use crate::node::redis::connection::{Connection, Hearing, REPLY_LIMIT};
 use crate::node::redis::state::{ConnectionState, Effect};
-use crate::node::{Fault, FaultKind, Pending};
+use crate::node::{Fault, FaultKind};
 
 /// Time for the other sentinels once a majority has named a primary. One of them may know of a later failover.
 const SETTLING: Duration = Duration::from_millis(15);
@@ -34,7 +34,7 @@ pub struct Sentinels {
     all: Vec<Arc<Sentinel>>,
     server_at: ServerAt,
     limit: Duration,
-    current: Arc<Current>,
+    pub(super) current: Arc<Current>,
     /// Number of questions so far.
     asked: AtomicU64,
     /// The answers to the last question. An answer serves each caller that came before the question was sent.
@@ -87,30 +87,11 @@ impl Sentinels {
     /// Says whether the server of `primary`, which has answered by now, is the one that a majority of the sentinels names.
     pub(super) async fn confirm(self: &Arc<Self>, site: &Arc<Site>, primary: &Primary) -> Confirmation {
         let round = self.asked_from_now().await;
-        match self.answers(&round).standing(&primary.location, primary.epoch.unwrap_or_default()) {
-            Standing::Primary => Confirmation::Present,
-            Standing::Unclear(fault) => Confirmation::Unknown(fault),
-            Standing::Replaced(by) => {
-                self.current.leave(site);
-                let why = format!("{primary} was replaced by {} in epoch {}", by.primary, by.epoch);
-                Confirmation::Replaced(Fault::new(FaultKind::Unknown, why))
-            }
+        let confirmation = self.answers(&round).confirm(primary);
+        if matches!(confirmation, Confirmation::Replaced(_)) {
+            self.current.leave(site);
         }
-    }
-
-    /// Whether `site` is the server that was found last, and no switch was heard of since.
-    pub(super) fn is_current(&self, site: &Arc<Site>) -> bool {
-        self.current.is(site)
-    }
-
-    /// Returns the server that was found last.
-    pub(super) fn current(&self) -> Option<Arc<Site>> {
-        self.current.site()
-    }
-
-    /// Returns when a switch is heard of, or found, after this call.
-    pub(super) fn moved(&self) -> Pending<()> {
-        self.current.moved()
+        confirmation
     }
 
     /// Asks the sentinels what they know.
