@@ -95,11 +95,6 @@ impl From<&str> for Breaker {
 }
 
 impl Breaker {
-    /// Number of bytes of its texts.
-    pub fn size(&self) -> usize {
-        self.name.len() + self.reason.as_ref().map_or(0, String::len)
-    }
-
     /// Returns the same, with texts cut.
     pub(super) fn fitted(self) -> Self {
         Self { name: cut(self.name, 96), reason: self.reason.map(|reason| cut(reason, LONGEST_REASON)) }
@@ -140,12 +135,6 @@ impl Default for Details {
 }
 
 impl Details {
-    /// Number of bytes of its texts.
-    pub fn size(&self) -> usize {
-        let optional = self.note.as_ref().map_or(0, String::len) + self.broken.as_ref().map_or(0, Breaker::size);
-        self.host.len() + self.user.len() + self.cmd.len() + optional
-    }
-
     /// Returns these details, each text cut so that the whole value stays within [`LARGEST_VALUE`].
     #[must_use]
     pub fn fitted(self) -> Self {

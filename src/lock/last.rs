@@ -101,12 +101,6 @@ impl Run {
         // Strings and numbers only: writing them cannot fail.
         serde_json::to_string(&fitted).unwrap_or_default()
     }
-
-    /// Number of bytes of its texts.
-    pub fn size(&self) -> usize {
-        let optional = self.signal.as_ref().map_or(0, String::len) + self.broken.as_ref().map_or(0, Breaker::size);
-        self.host.len() + self.user.len() + self.cmd.len() + optional
-    }
 }
 
 impl Entry {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fence::Fence;
 use super::instant::Instant;
 use super::last::Record;
-use super::occupant::{Occupant, OccupantKind, RawValue};
+use super::occupant::{Occupant, RawValue};
 use super::queue::Ticket;
 use super::schedule;
 use super::token::Token;
@@ -29,6 +29,8 @@ pub struct Observation {
     pub last: Record,
     /// When the node was about to be asked: what it told of time counts from then.
     pub asked: Instant,
+    /// Bytes that it takes, about: what a node tells is kept, and must have a limit where there are many of these.
+    pub size: usize,
 }
 
 impl Observation {
@@ -43,28 +45,13 @@ impl Observation {
             more: false,
             last: Record::default(),
             asked,
+            size: 0,
         }
     }
 
     /// Returns the occupant of the key; the first, of several.
     pub fn occupant(&self) -> Option<&Occupant> {
         self.holders.first()
-    }
-
-    /// Bytes that it takes, about: what a node tells is kept, and must have a limit where there are many of these.
-    pub fn size(&self) -> usize {
-        let text = |occupant: &Occupant| match &occupant.who {
-            OccupantKind::Holder(_, details) => details.size(),
-            OccupantKind::Foreign(text) => text.len(),
-            OccupantKind::Group(group) => group.shown.as_ref().map_or(0, |(_, details)| details.size()),
-            OccupantKind::Unnamed => 0,
-        };
-        let holders = self.holders.iter().map(|occupant| size_of::<Occupant>() + text(occupant)).sum::<usize>();
-        let last =
-            [&self.last.run, &self.last.success].into_iter().flatten().map(|entry| entry.run.size()).sum::<usize>();
-        let foreign = self.foreign.as_ref().map_or(0, |foreign| foreign.head.len());
-        let waiters = self.queue.iter().map(|ticket| size_of::<Ticket>() + ticket.waiter.host.len()).sum::<usize>();
-        size_of::<Self>() + holders + last + foreign + waiters
     }
 
     /// Returns the holder `token`, if it is one here, broken or not.

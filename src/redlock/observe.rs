@@ -50,7 +50,7 @@ impl Room {
     /// Counts `seen`. A node that has told more than there is room for is not asked any more.
     pub fn count(&mut self, nodes: &Nodes, seen: &Observations) {
         for (node, observation) in seen.of_nodes.iter().enumerate() {
-            let takes = observation.as_ref().map_or(0, Observation::size);
+            let takes = observation.as_ref().map_or(0, |observation| observation.size);
             if takes > self.left[node] && self.away.of(node).is_none() {
                 let why = format!("its locks take over {} MiB; name those that are meant", ROOM >> 20);
                 self.is_overfull = true;

@@ -16,27 +16,18 @@ use crate::lock::key::Key;
 use crate::lock::last::Entry;
 use crate::lock::schedule::Schedule;
 
-/// The success of an earlier run.
-#[derive(Debug)]
-pub enum Before {
-    /// This run has succeeded.
-    Success(Box<Entry>),
-    /// None has, in this time.
-    None,
-    /// Too few nodes have told, and these failed. *Unknown is not no.*
-    Unknown(Faults),
-}
-
 /// Asks `nodes` for a success under the lock `key`, which is the first one of `holdings`, no older than `within`. Asks until so
 /// little of the lease is left that it must be renewed.
+///
+/// Returns the run that has succeeded, if one has; or the nodes that failed, if too few have told. *Unknown is not no.*
 pub async fn run_before(
     nodes: &Nodes,
     key: &Key,
     schedule: Schedule,
     holdings: &Holdings,
     within: Duration,
-) -> io::Result<Before> {
-    let Some((token, _)) = holdings.grants().next() else { return Ok(Before::None) };
+) -> io::Result<Result<Option<Box<Entry>>, Faults>> {
+    let Some((token, _)) = holdings.grants().next() else { return Ok(Ok(None)) };
     let mut alarm = Alarm::new()?;
     loop {
         let looks = observe_token(nodes, key, token, schedule.node_timeout(), |census| {
@@ -44,13 +35,13 @@ pub async fn run_before(
         });
         let looks = looks.await;
         match looks.census().success_before(token, within) {
-            Success::Known(run) => return Ok(Before::Success(Box::new(run.clone()))),
-            Success::None => return Ok(Before::None),
+            Success::Known(run) => return Ok(Ok(Some(Box::new(run.clone())))),
+            Success::None => return Ok(Ok(None)),
             Success::Unknown => {}
         }
         let next = clock::now() + schedule.retry();
         if next >= schedule.renew_at(holdings.deadline()) {
-            return Ok(Before::Unknown(looks.faults));
+            return Ok(Err(looks.faults));
         }
         alarm.reached(next).await;
     }

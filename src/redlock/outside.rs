@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::Nodes;
-use crate::lock::fault::Faults;
+use crate::lock::fault::{Fault, Faults};
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 use crate::lock::last::Note;
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
-use crate::node::{ForceUnlock, QueueAction, Release, ReleaseReply, Renew, Renewal};
+use crate::node::{ForceUnlock, Node, Pending, QueueAction, Release, ReleaseReply, Renew, Renewal};
 
 /// The nodes that did what they were asked, and those that gave no answer.
 pub struct Count {
@@ -32,23 +32,35 @@ impl Count {
     }
 }
 
+/// Sends each node its request, and counts the nodes whose reply `has_done` finds to say that they did it. All are waited for.
+async fn count<T>(
+    nodes: &Nodes,
+    limit: Duration,
+    request: impl Fn(usize, &dyn Node) -> Option<Pending<T>>,
+    mut has_done: impl FnMut(T) -> Result<bool, Fault>,
+) -> Count {
+    let mut done = 0;
+    let faults = nodes.ask(limit, request, |_, reply| {
+        done += usize::from(has_done(reply)?);
+        Ok(false)
+    });
+    let faults = faults.await;
+    Count { done, faults }
+}
+
 /// Extends the lock everywhere. Returns the count, and the end of the lease if a majority extended it.
 pub async fn renew(nodes: &Nodes, renew: &Renew, limit: Duration) -> (Count, Option<Instant>) {
     let mut ends = Vec::with_capacity(nodes.len());
-    let faults = nodes.ask(
-        limit,
-        |_, there| Some(there.renew(renew)),
-        |_, renewal| {
-            match renewal {
-                Renewal::Renewed(end, _) | Renewal::Healed(end, _) => ends.push(end),
-                Renewal::Lost(..) | Renewal::Broken(..) => {}
-                Renewal::Failed(fault) => return Err(fault),
-            }
-            Ok(false)
-        },
-    );
-    let faults = faults.await;
-    (Count { done: ends.len(), faults }, nodes.quorum().reached_by(ends))
+    let request = |_, there: &dyn Node| Some(there.renew(renew));
+    let count = count(nodes, limit, request, |renewal| match renewal {
+        Renewal::Renewed(end, _) | Renewal::Healed(end, _) => {
+            ends.push(end);
+            Ok(true)
+        }
+        Renewal::Lost(..) | Renewal::Broken(..) => Ok(false),
+        Renewal::Failed(fault) => Err(fault),
+    });
+    (count.await, nodes.quorum().reached_by(ends))
 }
 
 /// Deletes the lock everywhere if it is `token`'s, and writes `note` into its record. All nodes are waited for: no holder renews this
@@ -56,21 +68,13 @@ pub async fn renew(nodes: &Nodes, renew: &Renew, limit: Duration) -> (Count, Opt
 pub async fn release(nodes: &Nodes, key: &Key, token: Token, note: Option<Note>, limit: Duration) -> Count {
     let (key, queue) = (key.clone(), QueueAction::None);
     let release = Release { key, token, queue, mode: None, parked: None, note, as_redisson: false };
-    let mut done = 0;
-    let faults = nodes.ask(
-        limit,
-        |_, there| Some(there.release(&release)),
-        |_, reply| {
-            match reply {
-                ReleaseReply::Released => done += 1,
-                ReleaseReply::NotOurs(_) => {}
-                ReleaseReply::Failed(fault) => return Err(fault),
-            }
-            Ok(false)
-        },
-    );
-    let faults = faults.await;
-    Count { done, faults }
+    let request = |_, there: &dyn Node| Some(there.release(&release));
+    let count = count(nodes, limit, request, |reply| match reply {
+        ReleaseReply::Released => Ok(true),
+        ReleaseReply::NotOurs(_) => Ok(false),
+        ReleaseReply::Failed(fault) => Err(fault),
+    });
+    count.await
 }
 
 /// Takes the key from its holder at each node, as `how` says for it; `None`: that node is not asked.
@@ -80,19 +84,9 @@ pub async fn force_unlock<'a>(
     limit: Duration,
     how: impl Fn(usize) -> Option<ForceUnlock<'a>>,
 ) -> Count {
-    let mut done = 0;
-    let faults = nodes.ask(
-        limit,
-        |node, there| how(node).map(|how| there.force_unlock(key, how)),
-        |_, answer| {
-            done += usize::from(answer?.is_none());
-            Ok(false)
-        },
-    );
-    let faults = faults.await;
-    Count { done, faults }
+    let request = |node, there: &dyn Node| how(node).map(|how| there.force_unlock(key, how));
+    count(nodes, limit, request, |answer| Ok(answer?.is_none())).await
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;

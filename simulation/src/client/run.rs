@@ -13,7 +13,7 @@ use rlock::lock::remains::{Ending, Remains};
 use rlock::redlock::ReleaseOutcome;
 use rlock::redlock::holding::Change;
 use rlock::redlock::holdings::{Changed, Holdings, Taken, take};
-use rlock::redlock::once::{Before, run_before};
+use rlock::redlock::once::run_before;
 
 use super::claimant::Waiter;
 use super::{Client, gave_up, share, tell};
@@ -45,13 +45,13 @@ pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>
         let key = &client.settings.keys[client.locks[0]];
         let mut remains = Remains::default();
         let outcome = match run_before(&nodes[0], key, options.schedule, &holdings, within).await {
-            Ok(Before::None) => None,
-            Ok(Before::Success(run)) => {
+            Ok(Ok(None)) => None,
+            Ok(Ok(Some(run))) => {
                 kernel::with(|kernel| kernel.witness.counts.skipped += 1);
                 remains = Remains { earlier: Some(run), once: Some(within), ..remains };
                 Some(Outcome::Done)
             }
-            Ok(Before::Unknown(_)) => Some(Outcome::Unreachable),
+            Ok(Err(_)) => Some(Outcome::Unreachable),
             Err(_) => Some(Outcome::Bug),
         };
         if let Some(outcome) = outcome {

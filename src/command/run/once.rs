@@ -5,7 +5,7 @@ use crate::command::common::report_releases;
 use crate::exit::Outcome;
 use crate::lock::remains::Remains;
 use crate::lock::waiting::Blocked;
-use crate::redlock::once::{Before, run_before};
+use crate::redlock::once::run_before;
 use crate::redlock::{Nodes, ReleaseOutcome};
 use crate::report::{Event, failures};
 use crate::settings::RunSettings;
@@ -19,11 +19,11 @@ pub(super) async fn unless_done(
     let (lock, report) = (&settings.lock, &settings.lock.report);
     let before = match (&cover, settings.remains.once) {
         (Cover::Own(holdings), Some(within)) => run_before(nodes, &lock.keys[0], lock.schedule, holdings, within).await,
-        _ => Ok(Before::None),
+        _ => Ok(Ok(None)),
     };
     match before {
-        Ok(Before::None) => Ok(Ok(cover)),
-        Ok(Before::Success(run)) => {
+        Ok(Ok(None)) => Ok(Ok(cover)),
+        Ok(Ok(Some(run))) => {
             report.say_to_user(&Event::RunBefore { run: &run });
             let remains = Remains { earlier: Some(run), once: settings.remains.once, ..Remains::default() };
             let freed = cover.release(&remains).await;
@@ -33,7 +33,7 @@ pub(super) async fn unless_done(
             }
             Ok(Err(Outcome::Done))
         }
-        Ok(Before::Unknown(faults)) => {
+        Ok(Err(faults)) => {
             cover.give_up(report).await;
             // Without a fault the nodes answer, and too few of them have the lock as ours any more.
             let blocked =

@@ -229,7 +229,15 @@ fn seen(value: &Value, asked: Instant) -> Option<Observation> {
     let last = Record::read(&String::from_utf8_lossy(bulk(last).filter(|last| last.len() <= LARGEST_RECORD)?), now);
     // A member that is not a waiter of rlock is skipped when its turn comes, and so it is here.
     let queue = waiters.chunks_exact(2).filter_map(ticket).collect();
-    Some(Observation { holders, members, foreign, fence, queue, more: *more > 0, last, asked })
+    Some(Observation { holders, members, foreign, fence, queue, more: *more > 0, last, asked, size: size(value) })
+}
+
+/// Returns the bytes that a reply takes, about: its texts, and what holds them.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.iter().map(size).sum(),
+        other => size_of::<Value>() + bulk(other).map_or(0, <[u8]>::len),
+    }
 }
 
 /// Reads a member: its token, the ms until it is over, and its entry. One that another release wrote may not be readable.
