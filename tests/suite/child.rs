@@ -300,24 +300,6 @@ fn a_limit_of_file_sizes_is_an_error_for_rlock_and_what_it_was_for_the_command()
 }
 
 #[test]
-fn what_stands_in_the_environment_and_is_no_variable_reaches_the_command() {
-    let server = Server::start();
-    let script = format!(
-        "import os, ctypes
-words = [{:?}, 'run', '--key', 'job', '--node', {:?}, '--', 'cat', '/proc/self/environ']
-entries = [b'PATH=' + os.environ['PATH'].encode(), b'alone', b'=odd', b'A=1', b'A=2']
-strings = lambda all: (ctypes.c_char_p * (len(all) + 1))(*all, None)
-ctypes.CDLL(None).execve(words[0].encode(), strings([word.encode() for word in words]), strings(entries))",
-        RLOCK,
-        server.url()
-    );
-    let output = Command::new("python3").args(["-c", &script]).output().expect("python3");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let entries: Vec<&str> = text.split('\0').collect();
-    assert_eq!(entries.get(1..5), Some(&["alone", "=odd", "A=1", "A=2"][..]), "{text:?} {output:?}");
-}
-
-#[test]
 fn memory_that_is_short_for_the_command_leaves_no_lock() {
     let server = Server::start();
     // The limit rises until rlock can start, and further: at some limit it gets the lock and has no room for more.

@@ -1,6 +1,7 @@
 //! `rlock run`: acquires the locks, runs the command under them, gives the locks back.
 
 use std::io;
+use std::process::Command;
 use std::rc::Rc;
 
 use nix::sys::prctl;
@@ -22,7 +23,7 @@ use crate::job::guard::Guard;
 use crate::job::inherited::Inherited;
 use crate::job::process_tree::{self, ProcessTree};
 use crate::job::signals::Signals;
-use crate::job::spawn::{self, Image, Leader, TOO_LATE};
+use crate::job::spawn::{self, Leader, TOO_LATE};
 use crate::job::terminal::block_sigttou;
 use crate::lock::key::list;
 use crate::lock::outer;
@@ -138,8 +139,8 @@ fn start(
     guard: &mut Guard,
 ) -> io::Result<Started> {
     signals.catch_for_command()?;
-    let mut image = Image::new(&settings.argv);
-    settings.environment.iter().try_for_each(|(name, value)| image.set(name, value))?;
+    let mut command = Command::new(&settings.argv[0]);
+    command.args(&settings.argv[1..]).envs(settings.environment.iter().cloned());
     let contain = settings.policy.contain;
     if contain {
         // rlock adopts orphans, so it finds them even if they changed group or session.
@@ -147,14 +148,14 @@ fn start(
     }
     let nested = cover.listen(&settings.policy, guard)?;
     let policy = cover.policy(settings.policy);
-    set_lock_variables(&mut image, settings, cover)?;
-    let mark = set_mark(&mut image, cover)?;
+    set_lock_variables(&mut command, settings, cover);
+    let mark = set_mark(&mut command, cover);
     let fences: Vec<_> = cover.grants().into_iter().map(|(_, fence)| fence).collect();
     guard.prepare(mark, contain, &fences, cover.descriptors())?;
     let before = contain.then(process_tree::own_children);
     // rlock's lines stand above the command's output, and are not erased below it.
     report::settle();
-    let leader = Leader::start(&image, inherited, guard, policy.guard_kills_at())?;
+    let leader = Leader::start(&mut command, inherited, guard, policy.guard_kills_at())?;
     signals.reap_all_but(&[guard.pid(), leader.group()]);
     Ok((ProcessTree::new(leader.group(), before), leader, policy, nested))
 }
@@ -184,34 +185,33 @@ fn cannot_start(settings: &RunSettings, error: &io::Error, lock: &str) -> Failur
 }
 
 /// Sets the variables that describe the locks.
-fn set_lock_variables(image: &mut Image, settings: &RunSettings, cover: &Cover) -> io::Result<()> {
+fn set_lock_variables(command: &mut Command, settings: &RunSettings, cover: &Cover) {
     let grants = cover.grants();
     let held = grants.iter().fold(settings.lock.outer.clone(), |held, (token, fence)| held.with(*token, *fence));
-    image.set("RLOCK_TOKEN", list(grants.iter().map(|(token, _)| token)).as_ref())?;
-    image.set("RLOCK_FENCE", list(grants.iter().map(|(_, fence)| fence)).as_ref())?;
-    image.set(outer::VARIABLE, held.to_string().as_ref())?;
+    command.env("RLOCK_TOKEN", list(grants.iter().map(|(token, _)| token)));
+    command.env("RLOCK_FENCE", list(grants.iter().map(|(_, fence)| fence)));
+    command.env(outer::VARIABLE, held.to_string());
     let slots = cover.slots(settings.lock.mode);
     if slots.is_empty() {
         // It would be that of another lock.
-        image.unset("RLOCK_SLOT");
+        command.env_remove("RLOCK_SLOT");
     } else {
-        image.set("RLOCK_SLOT", list(slots).as_ref())?;
+        command.env("RLOCK_SLOT", list(slots));
     }
     if let Cover::Outer(outer, _) = cover {
-        image.set("RLOCK_TTL", duration::show(outer.ttl()).as_ref())?;
+        command.env("RLOCK_TTL", duration::show(outer.ttl()));
     }
-    Ok(())
 }
 
 /// Sets and returns the mark by which the guard finds the command's processes: one of the tokens. For a nested run no token can
 /// be the mark: the outer command's processes have it too.
-fn set_mark(image: &mut Image, cover: &Cover) -> io::Result<Uuid> {
+fn set_mark(command: &mut Command, cover: &Cover) -> Uuid {
     if let Cover::Own(holdings) = cover
         && let Some((token, _)) = holdings.grants().next()
     {
-        return Ok(token.as_uuid());
+        return token.as_uuid();
     }
     let mark = Uuid::new_v4();
-    image.set(process_tree::NESTED_MARK, mark.hyphenated().to_string().as_ref())?;
-    Ok(mark)
+    command.env(process_tree::NESTED_MARK, mark.hyphenated().to_string());
+    mark
 }
