@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -21,7 +21,7 @@ use crate::lock::schedule::Terms;
 /// Nested runs at a time, so that descriptors are left for the nodes.
 const MAX_RUNS: usize = 256;
 
-/// Connections accepted in one go. Closing the listener closes the rest, unwelcomed.
+/// Connections accepted in one go: any user can make some.
 const MAX_ACCEPTS: usize = 64;
 
 /// The nested runs that rely on our leases.
@@ -32,8 +32,6 @@ pub struct NestedRuns {
     locks: OuterLocks,
     ttl: Duration,
     runs: Vec<Run>,
-    /// There is no room for another run: connections wait in the listener until the next [`NestedRuns::admit`].
-    full: bool,
 }
 
 /// A run that is nested under our locks.
@@ -52,15 +50,20 @@ impl NestedRuns {
         bind(listener.as_raw_fd(), &address(first)?)?;
         listen(&listener, Backlog::MAXCONN)?;
         let listener = register(listener)?;
-        Ok(Self { listener, pipe, locks, ttl, runs: Vec::new(), full: false })
+        Ok(Self { listener, pipe, locks, ttl, runs: Vec::new() })
     }
 
-    /// Waits until a run may have connected or ended. Cancel safe.
+    /// Waits until a run has connected or ended, and tells of each once: [`NestedRuns::admit`] must follow. Cancel safe.
     pub async fn changed(&self) {
         std::future::poll_fn(|cx| {
-            let listens = !self.full && is_readable(&self.listener, cx);
-            let ended = self.runs.iter().filter(|run| is_readable(&run.connection, cx)).count();
-            if listens || ended > 0 { Poll::Ready(()) } else { Poll::Pending }
+            let mut changed = Poll::Pending;
+            for socket in self.runs.iter().map(|run| &run.connection).chain([&self.listener]) {
+                if let Poll::Ready(Ok(mut ready)) = socket.poll_read_ready(cx) {
+                    ready.clear_ready();
+                    changed = Poll::Ready(());
+                }
+            }
+            changed
         })
         .await;
     }
@@ -94,24 +97,16 @@ impl NestedRuns {
         }
     }
 
+    /// Accepts connections for which there is room. Others wait in the listener until the next call, and closing it closes them.
     fn accept(&mut self, welcome: Option<Terms>) {
-        self.full = false;
-        for _ in 0..MAX_ACCEPTS {
-            if self.runs.len() >= MAX_RUNS {
-                self.full = true;
-                return;
-            }
+        for _ in 0..MAX_ACCEPTS.min(MAX_RUNS - self.runs.len()) {
             let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
             // SAFETY: the kernel made this descriptor for us in this call; nothing else owns it.
             let accepted = accept4(self.listener.as_raw_fd(), flags).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
             let connection = match accepted {
                 Ok(connection) => connection,
-                Err(nix::Error::EAGAIN) => return,
                 Err(nix::Error::EINTR | nix::Error::ECONNABORTED) => continue,
-                Err(_) => {
-                    self.full = true;
-                    return;
-                }
+                Err(_) => return,
             };
             let is_ours = peer(&connection).is_ok_and(|peer| is_trusted(Uid::from_raw(peer.uid())));
             let Some(terms) = welcome.filter(|_| is_ours) else { continue };
@@ -137,17 +132,6 @@ fn send(to: &OwnedFd, message: &str, descriptors: &[RawFd]) -> nix::Result<usize
     let rights = if descriptors.is_empty() { &[][..] } else { &rights };
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
     sendmsg::<UnixAddr>(to.as_raw_fd(), &[IoSlice::new(message.as_bytes())], rights, flags, None)
-}
-
-/// Whether there is a message, an end or a connection. If not, the next one wakes `cx`.
-fn is_readable(socket: &AsyncFd<OwnedFd>, cx: &mut Context<'_>) -> bool {
-    loop {
-        match socket.poll_read_ready(cx) {
-            Poll::Ready(Ok(mut ready)) if !has_something(socket.get_ref()) => ready.clear_ready(),
-            Poll::Ready(_) => return true,
-            Poll::Pending => return false,
-        }
-    }
 }
 
 fn has_something(socket: &OwnedFd) -> bool {
