@@ -164,7 +164,11 @@ impl Job {
 
     /// Whether no process of the command can run any more. After the kill, processes that still appear are killed too.
     fn is_gone(&mut self) -> bool {
-        if self.killed_at.is_some() { self.tree.kill_living().unwrap_or(false) } else { self.tree.is_gone() }
+        if self.killed_at.is_some() {
+            self.tree.kill_living().unwrap_or(false)
+        } else {
+            self.tree.count().is_ok_and(|count| count == 0)
+        }
     }
 
     fn changed(&mut self, event: Option<Event>, lost: Option<usize>) -> Option<Event> {
@@ -300,7 +304,7 @@ impl Job {
     fn report_leftovers(&mut self, report: &Reporter) {
         if clock::now() >= self.tells_leftovers_at {
             self.tells_leftovers_at = Instant::NEVER;
-            report.progress(&Report::EndingLeftovers { count: self.tree.count() });
+            report.progress(&Report::EndingLeftovers { count: self.tree.count().unwrap_or(0) });
         }
     }
 

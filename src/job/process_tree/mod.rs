@@ -5,7 +5,6 @@
 //! are not our children.
 
 mod group;
-mod marks;
 mod table;
 
 use std::ffi::CStr;
@@ -16,10 +15,9 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid, getuid};
 
 use self::group::Group;
-use self::marks::Marks;
 pub(super) use self::table::Start;
 pub use self::table::{Identity, check_proc, own_children};
-use self::table::{Process, ProcessTable, start_of};
+use self::table::{Mark, Process, ProcessTable, start_of};
 use crate::clock;
 
 /// The process name of every rlock.
@@ -59,8 +57,8 @@ pub struct ProcessTree {
     contains: bool,
     /// Children of rlock that are not the command's: its guards, and those that it had before it was exec'd.
     others: Vec<Identity>,
-    /// `None` while rlock lives: a guard needs them once rlock's death has cut the line of parents.
-    marks: Option<Marks>,
+    /// `None` while rlock lives: a guard needs it once rlock's death has cut the line of parents.
+    mark: Option<Mark>,
 }
 
 impl ProcessTree {
@@ -68,15 +66,15 @@ impl ProcessTree {
     /// `--contain`, the children that rlock had before.
     pub fn new(group: Pid, others: Option<Vec<Identity>>) -> Self {
         let (contains, others) = (others.is_some(), others.unwrap_or_default());
-        Self { command: Group::new(group, Start::UNKNOWN), nested: Vec::new(), contains, others, marks: None }
+        Self { command: Group::new(group, Start::UNKNOWN), nested: Vec::new(), contains, others, mark: None }
     }
 
     /// The same for a guard: rlock may be dead and the leader reaped. The leader began no later than `began`, and all
     /// other processes no sooner. `token` marks them.
     pub(super) fn orphaned(group: Pid, began: Option<Start>, token: &str, contains: bool) -> Self {
-        let marks = Some(Marks::new(token, began.unwrap_or(Start(0))));
+        let mark = Some(Mark { token: token.to_owned(), since: began.unwrap_or(Start(0)) });
         let command = Group::new(group, began.unwrap_or(Start::UNKNOWN));
-        Self { command, nested: Vec::new(), contains, others: Vec::new(), marks }
+        Self { command, nested: Vec::new(), contains, others: Vec::new(), mark }
     }
 
     /// The command's process group.
@@ -145,21 +143,13 @@ impl ProcessTree {
         living.is_empty()
     }
 
-    /// Whether no process of the tree can run any more; false if /proc cannot be read.
-    pub fn is_gone(&mut self) -> bool {
-        ProcessTable::scan().is_ok_and(|all| self.living(&all).is_empty())
-    }
-
-    /// Returns the number of processes of the tree that can run; 0 if /proc cannot be read.
-    pub fn count(&mut self) -> usize {
-        ProcessTable::scan().map_or(0, |all| self.living(&all).len())
+    /// Returns the number of processes of the tree that can run.
+    pub fn count(&mut self) -> io::Result<usize> {
+        Ok(self.living(&ProcessTable::scan()?).len())
     }
 
     fn living<'a>(&mut self, all: &'a ProcessTable) -> Vec<&'a Process> {
         self.follow(all);
-        if let Some(marks) = &mut self.marks {
-            marks.forget_ended(all);
-        }
         all.list.iter().filter(|p| !p.dead && self.contains(all, p)).collect()
     }
 
@@ -193,8 +183,8 @@ impl ProcessTree {
         self.command.contains(process) || self.nested.iter().any(|group| group.contains(process))
     }
 
-    fn contains(&mut self, all: &ProcessTable, process: &Process) -> bool {
-        self.is_related(all, process) || self.contains && self.marks.as_mut().is_some_and(|marks| marks.are_on(process))
+    fn contains(&self, all: &ProcessTable, process: &Process) -> bool {
+        self.is_related(all, process) || self.contains && self.mark.as_ref().is_some_and(|mark| mark.is_on(process))
     }
 
     /// Whether pids, groups and parents show that `process` belongs to the tree.
@@ -224,14 +214,14 @@ impl ProcessTree {
 
     /// Whether the guard of a nested rlock still has to kill its command. If that rlock died with ours, no line of parents
     /// leads to either; its guard ends when the nested command is dead.
-    fn is_a_guard_at_work(&mut self, all: &ProcessTable, waited: Duration) -> bool {
-        let Some(marks) = &mut self.marks else { return false };
+    fn is_a_guard_at_work(&self, all: &ProcessTable, waited: Duration) -> bool {
+        let Some(mark) = &self.mark else { return false };
         let us = all.get(getpid()).map(|p| (p.start, p.pid));
         // Two guards must not wait for each other. One that began before us has no command within ours.
         let guards = all.list.iter().filter(|p| p.is_named(GUARD) && !p.dead && Some((p.start, p.pid)) > us);
         // A marked rlock may live outside the group, as a daemon does: its guard has nothing to do.
         let mut trusted = guards.into_iter().filter(|guard| waited < STRANGERS || is_trusted(guard.pid));
-        trusted.any(|guard| marks.are_on(guard) && !all.get(guard.parent).is_some_and(|p| marks.are_on(p)))
+        trusted.any(|guard| mark.is_on(guard) && !all.get(guard.parent).is_some_and(|p| mark.is_on(p)))
     }
 }
 

@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, SysconfVar, getpgid, getpgrp, getpid, getsid, sysconf};
+use nix::unistd::{Pid, SysconfVar, getpgid, getpgrp, getpid, sysconf};
 
 use crate::lock::instant::Instant;
 use crate::lock::outer;
@@ -71,9 +71,8 @@ impl Process {
         }
     }
 
-    /// Whether its initial environment has `mark`: the token of a lock, or the mark of a nested run. `None` if that cannot be
-    /// read.
-    pub(super) fn carries(&self, mark: &str) -> Option<bool> {
+    /// Whether its initial environment can be read and has `mark`: the token of a lock, or the mark of a nested run.
+    fn carries(&self, mark: &str) -> bool {
         const VARIABLES: [&str; 3] = ["RLOCK_TOKEN", outer::VARIABLE, super::NESTED_MARK];
         let is_of = |entry: &[u8], name: &str| {
             entry.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
@@ -82,8 +81,25 @@ impl Process {
             VARIABLES.iter().any(|name| is_of(entry, name))
                 && entry.windows(mark.len()).any(|part| part == mark.as_bytes())
         };
-        let environment = std::fs::read(format!("/proc/{}/environ", self.pid)).ok()?;
-        (!environment.is_empty()).then(|| environment.split(|byte| *byte == 0).any(names_it))
+        let environment = std::fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(names_it)
+    }
+}
+
+/// The mark that a lock leaves on the processes under it: its token in the environment in which they were started.
+#[derive(Clone, Debug)]
+pub(super) struct Mark {
+    pub(super) token: String,
+    /// No process that began before the command has it.
+    pub(super) since: Start,
+}
+
+impl Mark {
+    /// Whether `process` has the mark and is not the calling process. One without an environment is in exec, which the next scan sees,
+    /// or it has lost its memory and cannot run any more.
+    pub(super) fn is_on(&self, process: &Process) -> bool {
+        let may_have = process.pid != getpid() && process.start.is_some_and(|start| start >= self.since);
+        may_have && process.carries(&self.token)
     }
 }
 
@@ -145,20 +161,10 @@ pub fn check_proc() -> io::Result<()> {
     let _directory = File::open("/proc")?;
     let mut stat = Vec::new();
     File::open("/proc/self/stat")?.read_to_end(&mut stat)?;
-    let ours = [Ok(getpid()), Ok(getpgrp()), getsid(None)].map(|number| number.ok().map(Pid::as_raw));
-    if ids_in(&stat) == ours.map(|number| number.map(i64::from)) {
+    if process(&stat).is_some_and(|shown| (shown.pid, shown.group) == (getpid(), getpgrp())) {
         return Ok(());
     }
     Err(io::Error::new(io::ErrorKind::InvalidData, "it belongs to another PID namespace"))
-}
-
-/// Process, group and session in a line of /proc.
-fn ids_in(stat: &[u8]) -> [Option<i64>; 3] {
-    let text = String::from_utf8_lossy(stat);
-    let pid = text.split(' ').next().and_then(|number| number.parse().ok());
-    let fields: Vec<&str> = text.rsplit_once(") ").map(|(_, rest)| rest.split(' ').collect()).unwrap_or_default();
-    let number = |place: usize| fields.get(place).and_then(|field: &&str| field.parse().ok());
-    [pid, number(2), number(3)]
 }
 
 /// Returns the children of this process, zombies included.
@@ -231,9 +237,20 @@ mod tests {
     }
 
     #[test]
-    fn our_ids_are_read_whatever_our_name_is() {
-        assert_eq!(ids_in(b"7 (a) S 9 9) S 1 42 41 0"), [Some(7), Some(42), Some(41)]);
-        assert_eq!(ids_in(b""), [None; 3]);
+    fn the_mark_is_found_on_processes_that_began_after_the_command() {
+        let mut child = std::process::Command::new("sleep");
+        let mut child = child.arg("60").env("RLOCK_HELD", "a=1234,b=5678").spawn().expect("sleep");
+        let pid = Pid::from_raw(child.id().cast_signed());
+        let seen = ProcessTable::scan().expect("/proc").get(pid).cloned().expect("the child");
+        let began = |start| Process { start, ..seen.clone() };
+        let mark = |token: &str| Mark { token: token.to_owned(), since: Start(100) };
+        // The child may not have been exec'd yet.
+        while !seen.carries("a=") {}
+        assert!(mark("5678").is_on(&began(Some(Start(100)))) && !mark("4711").is_on(&began(Some(Start(100)))));
+        assert!(!mark("5678").is_on(&began(Some(Start(99)))) && !mark("5678").is_on(&began(None)));
+        child.kill().expect("its end");
+        child.wait().expect("its end");
+        assert!(!mark("5678").is_on(&began(Some(Start(100)))));
     }
 
     #[test]
