@@ -23,7 +23,7 @@ use super::quorum::Quorum;
 use super::restart::{self, RestartGuard};
 use super::schedule::Schedule;
 use super::token::Token;
-pub use tally::Tally;
+pub use tally::{Blocked, Reason, Tally};
 
 /// The terms of one attempt, by which its votes are judged.
 #[derive(Clone, Copy, Debug)]

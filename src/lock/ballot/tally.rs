@@ -10,66 +10,95 @@ use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::messages::ServerInfo;
 use crate::lock::occupant::Occupant;
+use crate::lock::quorum::Quorum;
 use crate::lock::restart::Restarted;
 
-/// The outcome of an attempt.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Tally {
-    /// The lock is ours, for long enough to be of use.
-    Won(Fence),
-    /// Another party has it, or its turn.
-    Busy(Box<Blocker>),
-    /// A waiter that came later ends this one: both have `--supersede`. So many nodes say so that no majority can grant.
+/// The outcome of an attempt: the fence of the lock, which is ours for long enough to be of use, or why it is not ours.
+pub type Tally = Result<Fence, Reason>;
+
+/// Why an attempt, or the wait, ends without the lock.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Reason {
+    /// This keeps it from us, which may pass: a wait ends once its patience is over.
+    Blocked(Blocked),
+    /// This other waiter came later, and both have `--supersede`. So many nodes say so that no majority can grant.
     Superseded(Box<Blocker>),
-    /// No party has it: votes were split among several clients, or one client is at too few nodes.
-    Split(Box<Blocker>, Faults),
-    /// Too few nodes gave a vote.
-    Unreachable {
-        /// The nodes that gave none.
-        faults: Faults,
-        /// Whether a majority answered, though it does not count yet.
-        answered: bool,
-    },
-    /// A majority granted, too late for the lease to be of use.
-    TooLate,
-    /// The set of nodes cannot hold this lock as configured, as the named node shows. Waiting does not mend that.
-    Unfit(String, Fault),
     /// The nodes that refuse us leave no majority.
     Refused(Faults),
+    /// The set of nodes cannot hold this lock as configured, as the named node shows. Waiting does not mend that.
+    Unfit(String, Fault),
+    /// The outer rlock that holds the lock cannot be reached.
+    OuterUnreachable(Box<Occupant>),
+}
+
+/// The cause that keeps a waiter from the lock.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Blocked {
+    /// This party has it, or its turn.
+    Busy(Box<Blocker>),
+    /// No client has a majority; this party has the most votes. The faults are those of the nodes without a vote.
+    Split(Box<Blocker>, Faults),
+    /// Too few of the nodes gave a vote.
+    Unreachable(Faults, Quorum),
+    /// A majority granted, too late for the lease to be of use.
+    TooLate,
+}
+
+impl Blocked {
+    /// Blocked by `occupant`.
+    pub(in crate::lock) fn by(occupant: Occupant) -> Self {
+        Self::Busy(Box::new(Blocker::Occupant(occupant)))
+    }
+
+    /// Returns the same, but for votes split in favour of a waiter whose turn it is. That does not tie: it comes within its second, or
+    /// its turn ends.
+    pub(in crate::lock) fn of_turn(self, quorum: Quorum) -> Self {
+        match self {
+            Self::Split(blocker, faults) if blocker.occupant().is_none() && faults.len() <= quorum.tolerated() => {
+                Self::Busy(blocker)
+            }
+            other => other,
+        }
+    }
+
+    /// Whether no majority gave a vote that is of use.
+    pub(in crate::lock) fn is_absence(&self) -> bool {
+        matches!(self, Self::Unreachable(..) | Self::TooLate)
+    }
 }
 
 impl Ballot {
     /// Returns the outcome of the votes so far, as if no other came. `name` returns a node's name.
     pub fn tally<'a>(&self, now: Instant, name: impl Fn(usize) -> &'a str) -> Tally {
         if let Some((node, fault)) = self.misconfiguration(&name) {
-            return Tally::Unfit(name(node).to_owned(), fault);
+            return Err(Reason::Unfit(name(node).to_owned(), fault));
         }
         if (0..self.votes.len()).filter(|node| self.refuses(*node)).count() > self.quorum.tolerated() {
-            return Tally::Refused(self.faults(name));
+            return Err(Reason::Refused(self.faults(name)));
         }
         if let Verdict::Won(fence) = self.verdict() {
             // The lease counts from before the requests were sent. The rest must be enough to stop the command.
             let is_of_use = self.lease().deadline().is_some_and(|d| now < self.rules.schedule.signal_at(d));
-            return if is_of_use { Tally::Won(fence) } else { Tally::TooLate };
+            return if is_of_use { Ok(fence) } else { Err(Reason::Blocked(Blocked::TooLate)) };
         }
         if let Some(newer) = self.newer() {
-            return Tally::Superseded(Box::new(newer.clone()));
+            return Err(Reason::Superseded(Box::new(newer.clone())));
         }
         let needed = self.quorum.needed();
         let there = self.votes();
         // A node that was not waited for is not away.
         let unanswered = if self.missed_deadline() { 0 } else { self.unanswered() };
-        match self.leading_blocker() {
+        Err(Reason::Blocked(match self.leading_blocker() {
             // The slots that nodes gave were not the same, and one to which they were to move was taken meanwhile.
-            None if self.verdict() == Verdict::Misaligned => Tally::TooLate,
+            None if self.verdict() == Verdict::Misaligned => Blocked::TooLate,
             Some((blocker, votes)) if self.aligned.is_none() && self.may_hold(votes) => {
-                Tally::Busy(Box::new(blocker.clone()))
+                Blocked::Busy(Box::new(blocker.clone()))
             }
             Some((blocker, _)) if there + unanswered >= needed => {
-                Tally::Split(Box::new(blocker.clone()), self.faults(name))
+                Blocked::Split(Box::new(blocker.clone()), self.faults(name))
             }
-            _ => Tally::Unreachable { faults: self.faults(name), answered: there >= needed },
-        }
+            _ => Blocked::Unreachable(self.faults(name), self.quorum),
+        }))
     }
 
     /// Number of nodes that gave a vote, for us or not.

@@ -153,10 +153,10 @@ fn a_vote_taken_back_does_not_count() {
 fn a_majority_in_other_hands_is_busy_and_a_minority_is_a_split() {
     let other = rlock(3);
     let busy = book(3, RestartGuard::Off, vec![held_by(&other), held_by(&other), granted(7)]);
-    assert_eq!(tally(&busy), Tally::Busy(blocker(&other)));
+    assert_eq!(tally(&busy), Err(Reason::Blocked(Blocked::Busy(blocker(&other)))));
     assert_eq!(busy.holder(), Some(&other));
     let split = book(3, RestartGuard::Off, vec![held_by(&other), held_by(&rlock(3)), granted(7)]);
-    assert!(matches!(tally(&split), Tally::Split(_, faults) if faults.is_empty()));
+    assert!(matches!(tally(&split), Err(Reason::Blocked(Blocked::Split(_, faults))) if faults.is_empty()));
     assert_eq!(split.holder(), None);
 }
 
@@ -168,7 +168,7 @@ fn one_holder_counts_once_though_a_healed_node_tells_more_of_it() {
         details.fence = Some(7);
     }
     let busy = book(3, RestartGuard::Off, vec![held_by(&other), held_by(&healed)]);
-    assert!(matches!(tally(&busy), Tally::Busy(_)));
+    assert!(matches!(tally(&busy), Err(Reason::Blocked(Blocked::Busy(_)))));
 }
 
 #[test]
@@ -180,10 +180,10 @@ fn half_of_an_even_set_may_be_a_majority_only_while_a_node_is_silent_or_away() {
     assert!(half.is_undecided());
     half.answered(3, at(0), granted(7).into(), at(1));
     assert!(!half.is_undecided());
-    assert!(matches!(tally(&half), Tally::Split(..)));
+    assert!(matches!(tally(&half), Err(Reason::Blocked(Blocked::Split(..)))));
     let mut unknown = book(4, RestartGuard::Off, vec![held_by(&other), held_by(&other), granted(7), away()]);
     assert!(!unknown.is_undecided());
-    assert!(matches!(tally(&unknown), Tally::Busy(_)));
+    assert!(matches!(tally(&unknown), Err(Reason::Blocked(Blocked::Busy(_)))));
     unknown.answered(3, at(0), held_by(&other).into(), at(1));
     assert!(unknown.is_decided());
 }
@@ -196,7 +196,7 @@ fn a_minority_may_be_a_majority_while_enough_nodes_are_silent() {
     assert!(ballot.is_undecided() && !ballot.is_decided());
     ballot.answered(2, at(0), held_by(&other).into(), at(1));
     assert!(!ballot.is_undecided());
-    assert!(matches!(tally(&ballot), Tally::Busy(_)));
+    assert!(matches!(tally(&ballot), Err(Reason::Blocked(Blocked::Busy(_)))));
     let split = vec![granted(7), held_by(&rlock(5)), held_by(&rlock(5)), held_by(&rlock(5))];
     assert!(!book(5, RestartGuard::Off, split).is_undecided(), "three parties have a node each");
     let lost = book(5, RestartGuard::Off, vec![away(), away(), away(), held_by(&rlock(5))]);
@@ -207,42 +207,44 @@ fn a_minority_may_be_a_majority_while_enough_nodes_are_silent() {
 fn a_turn_that_is_another_waiters_is_no_holder_and_takes_no_tenure() {
     let reserved = || Vote::Reserved(Box::new(Reservation { waiter: None, left: Duration::from_secs(1) }));
     let ballot = book(3, RestartGuard::Off, vec![reserved(), reserved(), granted(7)]);
-    assert!(matches!(tally(&ballot), Tally::Busy(blocker) if matches!(*blocker, Blocker::Reserved(_))));
+    assert!(
+        matches!(tally(&ballot), Err(Reason::Blocked(Blocked::Busy(blocker))) if matches!(*blocker, Blocker::Reserved(_)))
+    );
     assert_eq!((ballot.holder(), ballot.lease().revoked(0)), (None, None));
 }
 
 #[test]
 fn too_few_votes_name_each_node_that_gave_none_and_say_whether_a_majority_answered() {
     let none = book(3, RestartGuard::Off, vec![granted(7), away()]);
-    let Tally::Unreachable { faults, answered: false } = tally(&none) else { panic!("{:?}", tally(&none)) };
+    let Err(Reason::Blocked(Blocked::Unreachable(faults, _))) = tally(&none) else { panic!("{:?}", tally(&none)) };
     assert_eq!(faults.to_string(), "b: cannot connect; c: no answer within 1s");
     let restarted = book(3, RestartGuard::Off, vec![granted(7), Vote::Restarted, Vote::Restarted]);
-    assert!(matches!(tally(&restarted), Tally::Unreachable { answered: true, .. }));
+    assert!(matches!(tally(&restarted), Err(Reason::Blocked(Blocked::Unreachable(..)))));
 }
 
 #[test]
 fn a_node_that_was_not_needed_to_lose_is_not_called_silent() {
     let ballot = book(3, RestartGuard::Off, vec![held_by(&rlock(3)), held_by(&rlock(3))]);
     assert!(!ballot.missed_deadline());
-    assert!(matches!(tally(&ballot), Tally::Split(_, faults) if faults == Faults::default()));
+    assert!(matches!(tally(&ballot), Err(Reason::Blocked(Blocked::Split(_, faults))) if faults == Faults::default()));
     assert!(book(3, RestartGuard::Off, vec![granted(7)]).missed_deadline());
 }
 
 #[test]
 fn a_grant_that_leaves_no_time_to_stop_the_command_is_too_late() {
     let ballot = ballot(1, &[(0, 7)]);
-    assert_eq!(ballot.tally(at(1), |node| NAMES[node]), Tally::Won(fence(7)));
-    assert_eq!(ballot.tally(at(29), |node| NAMES[node]), Tally::TooLate);
+    assert_eq!(ballot.tally(at(1), |node| NAMES[node]), Ok(fence(7)));
+    assert_eq!(ballot.tally(at(29), |node| NAMES[node]), Err(Reason::Blocked(Blocked::TooLate)));
 }
 
 #[test]
 fn nodes_that_refuse_us_decide_only_once_they_leave_no_majority() {
     let refused = || Vote::Failed(Fault::new(FaultKind::Refused, "NOAUTH"));
     let one = book(3, RestartGuard::Off, vec![refused(), granted(7), granted(7)]);
-    assert_eq!(tally(&one), Tally::Won(fence(7)));
+    assert_eq!(tally(&one), Ok(fence(7)));
     assert_eq!(one.refusals().count(), 1);
     let two = book(3, RestartGuard::Off, vec![refused(), refused(), granted(7)]);
-    assert!(matches!(tally(&two), Tally::Refused(faults) if faults.len() == 2));
+    assert!(matches!(tally(&two), Err(Reason::Refused(faults)) if faults.len() == 2));
     assert_eq!(two.may_have_set(), [2]);
 }
 
@@ -254,10 +256,10 @@ fn a_node_that_may_not_tell_its_uptime_refuses_us_only_if_the_guard_relies_on_it
         ballot.answered(0, at(0), Answer { vote: granted(7), server, place: None }, at(1));
         ballot
     };
-    assert!(matches!(tally(&silent(RestartGuard::For(Duration::from_secs(60)))), Tally::Refused(_)));
+    assert!(matches!(tally(&silent(RestartGuard::For(Duration::from_secs(60)))), Err(Reason::Refused(_))));
     // It has set the key all the same.
     assert_eq!(silent(RestartGuard::For(Duration::from_secs(60))).may_have_set(), [0]);
-    assert_eq!(tally(&silent(RestartGuard::Off)), Tally::Won(fence(7)));
+    assert_eq!(tally(&silent(RestartGuard::Off)), Ok(fence(7)));
 }
 
 #[test]
@@ -270,14 +272,16 @@ fn a_holder_with_a_longer_lease_makes_a_node_restarted_that_granted_before() {
     ballot.answered(1, at(0), held_by(&rlock(3)).into(), at(1));
     assert!(!has_granted(&ballot, 0));
     ballot.answered(2, at(0), away().into(), at(1));
-    let (Tally::Split(_, faults) | Tally::Unreachable { faults, .. }) = tally(&ballot) else { panic!() };
+    let Err(Reason::Blocked(Blocked::Split(_, faults) | Blocked::Unreachable(faults, _))) = tally(&ballot) else {
+        panic!()
+    };
     assert!(faults.to_string().contains("a: it restarted 40s ago"), "{faults}");
 }
 
 #[test]
 fn a_set_that_cannot_hold_the_lock_is_unfit_whatever_the_votes() {
     let unfit = |ballot: &Ballot| match tally(ballot) {
-        Tally::Unfit(node, fault) => format!("{node}: {fault}"),
+        Err(Reason::Unfit(node, fault)) => format!("{node}: {fault}"),
         other => panic!("{other:?}"),
     };
     let other_list = book(3, RestartGuard::Off, vec![granted(7), granted(7), held_by(&rlock(5))]);

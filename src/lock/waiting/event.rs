@@ -3,9 +3,8 @@
 use super::Notice;
 use std::time::Duration;
 
-use crate::lock::ballot::Tally;
-use crate::lock::blocker::Blocker;
-use crate::lock::fault::{Fault, Faults};
+use crate::lock::ballot::{Reason, Tally};
+use crate::lock::fault::Faults;
 use crate::lock::fence::Fence;
 use crate::lock::occupant::Occupant;
 use crate::lock::outer::OuterLocks;
@@ -94,21 +93,6 @@ pub enum Place {
     Left,
 }
 
-/// Why a wait ends without the lock.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Reason {
-    /// The patience is over.
-    Blocked(Blocked),
-    /// This waiter came later, and both have `--supersede`.
-    Superseded(Box<Blocker>),
-    /// The nodes that refuse us leave no majority.
-    Refused(Faults),
-    /// This node makes the set of nodes unable to hold the lock.
-    Unfit(String, Fault),
-    /// The outer rlock that holds the lock cannot be reached.
-    OuterUnreachable(Box<Occupant>),
-}
-
 /// An attempt that is over.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tried {
@@ -142,39 +126,6 @@ pub struct Tried {
 impl Tried {
     /// Whether it ends the wait.
     pub(super) fn is_final(&self) -> bool {
-        matches!(self.tally, Tally::Won(_) | Tally::Unfit(..) | Tally::Refused(_) | Tally::Superseded(_))
-    }
-}
-
-/// The cause that keeps a waiter from the lock.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Blocked {
-    /// This party has it, or its turn.
-    Busy(Box<Blocker>),
-    /// No client has a majority; this party has the most votes. The faults are those of the nodes without a vote.
-    Split(Box<Blocker>, Faults),
-    /// Too few of the nodes gave a vote.
-    Unreachable(Faults, Quorum),
-    /// A majority granted, too late for the lease to be of use.
-    TooLate,
-}
-
-impl Blocked {
-    /// Blocked by `occupant`.
-    pub(super) fn by(occupant: Occupant) -> Self {
-        Self::Busy(Box::new(Blocker::Occupant(occupant)))
-    }
-
-    /// Blocked by split votes, most of which `blocker` has. A waiter whose turn it is does not tie: it comes within its second, or
-    /// its turn ends.
-    pub(super) fn by_votes(blocker: &Blocker, faults: &Faults, quorum: Quorum) -> Self {
-        let blocker = Box::new(blocker.clone());
-        let is_turn = blocker.occupant().is_none() && faults.len() <= quorum.tolerated();
-        if is_turn { Self::Busy(blocker) } else { Self::Split(blocker, faults.clone()) }
-    }
-
-    /// Whether no majority gave a vote that is of use.
-    pub(super) fn is_absence(&self) -> bool {
-        matches!(self, Self::Unreachable(..) | Self::TooLate)
+        !matches!(self.tally, Err(Reason::Blocked(_)))
     }
 }

@@ -29,11 +29,11 @@ mod tests;
 
 use std::time::Duration;
 
-pub use event::{Action, Blocked, Event, Options, Place, Reason, Tried, Unjoined};
+pub use super::ballot::{Blocked, Reason};
+pub use event::{Action, Event, Options, Place, Tried, Unjoined};
 pub use notices::Notice;
 
 use super::backoff::Absence;
-use super::ballot::Tally;
 use super::instant::Instant;
 use super::occupant::Occupant;
 use super::queue::{Ticket, Waiter};
@@ -224,36 +224,26 @@ impl Waiting {
     fn tried(&mut self, tried: &Tried, now: Instant) -> Vec<Action> {
         let mut actions: Vec<Action> = self.notices.of_attempt(tried).into_iter().map(Action::Say).collect();
         let blocked = match &tried.tally {
-            Tally::Won(fence) => {
+            Ok(fence) => {
                 self.phase = Phase::Over;
                 actions.extend(self.announcement(tried.entered));
                 actions.push(Action::Hold(*fence));
                 return actions;
             }
-            Tally::Superseded(newer) => {
-                actions.extend(self.give_up(Reason::Superseded(newer.clone())));
-                return actions;
-            }
-            Tally::Refused(faults) => {
-                actions.extend(self.give_up(Reason::Refused(faults.clone())));
-                return actions;
-            }
-            Tally::Unfit(node, fault) => {
-                actions.extend(self.give_up(Reason::Unfit(node.clone(), fault.clone())));
-                return actions;
-            }
-            Tally::Busy(blocker) => {
-                if let Some(occupant) = blocker.occupant().filter(|_| tried.by_majority)
+            Err(Reason::Blocked(blocked)) => {
+                if let Blocked::Busy(blocker) = blocked
+                    && let Some(occupant) = blocker.occupant().filter(|_| tried.by_majority)
                     && let Some(token) = self.outer(occupant)
                 {
                     actions.push(self.undo(Place::Left, Next::Join(token, Box::new(occupant.clone()))));
                     return actions;
                 }
-                Blocked::Busy(blocker.clone())
+                blocked.clone().of_turn(self.options.quorum)
             }
-            Tally::Split(blocker, faults) => Blocked::by_votes(blocker, faults, self.options.quorum),
-            Tally::TooLate => Blocked::TooLate,
-            Tally::Unreachable { faults, .. } => Blocked::Unreachable(faults.clone(), self.options.quorum),
+            Err(reason) => {
+                actions.extend(self.give_up(reason.clone()));
+                return actions;
+            }
         };
         self.outer_refused = None;
         self.remember(tried, &blocked);
@@ -302,7 +292,7 @@ impl Waiting {
         let is_tie = matches!(blocked, Blocked::Split(_, faults) if faults.len() <= quorum.tolerated());
         let taken = u32::from(tried.has_taken_any);
         (self.splits, self.ties) = if is_tie { (self.splits + 1, self.ties + taken) } else { (0, 0) };
-        self.answered |= !matches!(tried.tally, Tally::Unreachable { answered: false, .. });
+        self.answered |= voted >= quorum.needed();
         self.longest_ttl = self.longest_ttl.max(tried.longest_ttl);
         self.rank = tried.rank;
     }

@@ -2,8 +2,7 @@
 
 use std::mem::{Discriminant, discriminant};
 
-use super::{Blocked, Tried};
-use crate::lock::ballot::Tally;
+use super::{Blocked, Reason, Tried};
 use crate::lock::blocker::Blocker;
 use crate::lock::fault::NodeFault;
 use crate::lock::occupant::Occupant;
@@ -68,7 +67,7 @@ impl Notices {
             said.extend(self.once(Notice::NoUptime { node, why }));
         }
         // Any other end of the wait names the nodes that gave no vote. `of_split` reports them if the wait goes on.
-        if matches!(tried.tally, Tally::Won(_) | Tally::Busy(_)) {
+        if matches!(tried.tally, Ok(_) | Err(Reason::Blocked(Blocked::Busy(_)))) {
             said.extend(self.of_refusals(tried));
         }
         if !tried.is_final() {
@@ -83,7 +82,7 @@ impl Notices {
 
     /// Returns what a split vote tells of single nodes, if the wait goes on.
     pub(super) fn of_split(&mut self, tried: &Tried) -> Vec<Notice> {
-        if matches!(tried.tally, Tally::Split(..)) { self.of_refusals(tried) } else { vec![] }
+        if matches!(tried.tally, Err(Reason::Blocked(Blocked::Split(..)))) { self.of_refusals(tried) } else { vec![] }
     }
 
     fn of_refusals(&mut self, tried: &Tried) -> Vec<Notice> {

@@ -11,6 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::lock::backoff;
+use crate::lock::ballot::Tally;
 use crate::lock::blocker::{Blocker, Reservation};
 use crate::lock::details::Details;
 use crate::lock::fault::{Fault, FaultKind, Faults};
@@ -92,12 +93,17 @@ fn faults(nodes: &[usize]) -> Faults {
     faults
 }
 
-fn away(answered: bool) -> Tally {
-    Tally::Unreachable { faults: faults(&[0, 1]), answered }
+fn away() -> Tally {
+    Err(Reason::Blocked(Blocked::Unreachable(faults(&[0, 1]), Quorum::of(3))))
+}
+
+/// An attempt without enough votes. `answered`: a majority answers, and does not count yet.
+fn gone(answered: bool) -> Tried {
+    Tried { voted: if answered { 3 } else { 0 }, ..tried(away()) }
 }
 
 fn tie() -> Tally {
-    Tally::Split(holder(token(2), ms(7000)), Faults::default())
+    Err(Reason::Blocked(Blocked::Split(holder(token(2), ms(7000)), Faults::default())))
 }
 
 fn tried(tally: Tally) -> Tried {
@@ -105,7 +111,7 @@ fn tried(tally: Tally) -> Tried {
         tally,
         is_complete: true,
         by_majority: true,
-        voted: 1,
+        voted: 3,
         counts_in: None,
         has_taken_any: false,
         entered: Some(1000),
@@ -123,7 +129,7 @@ fn event(tried: Tried) -> Event {
 }
 
 fn busy() -> Tally {
-    Tally::Busy(holder(token(2), ms(7000)))
+    Err(Reason::Blocked(Blocked::Busy(holder(token(2), ms(7000)))))
 }
 
 fn taken(tally: Tally) -> Tried {
@@ -134,23 +140,29 @@ fn taken(tally: Tally) -> Tried {
 fn every_attempt() -> Vec<Tried> {
     let refusing = || Tried { refusals: faults(&[2]), ..tried(busy()) };
     vec![
-        tried(Tally::Won(Fence::FIRST)),
+        tried(Ok(Fence::FIRST)),
         Tried { longest_ttl: TTL * 3, ..tried(busy()) },
         Tried { rank: Some(0), entered: None, ..refusing() },
         Tried { is_complete: false, ..tried(tie()) },
-        Tried { rank: Some(0), ..tried(Tally::Busy(foreign())) },
-        Tried { no_queue: Some(("redis".to_owned(), "NOPERM".to_owned())), ..tried(Tally::Busy(reserved())) },
-        tried(Tally::Busy(holder(outer(), ms(7000)))),
-        Tried { by_majority: false, ..tried(Tally::Busy(holder(outer(), ms(7000)))) },
+        Tried { rank: Some(0), ..tried(Err(Reason::Blocked(Blocked::Busy(foreign())))) },
+        Tried {
+            no_queue: Some(("redis".to_owned(), "NOPERM".to_owned())),
+            ..tried(Err(Reason::Blocked(Blocked::Busy(reserved()))))
+        },
+        tried(Err(Reason::Blocked(Blocked::Busy(holder(outer(), ms(7000)))))),
+        Tried { by_majority: false, ..tried(Err(Reason::Blocked(Blocked::Busy(holder(outer(), ms(7000)))))) },
         taken(tie()),
         Tried { no_wakeups: Some("redis".to_owned()), ..tried(tie()) },
-        tried(Tally::Split(holder(token(2), ms(7000)), faults(&[1, 2]))),
-        tried(away(false)),
-        tried(away(true)),
-        Tried { no_uptime: Some(("redis".to_owned(), "NOPERM".to_owned())), ..tried(Tally::TooLate) },
-        tried(Tally::Unfit("redis".to_owned(), Fault::new(FaultKind::Unfit, "why"))),
-        tried(Tally::Refused(faults(&[0, 1]))),
-        tried(Tally::Superseded(Box::new(Blocker::Newer(Some(Box::new(waiter())))))),
+        tried(Err(Reason::Blocked(Blocked::Split(holder(token(2), ms(7000)), faults(&[1, 2]))))),
+        gone(false),
+        gone(true),
+        Tried {
+            no_uptime: Some(("redis".to_owned(), "NOPERM".to_owned())),
+            ..tried(Err(Reason::Blocked(Blocked::TooLate)))
+        },
+        tried(Err(Reason::Unfit("redis".to_owned(), Fault::new(FaultKind::Unfit, "why")))),
+        tried(Err(Reason::Refused(faults(&[0, 1])))),
+        tried(Err(Reason::Superseded(Box::new(Blocker::Newer(Some(Box::new(waiter()))))))),
     ]
 }
 

@@ -9,7 +9,7 @@ fn newer(host: &str) -> Vote {
 }
 
 fn is_superseded(total: usize, votes: Vec<Vote>) -> bool {
-    matches!(tally(&book(total, RestartGuard::Off, votes)), Tally::Superseded(_))
+    matches!(tally(&book(total, RestartGuard::Off, votes)), Err(Reason::Superseded(_)))
 }
 
 #[test]
@@ -26,14 +26,14 @@ fn the_nodes_need_not_name_the_same_waiter() {
     let holder = rlock(3);
     assert!(is_superseded(3, vec![newer("b"), newer("c"), held_by(&holder)]));
     let told = tally(&book(3, RestartGuard::Off, vec![newer("b"), newer("b"), held_by(&holder)]));
-    let Tally::Superseded(by) = told else { panic!("{told:?}") };
+    let Err(Reason::Superseded(by)) = told else { panic!("{told:?}") };
     assert_eq!(by.told(0), "superseded by b, pid 7");
 }
 
 #[test]
 fn a_lock_that_is_won_is_kept_whatever_a_minority_says() {
     let won = book(3, RestartGuard::Off, vec![granted(7), granted(7), newer("b")]);
-    assert_eq!(tally(&won), Tally::Won(fence(7)));
+    assert_eq!(tally(&won), Ok(fence(7)));
     assert_eq!(won.may_have_set(), [0, 1]);
 }
 
@@ -41,7 +41,7 @@ fn a_lock_that_is_won_is_kept_whatever_a_minority_says() {
 fn a_waiter_that_a_minority_has_superseded_waits_for_the_others() {
     let holder = rlock(3);
     let told = tally(&book(3, RestartGuard::Off, vec![newer("b"), held_by(&holder), held_by(&holder)]));
-    assert_eq!(told, Tally::Busy(blocker(&holder)));
+    assert_eq!(told, Err(Reason::Blocked(Blocked::Busy(blocker(&holder)))));
     let open = book(3, RestartGuard::Off, vec![newer("b"), newer("b")]);
     assert!(open.is_decided(), "the third node changes nothing");
 }

@@ -15,7 +15,7 @@ fn tickets(actions: &[Action]) -> Vec<Option<Ticket>> {
 fn it_takes_a_place_of_its_own() {
     let mut w = waiting(3, None);
     w.on(Event::Tick, at(0), 0.5);
-    w.on(event(tried(Tally::Won(Fence::FIRST))), at(1), 0.5);
+    w.on(event(tried(Ok(Fence::FIRST))), at(1), 0.5);
     let mut w = w.again(another(), at(5));
     assert_eq!(tickets(&w.on(Event::Tick, at(5), 0.5)), [None]);
     w.on(event(Tried { entered: Some(9000), ..tried(busy()) }), at(6), 0.5);
@@ -36,7 +36,7 @@ fn the_patience_is_the_runs() {
     // A majority has granted, so nodes that are away are waited for as long as the user said.
     let mut w = waiting(3, None).again(another(), at(0));
     w.on(Event::Tick, at(0), 0.5);
-    fail(&mut w, &tried(away(false)), at(20_000));
+    fail(&mut w, &gone(false), at(20_000));
     assert_ne!(w.wake_at(), at(20_000));
 }
 

@@ -111,7 +111,8 @@ impl Model {
     fn patience(&self) -> Instant {
         let limit = self.gives_up();
         let limit = if self.answered { limit } else { limit.min(self.begin + ms(10_000)) };
-        let may_win_a_tie = matches!(self.last, Some(Tally::Split(..))) && self.wait() == Some(Duration::ZERO);
+        let may_win_a_tie =
+            matches!(self.last, Some(Err(Reason::Blocked(Blocked::Split(..))))) && self.wait() == Some(Duration::ZERO);
         if may_win_a_tie { limit.max(self.begin + schedule().node_timeout()) } else { limit }
     }
 
@@ -181,23 +182,23 @@ impl Model {
 
     fn tried(&mut self, tried: &Tried, actions: &[Action], ends: bool, before: &Self) {
         let quorum = self.waiting.options.quorum;
-        let is_final =
-            matches!(tried.tally, Tally::Won(_) | Tally::Refused(_) | Tally::Unfit(..) | Tally::Superseded(_));
-        let is_won = matches!(tried.tally, Tally::Won(_));
+        let is_final = !matches!(tried.tally, Err(Reason::Blocked(_)));
+        let is_won = tried.tally.is_ok();
         assert_eq!(is_won, matches!(actions.last(), Some(Action::Hold(_))), "a lock that is won is held");
         let is_outer = tried.by_majority
-            && matches!(&tried.tally, Tally::Busy(blocker) if **blocker == *holder(outer(), ms(7000)));
+            && matches!(&tried.tally, Err(Reason::Blocked(Blocked::Busy(blocker))) if **blocker == *holder(outer(), ms(7000)));
         if is_outer {
             assert_eq!(actions.last(), Some(&Action::Undo(Place::Left)), "no place in a queue for oneself");
             return;
         }
         self.outer_refused_since = None;
         self.longest_ttl = self.longest_ttl.max(tried.longest_ttl);
-        self.answered |= !matches!(tried.tally, Tally::Unreachable { answered: false, .. });
+        self.answered |= tried.voted >= quorum.needed()
+            || matches!(tried.tally, Err(Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..))));
         if tried.is_complete || self.last.is_none() {
             self.last = Some(tried.tally.clone());
         }
-        let is_tie = matches!(&tried.tally, Tally::Split(_, faults) if faults.len() <= quorum.tolerated());
+        let is_tie = matches!(&tried.tally, Err(Reason::Blocked(Blocked::Split(_, faults))) if faults.len() <= quorum.tolerated());
         (self.splits, self.ties) =
             if is_tie { (self.splits + 1, self.ties + u32::from(tried.has_taken_any)) } else { (0, 0) };
         assert_eq!(ends, is_final || self.now >= self.patience(), "over with a last word or with the patience only");
@@ -246,12 +247,16 @@ impl Model {
         let retry = schedule().retry();
         let is_heard = self.queued.is_some() && subscribed >= self.waiting.options.quorum.needed();
         let (least, most) = match self.last.as_ref().expect("an attempt before the pause") {
-            Tally::Split(..) if self.splits > 0 => (ms(5), ms(5) + ms(40 << self.splits.min(4)).min(ms(320))),
-            Tally::Busy(blocker) if **blocker == *holder(outer(), ms(7000)) => (retry / 2, retry),
-            Tally::Busy(_) if !is_heard => (ms(100), ms(250)),
-            Tally::Busy(blocker) if blocker.is_foreign() => (ms(100), ms(250)),
-            Tally::Busy(blocker) if blocker.occupant().is_none() => (ms(501), ms(701)),
-            Tally::Busy(_) => (ms(7001), ms(7401)),
+            Err(Reason::Blocked(Blocked::Split(..))) if self.splits > 0 => {
+                (ms(5), ms(5) + ms(40 << self.splits.min(4)).min(ms(320)))
+            }
+            Err(Reason::Blocked(Blocked::Busy(blocker))) if **blocker == *holder(outer(), ms(7000)) => {
+                (retry / 2, retry)
+            }
+            Err(Reason::Blocked(Blocked::Busy(_))) if !is_heard => (ms(100), ms(250)),
+            Err(Reason::Blocked(Blocked::Busy(blocker))) if blocker.is_foreign() => (ms(100), ms(250)),
+            Err(Reason::Blocked(Blocked::Busy(blocker))) if blocker.occupant().is_none() => (ms(501), ms(701)),
+            Err(Reason::Blocked(Blocked::Busy(_))) => (ms(7001), ms(7401)),
             _ => (retry / 2, ms(2400)),
         };
         self.pauses_between(least, most);

@@ -64,7 +64,7 @@ fn three_ties_with_a_node_in_hand_give_the_place_up_for_a_later_one() {
     }
     let mut w = waiting(3, None);
     for round in 0..9 {
-        let attempt = taken(Tally::Split(holder(token(2), ms(7000)), faults(&[1, 2])));
+        let attempt = taken(Err(Reason::Blocked(Blocked::Split(holder(token(2), ms(7000)), faults(&[1, 2])))));
         let actions = fail(&mut w, &attempt, at(round * 1000));
         assert!(!actions.contains(&Action::Undo(Place::Left)), "another order would not mend it");
     }
@@ -97,8 +97,9 @@ fn pauses_after_ties_grow_and_start_again_after_another_result() {
 
 #[test]
 fn nodes_that_are_away_are_asked_less_and_less_and_later_by_those_behind() {
-    let attempt = |rank, voted| Tried { rank, voted, entered: None, ..tried(away(true)) };
+    let attempt = |rank, voted| Tried { rank, voted, entered: None, ..gone(false) };
     let mut w = waiting(3, None);
+    w.answered = true;
     let mut pause = |attempt: &Tried, now: u64| {
         fail(&mut w, attempt, at(now));
         w.wake_at().since(at(now))
@@ -110,7 +111,10 @@ fn nodes_that_are_away_are_asked_less_and_less_and_later_by_those_behind() {
     assert_eq!(pause(&attempt(None, 1), 30_000), retry, "one is back");
     assert_eq!(pause(&attempt(None, 1), 40_000), retry, "no other is");
     assert_eq!(pause(&attempt(None, 1), 50_000), retry * 2);
-    assert_eq!(pause(&Tried { voted: 0, entered: None, ..tried(Tally::TooLate) }, 60_000), retry * 4 + ms(200));
+    assert_eq!(
+        pause(&Tried { voted: 0, entered: None, ..tried(Err(Reason::Blocked(Blocked::TooLate))) }, 60_000),
+        retry * 4 + ms(200)
+    );
     pause(&Tried { voted: 0, entered: None, ..tried(busy()) }, 70_000);
     assert_eq!(pause(&attempt(None, 0), 80_000), retry, "a majority was there");
 }
@@ -185,14 +189,14 @@ fn an_attempt_that_is_under_way_at_the_end_is_counted_and_tells_less_than_the_on
     assert_eq!(w.on(Event::Tick, at(1999), 0.5), []);
     assert_eq!(w.wake_at(), at(2000));
     assert_eq!(w.on(Event::Tick, at(2000), 0.5), [Action::CountNow]);
-    let actions = w.on(event(Tried { is_complete: false, ..tried(away(true)) }), at(2000), 0.5);
+    let actions = w.on(event(Tried { is_complete: false, ..gone(true) }), at(2000), 0.5);
     assert!(
         matches!(actions[..], [Action::Undo(Place::Left), Action::GiveUp(Reason::Blocked(Blocked::Busy(_)))]),
         "{actions:?}"
     );
     let mut w = waiting(3, Some(ms(2000)));
     w.on(Event::Tick, at(0), 0.5);
-    let actions = w.on(event(Tried { is_complete: false, ..tried(away(false)) }), at(2000), 0.5);
+    let actions = w.on(event(Tried { is_complete: false, ..gone(false) }), at(2000), 0.5);
     assert!(matches!(actions[1], Action::GiveUp(Reason::Blocked(Blocked::Unreachable(..)))), "{actions:?}");
 }
 
@@ -220,20 +224,20 @@ fn of_clients_that_tie_with_no_wait_one_may_win() {
 #[test]
 fn nodes_that_never_answer_are_tried_ten_seconds() {
     let mut w = waiting(3, None);
-    fail(&mut w, &tried(away(false)), at(9_990));
+    fail(&mut w, &gone(false), at(9_990));
     assert_eq!(w.wake_at(), at(10_000));
     assert!(matches!(w.on(Event::Tick, at(10_000), 0.5).last(), Some(Action::GiveUp(_))));
-    for once in [away(true), Tally::TooLate, busy()] {
+    for once in [gone(true), tried(Err(Reason::Blocked(Blocked::TooLate))), tried(busy())] {
         let mut w = waiting(3, None);
-        fail(&mut w, &tried(once), at(0));
-        fail(&mut w, &tried(away(false)), at(11_000));
+        fail(&mut w, &once, at(0));
+        fail(&mut w, &gone(false), at(11_000));
         assert!(w.wake_at() > at(11_000) && w.phase == Phase::Paused, "a majority was there");
     }
 }
 
 #[test]
 fn an_outer_lock_is_joined_and_never_waited_for_in_the_queue() {
-    let attempt = tried(Tally::Busy(holder(outer(), ms(7000))));
+    let attempt = tried(Err(Reason::Blocked(Blocked::Busy(holder(outer(), ms(7000))))));
     let mut w = paused(&tried(busy()));
     w.on(Event::Tick, w.wake_at(), 0.5);
     assert_eq!(w.on(event(attempt.clone()), at(1), 0.5), [Action::Undo(Place::Left)]);
@@ -251,7 +255,8 @@ fn an_outer_lock_is_joined_and_never_waited_for_in_the_queue() {
 fn acquire_waits_for_a_lock_that_acquire_took_and_run_does_not() {
     let details = Details { kept: false, ..Details::default() };
     let who = OccupantKind::Holder(token(8), details);
-    let attempt = tried(Tally::Busy(Box::new(Blocker::Occupant(Occupant::new(who, Some(ms(7000)))))));
+    let attempt =
+        tried(Err(Reason::Blocked(Blocked::Busy(Box::new(Blocker::Occupant(Occupant::new(who, Some(ms(7000)))))))));
     for (for_command, next) in [(true, Place::Left), (false, Place::Kept)] {
         let mut w = Waiting::new(Options { for_command, ..options(3, None) }, waiter(), at(0));
         w.on(Event::Tick, at(0), 0.5);
@@ -261,7 +266,7 @@ fn acquire_waits_for_a_lock_that_acquire_took_and_run_does_not() {
 
 #[test]
 fn an_outer_rlock_that_cannot_be_reached_for_two_seconds_ends_the_wait() {
-    let by = |token| tried(Tally::Busy(holder(token, ms(7000))));
+    let by = |token| tried(Err(Reason::Blocked(Blocked::Busy(holder(token, ms(7000))))));
     let attempt = by(outer());
     let refused = |w: &mut Waiting, why, now| {
         w.on(Event::Tick, at(now), 0.5);
@@ -289,7 +294,7 @@ fn an_outer_rlock_that_cannot_be_reached_for_two_seconds_ends_the_wait() {
 fn an_outer_rlock_that_does_not_answer_is_waited_for_as_long_as_any_other() {
     let mut w = waiting(3, Some(ms(500)));
     w.on(Event::Tick, at(0), 0.5);
-    w.on(event(tried(Tally::Busy(holder(outer(), ms(7000))))), at(1), 0.5);
+    w.on(event(tried(Err(Reason::Blocked(Blocked::Busy(holder(outer(), ms(7000))))))), at(1), 0.5);
     w.on(Event::Undone { subscribed: 3 }, at(2), 0.5);
     w.on(Event::NotJoined(Unjoined::Silent), at(499), 0.5);
     let actions = w.on(Event::Tick, w.wake_at(), 0.5);
@@ -297,7 +302,7 @@ fn an_outer_rlock_that_does_not_answer_is_waited_for_as_long_as_any_other() {
     // A majority has named it, so the nodes are there.
     let mut w = waiting(3, None);
     w.on(Event::Tick, at(0), 0.5);
-    w.on(event(tried(Tally::Busy(holder(outer(), ms(7000))))), at(1), 0.5);
+    w.on(event(tried(Err(Reason::Blocked(Blocked::Busy(holder(outer(), ms(7000))))))), at(1), 0.5);
     w.on(Event::Undone { subscribed: 3 }, at(2), 0.5);
     w.on(Event::NotJoined(Unjoined::Silent), at(10_500), 0.5);
     assert_eq!(tickets(&w.on(Event::Tick, w.wake_at(), 0.5)), [None]);
@@ -335,12 +340,12 @@ fn a_signal_leaves_nothing_behind_at_any_time() {
     assert_eq!(ends(&mut paused(&tried(busy()))), [Action::Leave]);
     let mut w = waiting(3, None);
     w.on(Event::Tick, at(0), 0.5);
-    w.on(event(tried(Tally::Busy(holder(outer(), ms(7000))))), at(0), 0.5);
+    w.on(event(tried(Err(Reason::Blocked(Blocked::Busy(holder(outer(), ms(7000))))))), at(0), 0.5);
     w.on(Event::Undone { subscribed: 3 }, at(0), 0.5);
     assert_eq!(ends(&mut w), []);
     let mut w = paused(&tried(busy()));
     w.on(Event::Tick, w.wake_at(), 0.5);
-    w.on(event(tried(Tally::Won(Fence::FIRST))), at(0), 0.5);
+    w.on(event(tried(Ok(Fence::FIRST))), at(0), 0.5);
     assert_eq!(ends(&mut w), [], "a lock that is held is left to its holder");
 }
 

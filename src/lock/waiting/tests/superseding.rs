@@ -38,7 +38,7 @@ fn a_waiter_that_ties_gets_another_place_and_has_come_when_it_came() {
 fn a_lock_that_is_won_at_once_is_announced_before_it_is_held() {
     for (mut w, announces) in [(superseding(), true), (waiting(3, None), false)] {
         w.on(Event::Tick, at(0), 0.5);
-        let actions = w.on(event(entered(1000, Tally::Won(Fence::FIRST))), at(1), 0.5);
+        let actions = w.on(event(entered(1000, Ok(Fence::FIRST))), at(1), 0.5);
         let announced =
             matches!(&actions[..], [Action::Announce(ticket), Action::Hold(_)] if ticket.supersedes == Some(1000));
         assert_eq!(announced, announces, "{actions:?}");
@@ -47,7 +47,7 @@ fn a_lock_that_is_won_at_once_is_announced_before_it_is_held() {
     w.on(Event::Tick, at(0), 0.5);
     w.on(event(entered(1000, busy())), at(1), 0.5);
     w.on(Event::Undone { subscribed: 3 }, at(1), 0.5);
-    assert_eq!(w.on(event(entered(2000, Tally::Won(Fence::FIRST))), at(2), 0.5), [Action::Hold(Fence::FIRST)]);
+    assert_eq!(w.on(event(entered(2000, Ok(Fence::FIRST))), at(2), 0.5), [Action::Hold(Fence::FIRST)]);
 }
 
 #[test]
@@ -56,6 +56,6 @@ fn a_superseded_waiter_leaves_the_queues_and_gives_back_what_it_had_taken() {
     fail(&mut w, &tried(busy()), at(0));
     w.on(Event::Tick, w.wake_at(), 0.5);
     let by = Box::new(Blocker::Newer(Some(Box::new(waiter()))));
-    let actions = w.on(event(tried(Tally::Superseded(by.clone()))), at(9000), 0.5);
+    let actions = w.on(event(tried(Err(Reason::Superseded(by.clone())))), at(9000), 0.5);
     assert_eq!(actions, [Action::Undo(Place::Left), Action::GiveUp(Reason::Superseded(by))]);
 }

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::virtual_time;
-use crate::lock::ballot::Tally;
 use crate::lock::details::Details;
 use crate::lock::key::Key;
 use crate::lock::observation::Observation;
@@ -227,7 +226,7 @@ async fn hold_guarded(count: usize, guard: Option<Duration>, prepare: impl FnOnc
         outer: Vec::new(),
     };
     let mut attempt = Attempt::start(&nodes, claim, schedule, RestartGuard::Off).unwrap();
-    let Tally::Won(fence) = attempt.tally().await else { panic!("not won") };
+    let Ok(fence) = attempt.tally().await else { panic!("not won") };
     Held { holding: attempt.hold(fence), fakes, begun }
 }
 
