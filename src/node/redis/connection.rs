@@ -89,7 +89,7 @@ impl Connection {
             let state = Arc::clone(state);
             async move {
                 driver.await;
-                state.send_modify(ConnectionState::mark_broken);
+                state.send_modify(|state| state.broken = true);
             }
         });
         state.send_modify(|state| state.queued = state.written);
@@ -208,11 +208,9 @@ impl Connection {
         });
     }
 
-    /// This connection, opened for a waiter, at a server that does not speak RESP3 with this user.
-    #[must_use]
-    pub(super) fn without_push(self) -> Self {
+    /// Records that the server does not speak RESP3 with this user, though a waiter takes this connection.
+    pub(super) fn deny_push(&self) {
         self.state.send_modify(|state| state.push = Push::Denied);
-        self
     }
 
     /// Whether `channel` is listened to.

@@ -71,11 +71,11 @@ impl Exchange {
         // What parks a lock brings along nothing that does without the script.
         let _counts_when_answered = self.must_be_answered().then(|| Away::new(&self.progress));
         let result = self.ask(&link).await;
-        let (Some(slot), Some(cluster)) = (self.call.slot, self.pool.place().cluster()) else {
+        let (Some(slot), Some(cluster)) = (self.call.slot, self.pool.place.cluster()) else {
             let source = Source { site: Arc::clone(&link.site), slot: None, is_late: false, is_detour: false };
             return (link, source, result.map_err(stranger::redirecting));
         };
-        let limit = self.pool.limit();
+        let limit = self.pool.limit;
         let (link, owner, result) = match redirect(&result) {
             None => (link, None, result),
             // Ends before the limit, so that the caller hears the cause, not just that time is over.
@@ -149,14 +149,14 @@ impl Exchange {
                         let owner = (!Arc::ptr_eq(&there.site, &link.site)).then(|| Arc::clone(&link.site));
                         (there, owner, Ok(value))
                     }
-                    Some((there, Err(why))) if redirect_of(&why).is_none() => (there, None, Err(why)),
+                    Some((there, Err(why))) if Redirect::of(&why).is_none() => (there, None, Err(why)),
                     _ => (link, None, Err(fault)),
                 };
             }
             let next = async {
                 if cluster.leave(slot, &link.site).await.is_err() {
                     // The others have not heard of it yet.
-                    clock::until(clock::now() + self.pool.limit() / PAUSES, std::future::pending::<()>()).await;
+                    clock::until(clock::now() + self.pool.limit / PAUSES, std::future::pending::<()>()).await;
                 }
                 let next = self.pool.connection(Route::Newest, self.channel.as_deref(), Some(slot)).await?;
                 if matches!(self.effect, Effect::Sets(_)) {
@@ -173,7 +173,7 @@ impl Exchange {
             }
             result = self.ask(&link).await;
         }
-        let lost = result.map_err(|fault| if redirect_of(&fault).is_some() { redirect::lost(&fault) } else { fault });
+        let lost = result.map_err(|fault| if Redirect::of(&fault).is_some() { redirect::lost(&fault) } else { fault });
         (link, None, lost)
     }
 
@@ -211,9 +211,5 @@ fn has_freed(reply: &Result<Value, Fault>) -> bool {
 
 /// Returns what a member says that did not serve the request.
 fn redirect(result: &Result<Value, Fault>) -> Option<Redirect> {
-    result.as_ref().err().and_then(redirect_of)
-}
-
-fn redirect_of(fault: &Fault) -> Option<Redirect> {
-    Redirect::of(fault)
+    result.as_ref().err().and_then(Redirect::of)
 }

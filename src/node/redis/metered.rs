@@ -44,7 +44,7 @@ impl<S> Metered<S> {
     }
 
     fn mark_broken(&self) {
-        self.state.send_modify(ConnectionState::mark_broken);
+        self.state.send_modify(|state| state.broken = true);
     }
 
     /// Notes the first bytes that the server sends, and whether they are the line by which it refuses the connection. A proxy that

@@ -87,7 +87,7 @@ impl RedisNode {
 
     /// A request about `key`, which `command` is.
     fn call(&self, key: &Key, command: redis::Cmd) -> Call {
-        let slot = self.pool.place().slot(key);
+        let slot = self.pool.place.slot(key);
         if slot.is_some() {
             *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = slot;
         }
@@ -126,7 +126,7 @@ impl RedisNode {
             let until = term.end(sent);
             let renewal = result.map_or_else(Renewal::Failed, |value| reply::renewal(&value, until, keeps));
             let renewal = confirmed::without_copies(renewal, lacking);
-            confirmed::renewal(pool.place(), source.as_ref(), renewal).await
+            confirmed::renewal(&pool.place, source.as_ref(), renewal).await
         })
     }
 
@@ -142,14 +142,14 @@ impl Node for RedisNode {
     }
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
-        let for_young = if self.pool.place().has_failovers() { claim::for_young(claim) } else { None };
+        let for_young = if self.pool.place.has_failovers() { claim::for_young(claim) } else { None };
         let call = self.call(&claim.key, claim::usual(claim));
         let slot = call.slot;
         let reply = self.requests.set(call, for_young, self.waiters_channel(claim));
         let (pool, requests, term) = (Arc::clone(&self.pool), self.requests.clone(), claim.term);
         let (redissons, wakes) =
             (claim.ticket.as_ref().map(|_| redisson::channel(&claim.key)), Arc::clone(&self.wakes));
-        let undo = self.requests.counts_copies().then(|| self.giving_back(&claim.release(QueueAction::None)));
+        let undo = self.requests.copies.map(|_| self.giving_back(&claim.release(QueueAction::None)));
         Box::pin(async move {
             let Reply { sent, source, result, lacking } = reply.received().await;
             if let Some(channel) = redissons.filter(|_| result.as_ref().is_ok_and(redisson::blocks_the_first)) {
@@ -159,7 +159,7 @@ impl Node for RedisNode {
                 Ok(answer) => answer,
                 Err(fault) => return Vote::Failed(stranger::explained(&requests, slot, fault).await).into(),
             };
-            let Some(fault) = lacking else { return confirmed::answer(pool.place(), source.as_ref(), answer).await };
+            let Some(fault) = lacking else { return confirmed::answer(&pool.place, source.as_ref(), answer).await };
             // Of a fault of another kind the caller thinks that no key was set.
             if fault.kind != FaultKind::Unknown
                 && let Some(release) = undo
@@ -199,7 +199,7 @@ impl Node for RedisNode {
         let mut command = on_lock("observe", key, Some(Derived::Last));
         command.arg(look.max_waiters).arg(look.max_waiters * WAITER_ROOM).arg(MAX_MEMBERS).arg(MEMBER_ROOM);
         command.arg(look.token.map_or_else(String::new, |token| token.to_string()));
-        let again = self.pool.place().has_failovers().then(|| self.call(key, command.clone()));
+        let again = self.pool.place.has_failovers().then(|| self.call(key, command.clone()));
         let call = self.call(key, command);
         let slot = call.slot;
         let reply = self.requests.ask(call);
@@ -207,7 +207,7 @@ impl Node for RedisNode {
         Box::pin(async move {
             let mut reply = reply.received().await;
             if let Some(again) = again
-                && confirmed::replaced(pool.place(), reply.source.as_ref()).await.is_some()
+                && confirmed::replaced(&pool.place, reply.source.as_ref()).await.is_some()
             {
                 // Nothing is changed by looking again, at the new primary.
                 reply = requests.ask(again).received().await;
@@ -247,7 +247,7 @@ impl Node for RedisNode {
         let (reply, pool) = (self.requests.ask(self.call(key, command)), Arc::clone(&self.pool));
         Box::pin(async move {
             let Reply { source, result, .. } = reply.received().await;
-            match confirmed::replaced(pool.place(), source.as_ref()).await {
+            match confirmed::replaced(&pool.place, source.as_ref()).await {
                 Some(fault) => Err(fault),
                 None => result.and_then(|value| reply::standing(&value, "forced")),
             }
@@ -266,7 +266,7 @@ impl Node for RedisNode {
         Box::pin(async move {
             let Reply { source, mut result, mut lacking, .. } = reply.received().await;
             let is_refused = is_from_a_replica(&result) || is_subscribed_only(&result);
-            if is_refused || confirmed::replaced(pool.place(), source.as_ref()).await.is_some() {
+            if is_refused || confirmed::replaced(&pool.place, source.as_ref()).await.is_some() {
                 // The key is on the new primary, or still there. No caller repeats a release, and a second one does no harm.
                 let again = requests.release_again(call, channel, is_final).received().await;
                 (result, lacking) = (again.result, again.lacking);
@@ -303,7 +303,7 @@ impl Node for RedisNode {
     fn called(&self, key: &Key, token: Token) -> Pending<()> {
         let channel = self.hear(Some(key.wake_channel(token.as_uuid())));
         let (pool, wakes) = (Arc::clone(&self.pool), Arc::clone(&self.wakes));
-        let slot = pool.place().slot(key);
+        let slot = pool.place.slot(key);
         Box::pin(async move {
             let connecting = async move { pool.connection(Route::Newest, channel.as_deref(), slot).await };
             let Ok(link) = apart(connecting).await else { return std::future::pending().await };
@@ -323,7 +323,7 @@ impl Node for RedisNode {
 
     fn broken(&self) -> Pending<()> {
         let newest = self.pool.newest(self.slot());
-        if !self.pool.place().has_failovers() {
+        if !self.pool.place.has_failovers() {
             return newest.map_or_else(|| self.moved(), |newest| Box::pin(newest.broken()));
         }
         let moved = self.moved();
@@ -339,11 +339,11 @@ impl Node for RedisNode {
     }
 
     fn moved(&self) -> Pending<()> {
-        self.pool.place().moved(self.slot())
+        self.pool.place.moved(self.slot())
     }
 
     fn primary(&self, key: &Key) -> Option<Primary> {
-        self.pool.place().primary(key)
+        self.pool.place.primary(key)
     }
 
     fn written(&self) -> Pending<bool> {

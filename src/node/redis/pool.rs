@@ -50,14 +50,6 @@ pub(super) struct Link {
     pub(super) site: Arc<Site>,
 }
 
-impl Link {
-    /// This link, opened for a waiter, at a server that does not speak RESP3 with this user.
-    #[must_use]
-    fn without_push(self) -> Self {
-        Self { connection: self.connection.without_push(), ..self }
-    }
-}
-
 impl Deref for Link {
     type Target = Connection;
 
@@ -98,9 +90,10 @@ impl Failed {
 
 /// The connections of one node.
 pub(super) struct Pool {
-    place: Place,
+    /// Where the server is.
+    pub(super) place: Place,
     /// Bounds each exchange, connecting included.
-    limit: Duration,
+    pub(super) limit: Duration,
     /// The most that may be read between two requests.
     room: usize,
     /// Newest last.
@@ -134,16 +127,6 @@ impl Pool {
             locks: AtomicU64::default(),
             needs_whole_scripts: AtomicBool::default(),
         }
-    }
-
-    /// Where the server is.
-    pub(super) fn place(&self) -> &Place {
-        &self.place
-    }
-
-    /// The limit for each exchange, connecting included.
-    pub(super) fn limit(&self) -> Duration {
-        self.limit
     }
 
     /// A number for another lock on this server.
@@ -299,15 +282,17 @@ impl Pool {
     async fn open_another(&self, waits: bool, ends: Instant, slot: Option<Slot>) -> Result<Link, Fault> {
         let is_mistaken = self.newest(slot).is_some_and(|newest| newest.state().subscribed_only);
         let hearing = (waits && !is_mistaken).then(|| self.listeners.hearing());
-        let link = match self.connect(hearing, ends, slot).await {
-            // A server that took HELLO 3 and does not speak RESP3: the waiter polls.
-            Ok(link) if waits && is_mistaken => link.without_push(),
+        let (link, is_deaf) = match self.connect(hearing, ends, slot).await {
             // An ACL without HELLO, or a server that does not know it: the waiter polls.
             Err(Fault { kind: FaultKind::Refused | FaultKind::Unfit, .. }) if waits => {
-                self.connect(None, ends, slot).await?.without_push()
+                (self.connect(None, ends, slot).await?, true)
             }
-            link => link?,
+            // A server that took HELLO 3 and does not speak RESP3: the waiter polls.
+            link => (link?, waits && is_mistaken),
         };
+        if is_deaf {
+            link.deny_push();
+        }
         let mut open = self.open();
         let is_member = |site: &Site| self.place.cluster().is_some_and(|cluster| cluster.is_member(site));
         open.retain(|other| {

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use redis::Value;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -27,10 +26,10 @@ use crate::node::{Fault, FaultKind};
 pub(super) struct Requests {
     inbox: mpsc::UnboundedSender<Request>,
     progress: Arc<watch::Sender<Progress>>,
-    pool: Arc<Pool>,
+    pub(super) pool: Arc<Pool>,
     lock: LockId,
     /// Copies of each write without which it does not count.
-    copies: Option<Copies>,
+    pub(super) copies: Option<Copies>,
 }
 
 /// How far the requests of one lock have come.
@@ -97,21 +96,6 @@ impl Requests {
         let lock = pool.new_lock();
         tokio::spawn(Worker { pool: Arc::clone(&pool), lock, progress: Arc::clone(&progress) }.work(requests));
         Self { inbox, progress, pool, lock, copies }
-    }
-
-    /// The newest connection.
-    pub(super) fn newest(&self, slot: Option<Slot>) -> Option<Link> {
-        self.pool.newest(slot)
-    }
-
-    /// The limit for each exchange.
-    pub(super) fn limit(&self) -> Duration {
-        self.pool.limit()
-    }
-
-    /// Whether a write counts only if replicas have it.
-    pub(super) fn counts_copies(&self) -> bool {
-        self.copies.is_some()
     }
 
     /// Sends a request that sets no key.
@@ -190,7 +174,7 @@ impl Requests {
                 is_sent
             };
             // A server that reads nothing cannot keep rlock from exiting. What it did not take dies with the connection.
-            clock::until(clock::now() + pool.limit(), all_flushed).await.unwrap_or(false)
+            clock::until(clock::now() + pool.limit, all_flushed).await.unwrap_or(false)
         }
     }
 }
@@ -214,7 +198,7 @@ impl Worker {
         let Request { number, call, for_young, route, effect, copies, channel, answer } = request;
         let slot = call.slot;
         // The time of the exchange begins before a connection is opened for it.
-        let copies = copies.map(|copies| (copies, clock::now() + self.pool.limit()));
+        let copies = copies.map(|copies| (copies, clock::now() + self.pool.limit));
         let call = Arc::new(call);
         let sets = matches!(effect, Effect::Sets(_));
         let mut is_for_the_queue = false;
@@ -247,7 +231,7 @@ impl Worker {
                 if route == Route::AfterPending
                     && connection.state().last_effect(self.lock) == Some(Effect::Frees(self.lock)) =>
             {
-                Fault::timeout(self.pool.limit())
+                Fault::timeout(self.pool.limit)
             }
             Ok(connection) => {
                 self.progress.send_if_modified(|progress| {
@@ -282,7 +266,7 @@ impl Worker {
         let back = async {
             let _ = progress.wait_for(|progress| progress.away == 0).await;
         };
-        let limit = self.pool.limit();
+        let limit = self.pool.limit;
         let too_slow = || Fault { kind: FaultKind::Unavailable, ..Fault::timeout(limit) };
         clock::until(clock::now() + limit, back).await.ok_or_else(too_slow)
     }

@@ -54,11 +54,11 @@ impl Store for RedisServer {
     }
 
     fn keys(&self, prefix: &str) -> Option<Pages> {
-        Some(scan::pages(self.pool.place().clone(), self.pool.limit(), prefix.to_owned()))
+        Some(scan::pages(self.pool.place.clone(), self.pool.limit, prefix.to_owned()))
     }
 
     fn probe(&self, keys: &[Key]) -> Option<Pending<Result<Probe, Fault>>> {
-        let (place, limit, keys) = (self.pool.place().clone(), self.pool.limit(), keys.to_vec());
+        let (place, limit, keys) = (self.pool.place.clone(), self.pool.limit, keys.to_vec());
         Some(Box::pin(async move { Probe::of(&place, limit, &keys).await }))
     }
 }

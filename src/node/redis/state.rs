@@ -93,10 +93,6 @@ pub(super) enum Push {
 }
 
 impl ConnectionState {
-    pub(super) fn mark_broken(&mut self) {
-        self.broken = true;
-    }
-
     /// Whether it takes requests, and leads to no replica. A failover closes no connection, and a new one, with a new name
     /// look-up, may lead to the primary.
     pub(in crate::node) fn works(&self) -> bool {

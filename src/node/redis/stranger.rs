@@ -25,8 +25,8 @@ const SHARE: u32 = 4;
 
 /// Returns `fault` in the words of what the server is, if it is none of Redis' kind, or one that knows no scripts.
 pub(super) async fn explained(requests: &Requests, slot: Option<Slot>, fault: Fault) -> Fault {
-    if let Some(link) = requests.newest(slot).filter(|link| link.state().is_dumb()) {
-        return if link.site.connector.leads_to_tls(requests.limit()).await { tls() } else { fault };
+    if let Some(link) = requests.pool.newest(slot).filter(|link| link.state().is_dumb()) {
+        return if link.site.connector.leads_to_tls(requests.pool.limit).await { tls() } else { fault };
     }
     if fault.kind != FaultKind::Unfit || !is_of_scripts(&fault.why) {
         return fault;
