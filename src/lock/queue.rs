@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
-use super::details::ELLIPSIS;
+use super::details::cut;
 use super::mode::Mode;
 use crate::text::escape;
 
@@ -31,7 +31,7 @@ pub struct Waiter {
     pub note: Option<String>,
 }
 
-/// Most bytes of the user's name, and of the note.
+/// Most bytes of the user's name, and of the note, once encoded.
 pub const LONGEST_TEXT: usize = 64;
 
 #[cfg(test)]
@@ -62,8 +62,8 @@ impl Waiter {
         let note = self.note.filter(|_| !self.mode.has_members());
         Self {
             host: word(self.host).chars().take(128).collect(),
-            user: cut(word(self.user)),
-            note: note.map(|note| cut(line(note).trim().to_owned())).filter(|note| !note.is_empty()),
+            user: cut(word(self.user), LONGEST_TEXT),
+            note: note.map(|note| cut(line(note).trim().to_owned(), LONGEST_TEXT)).filter(|note| !note.is_empty()),
             ..self
         }
     }
@@ -80,16 +80,6 @@ impl Waiter {
             Some(user) => escape::short(&format!("{user}@{}", self.host)),
         }
     }
-}
-
-/// Returns the text, cut to [`LONGEST_TEXT`] with an ellipsis.
-fn cut(text: String) -> String {
-    if text.len() <= LONGEST_TEXT {
-        return text;
-    }
-    let longest = 0..=LONGEST_TEXT - ELLIPSIS.len();
-    let end = longest.rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
-    format!("{}{ELLIPSIS}", text[..end].trim_end())
 }
 
 /// `ID HOST PID SINCE KIND USER NOTE`: the queue's member. It ends where the rest is not known, and an exclusive kind may be

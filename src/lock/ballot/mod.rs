@@ -16,7 +16,7 @@ use super::fault::{Fault, FaultKind};
 use super::fence::Fence;
 use super::instant::Instant;
 use super::lease::{Lease, Revoked};
-use super::messages::{Answer, ServerInfo, Vote};
+use super::messages::{Answer, Identity, ServerInfo, Vote};
 use super::occupant::Occupant;
 use super::queue::QueuePosition;
 use super::quorum::Quorum;
@@ -153,7 +153,7 @@ impl Ballot {
         let least = restart::least_uptime(self.guarded_span());
         for node in 0..self.votes.len() {
             if matches!(self.state(node), VoteState::Granted(_))
-                && self.uptime(node).is_some_and(|uptime| uptime < least)
+                && self.identity(node).is_some_and(|identity| identity.uptime < least)
             {
                 self.votes[node].discounted = Some(Discount::Restarted);
             }
@@ -326,12 +326,8 @@ impl Ballot {
         self.rules.guard.span(self.votes.len(), self.longest_ttl()).max(self.rules.min_uptime)
     }
 
-    fn uptime(&self, node: usize) -> Option<u64> {
-        if let ServerInfo::Told(identity) = &self.votes[node].server { Some(identity.uptime) } else { None }
-    }
-
-    fn is_promoted(&self, node: usize) -> bool {
-        matches!(&self.votes[node].server, ServerInfo::Told(identity) if identity.is_promoted)
+    fn identity(&self, node: usize) -> Option<&Identity> {
+        if let ServerInfo::Told(identity) = &self.votes[node].server { Some(identity) } else { None }
     }
 
     fn replies(&self) -> impl Iterator<Item = &NodeReply> {

@@ -45,11 +45,6 @@ pub enum Blocked {
 }
 
 impl Blocked {
-    /// Blocked by `occupant`.
-    pub(in crate::lock) fn by(occupant: Occupant) -> Self {
-        Self::Busy(Box::new(Blocker::Occupant(occupant)))
-    }
-
     /// Returns the same, but for votes split in favour of a waiter whose turn it is. That does not tie: it comes within its second, or
     /// its turn ends.
     pub(in crate::lock) fn of_turn(self, quorum: Quorum) -> Self {
@@ -253,8 +248,8 @@ impl Ballot {
         let vote = &self.votes[node];
         let is_young = matches!(vote.reply, Some(NodeReply::Restarted)) || vote.discounted == Some(Discount::Restarted);
         is_young.then(|| {
-            let restarted = Restarted::new(self.uptime(node).unwrap_or_default(), self.guarded_span());
-            Restarted { is_promoted: self.is_promoted(node), ..restarted }
+            let (uptime, is_promoted) = self.identity(node).map(|it| (it.uptime, it.is_promoted)).unwrap_or_default();
+            Restarted { is_promoted, ..Restarted::new(uptime, self.guarded_span()) }
         })
     }
 }
@@ -278,13 +273,9 @@ impl Ballot {
     }
 
     fn shared_server<'a>(&self, name: &impl Fn(usize) -> &'a str) -> Option<(usize, Fault)> {
-        let identity = |node: usize| match &self.votes[node].server {
-            ServerInfo::Told(identity) => Some(identity),
-            _ => None,
-        };
         (0..self.votes.len()).find_map(|node| {
-            let own = identity(node)?;
-            let shares = |earlier| Some((earlier, own.shared_with(identity(earlier)?)?));
+            let own = self.identity(node)?;
+            let shares = |earlier| Some((earlier, own.shared_with(self.identity(earlier)?)?));
             let (earlier, how) = (0..node).find_map(shares)?;
             let why = format!("it {how} {}: nodes must be independent", name(earlier));
             Some((node, Fault::new(FaultKind::Unfit, why)))

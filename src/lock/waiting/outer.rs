@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Action, Blocked, Notice, Reason, Unjoined, Waiting};
 use crate::lock::backoff;
+use crate::lock::blocker::Blocker;
 use crate::lock::instant::Instant;
 use crate::lock::occupant::Occupant;
 use crate::lock::token::Token;
@@ -35,7 +36,7 @@ impl Waiting {
             }
         }
         self.answered = true;
-        self.blocked = Some(Blocked::by(*occupant));
+        self.blocked = Some(Blocked::Busy(Box::new(Blocker::Occupant(*occupant))));
         self.rank = None;
         self.pause_for(backoff::retry(self.retry(), random), now);
         actions
