@@ -11,7 +11,7 @@ use crate::exit::{Failure, Outcome};
 use crate::job::inherited::Inherited;
 use crate::job::signals::Signals;
 use crate::lock::key::Key;
-use crate::lock::remains::RemainsOptions;
+use crate::lock::remains::{Remains, RemainsOptions};
 use crate::redlock::holdings::Holdings;
 use crate::settings::{LockSettings, StoreConfig};
 use crate::text::duration::millis;
@@ -45,12 +45,12 @@ async fn take(settings: &LockSettings, key: &Key, inherited: &Inherited, format:
     holdings.leave_queues().await;
     // A signal that arrived before the token was printed: do not keep the lock.
     if let Some(caught) = signals.interruption() {
-        report_releases(&settings.report, &holdings.release().await);
+        report_releases(&settings.report, &holdings.release(&Remains::default()).await);
         return Ok(acquisition::ended_by(caught));
     }
     let shown = shown(format, key, &holdings).unwrap_or_default();
     if let Err(error) = write_all(shown.as_bytes()) {
-        report_releases(&settings.report, &holdings.release().await);
+        report_releases(&settings.report, &holdings.release(&Remains::default()).await);
         let why = format!("cannot print the token: {error}; the lock is released");
         return Err(Failure::about(key, Outcome::Output, why).into());
     }

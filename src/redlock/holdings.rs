@@ -80,7 +80,7 @@ pub async fn take<T: Claimant, C>(
             Err(error) => Some(Err(error)),
         };
         let count = held.count();
-        std::mem::take(&mut held).release().await;
+        std::mem::take(&mut held).release(&Remains::default()).await;
         for lock in 0..count {
             claimant.turn_to(lock);
             claimant.undone();
@@ -190,14 +190,9 @@ impl Holdings {
         join_all(self.held.iter().map(Holding::leave_queue)).await;
     }
 
-    /// Gives all locks back, the last one first. Returns the outcome for each.
-    pub async fn release(self) -> Vec<ReleaseOutcome> {
-        self.release_leaving(&Remains::default()).await
-    }
-
-    /// The same; each leaves `remains`.
-    pub async fn release_leaving(self, remains: &Remains) -> Vec<ReleaseOutcome> {
-        let last_first = self.held.into_iter().rev().map(|holding| holding.release_leaving(remains));
+    /// Gives all locks back, the last one first, and each leaves `remains`. Returns the outcome for each.
+    pub async fn release(self, remains: &Remains) -> Vec<ReleaseOutcome> {
+        let last_first = self.held.into_iter().rev().map(|holding| holding.release(remains));
         join_all(last_first).await.into_iter().rev().collect()
     }
 }

@@ -60,7 +60,7 @@ pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>
                 kernel.tell(|| format!("{process}: does not run its command: {outcome:?}"));
                 kernel.witness.skips(process);
             });
-            holdings.release_leaving(&remains).await;
+            holdings.release(&remains).await;
             return outcome;
         }
     }
@@ -78,7 +78,7 @@ async fn terminating() -> Signal {
 async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptions, behaviour: Behaviour) -> Outcome {
     let mut policy = Policy::new(options, holdings.deadline(), clock::now());
     if command::start(behaviour, policy.guard_kills_at()).is_err() {
-        holdings.release().await;
+        holdings.release(&Remains::default()).await;
         return Outcome::Lost;
     }
     kernel::with(|kernel| {
@@ -151,7 +151,7 @@ async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptio
         parks(kernel::with(|kernel| kernel.witness.last_end(client.locks[0], kernel.current)).unwrap_or(started));
     }
     // The guard is ended once the release is written.
-    let freed = holdings.release_leaving(&remains).await;
+    let freed = holdings.release(&remains).await;
     command::gives_nothing_back();
     if freed[0] == ReleaseOutcome::Ours {
         parks(ended);

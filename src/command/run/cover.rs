@@ -130,7 +130,7 @@ impl Cover {
     /// Gives our own locks back, leaving `remains`; returns the outcome for each. The command is dead, or has ended by itself.
     pub(super) async fn release(self, remains: &Remains) -> Vec<ReleaseOutcome> {
         match self {
-            Self::Own(holdings) => holdings.release_leaving(remains).await,
+            Self::Own(holdings) => holdings.release(remains).await,
             Self::Outer(..) => vec![],
         }
     }
@@ -138,7 +138,7 @@ impl Cover {
     /// Gives our own locks back and reports the outcome. The command was never started.
     pub(super) async fn give_up(self, report: &Reporter) {
         if let Self::Own(holdings) = self {
-            report_releases(report, &holdings.release().await);
+            report_releases(report, &holdings.release(&Remains::default()).await);
         }
     }
 }

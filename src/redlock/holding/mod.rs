@@ -285,13 +285,8 @@ impl Holding {
         }
     }
 
-    /// Gives the lock back: compare-and-delete on every node.
-    pub async fn release(self) -> ReleaseOutcome {
-        self.release_leaving(&Remains::default()).await
-    }
-
-    /// The same; it leaves `remains`.
-    pub async fn release_leaving(mut self, remains: &Remains) -> ReleaseOutcome {
+    /// Gives the lock back, and leaves `remains`: compare-and-delete on every node.
+    pub async fn release(mut self, remains: &Remains) -> ReleaseOutcome {
         let begun = clock::now();
         let all: Vec<usize> = (0..self.nodes.len()).collect();
         let limit = self.schedule.node_timeout();

@@ -14,6 +14,7 @@ use crate::clock::virtual_time;
 use crate::lock::details::Details;
 use crate::lock::key::Key;
 use crate::lock::observation::Observation;
+use crate::lock::remains::Remains;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::node::{Answer, ForceUnlock, Heal, Look, Node, Release, ReleaseReply, Renew, Vote};

@@ -78,7 +78,7 @@ fn a_release_waits_for_no_node_that_hangs() {
         let held = hold(5, |_| ()).await;
         held.fake(4).mood = Mood::Silent;
         let begun = clock::now();
-        assert_eq!(held.holding.release().await, ReleaseOutcome::Ours);
+        assert_eq!(held.holding.release(&Remains::default()).await, ReleaseOutcome::Ours);
         assert_eq!(clock::now(), begun);
         assert_eq!(held.fakes[4].borrow().asked.len(), 2, "the release was sent there too");
     });
