@@ -28,14 +28,14 @@ pub(super) fn next(dir: &Rc<Directory>) -> Result<Fence, Fault> {
     let clock = || hint(SystemTime::now());
     let mut last = None;
     for _ in 0..TRIES {
-        let Some(file) = LockFile::open(dir, NAME.to_owned(), MAKE).map_err(unfit)? else { continue };
-        if !file.lock().map_err(unfit)? {
+        let Some(file) = LockFile::open(dir, NAME.to_owned(), MAKE)? else { continue };
+        if !file.lock()? {
             last = Some(file);
             std::thread::yield_now();
             continue;
         }
         let fence = after(&file, clock())?;
-        file.write(&format!("{fence}\n")).map_err(unfit)?;
+        file.write(&format!("{fence}\n"))?;
         return Ok(fence);
     }
     let now = clock();
@@ -51,7 +51,7 @@ pub(super) fn next(dir: &Rc<Directory>) -> Result<Fence, Fault> {
 
 fn after(file: &LockFile, now: u64) -> Result<Fence, Fault> {
     let path = shown(&file.path());
-    let content = file.read(0, LONGEST + 1).map_err(|error| unfit(file.told(&error)))?;
+    let content = file.read(0, LONGEST + 1).map_err(|error| file.told(&error))?;
     let remedy = "delete it when no lock of this directory is held, and fences go on from the clock";
     let Some(previous) = counted(&content) else {
         return Err(unfit(format!("{path} holds something else than a fence counter; {remedy}")));

@@ -19,10 +19,11 @@ use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::directory::Directory;
-use super::shown;
+use super::{shown, unfit};
 use crate::lock::details::LARGEST_VALUE;
 use crate::lock::occupant::{Occupant, OccupantKind, RawValue};
 use crate::lock::token::Token;
+use crate::node::Fault;
 
 /// The beginning of each value of ours: a token, a blank and a brace; `x` stands for a hexadecimal digit.
 const SHAPE: &[u8] = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx {";
@@ -59,7 +60,7 @@ pub(super) struct LockFile {
 
 impl LockFile {
     /// Opens the file `name` of `dir`. `None` if there is none, or if it has just been deleted.
-    pub(super) fn open(dir: &Rc<Directory>, name: String, access: OFlag) -> Result<Option<Self>, String> {
+    pub(super) fn open(dir: &Rc<Directory>, name: String, access: OFlag) -> Result<Option<Self>, Fault> {
         // Opening a FIFO or a device must not block.
         let flags = access | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let failed = |error: io::Error| told(dir, &name, &error);
@@ -72,7 +73,11 @@ impl LockFile {
             Err(nix::Error::ELOOP | nix::Error::EISDIR | nix::Error::ENXIO) => {
                 return Err(refused(dir, &name, IRREGULAR));
             }
-            Err(nix::Error::EACCES) if dir.is_shared() => return Err(no_access(dir, &name)),
+            Err(nix::Error::EACCES) if dir.is_shared() => {
+                let path = shown(&dir.path().join(&name));
+                let need = "this user needs write access to the shared directory and its files, by its group";
+                return Err(unfit(format!("{path}: permission denied; {need}")));
+            }
             Err(error) => return Err(failed(error.into())),
         };
         let there = file.metadata().map_err(failed)?;
@@ -91,7 +96,7 @@ impl LockFile {
     }
 
     /// Takes the kernel's lock if it stands at its path and may be written to. `None` if another process has it, or if it is gone.
-    pub(super) fn seized(file: Option<Self>) -> Result<Option<Self>, String> {
+    pub(super) fn seized(file: Option<Self>) -> Result<Option<Self>, Fault> {
         let Some(file) = file else { return Ok(None) };
         if !file.lock()? || !file.stands().unwrap_or(false) {
             return Ok(None);
@@ -102,12 +107,12 @@ impl LockFile {
 
     /// Takes the kernel's lock; returns false if another process has it. It lasts until the last descriptor of this open file
     /// is closed. The guard has one too, so this lock is never given back before, and the file only closed.
-    pub(super) fn lock(&self) -> Result<bool, String> {
+    pub(super) fn lock(&self) -> Result<bool, Fault> {
         self.locked(self.file.try_lock())
     }
 
     /// Takes the kernel's lock together with others that do so; returns false if a process has it alone.
-    pub(super) fn lock_shared(&self) -> Result<bool, String> {
+    pub(super) fn lock_shared(&self) -> Result<bool, Fault> {
         self.locked(self.file.try_lock_shared())
     }
 
@@ -116,7 +121,7 @@ impl LockFile {
         let _ = self.file.unlock();
     }
 
-    fn locked(&self, tried: Result<(), TryLockError>) -> Result<bool, String> {
+    fn locked(&self, tried: Result<(), TryLockError>) -> Result<bool, Fault> {
         match tried {
             Ok(()) => Ok(true),
             Err(TryLockError::WouldBlock) => Ok(false),
@@ -140,13 +145,13 @@ impl LockFile {
     }
 
     /// Refuses a file whose content no rlock wrote. To be called with the lock taken, before the file is written to.
-    pub(super) fn must_be_ours(&self) -> Result<(), String> {
+    pub(super) fn must_be_ours(&self) -> Result<(), Fault> {
         let head = self.entry(0).map_err(|error| self.told(&error))?;
         if is_ours(&head) { Ok(()) } else { Err(refused(&self.dir, &self.name, "holds something else than a lock")) }
     }
 
     /// Writes the holder's value, and shows that it is written.
-    pub(super) fn publish(&self, value: &str) -> Result<(), String> {
+    pub(super) fn publish(&self, value: &str) -> Result<(), Fault> {
         self.write(value)?;
         self.take_bytes(ALL).map_err(|error| self.told(&error))
     }
@@ -212,12 +217,12 @@ impl LockFile {
     }
 
     /// Replaces its content by `text`.
-    pub(super) fn write(&self, text: &str) -> Result<(), String> {
+    pub(super) fn write(&self, text: &str) -> Result<(), Fault> {
         write_whole(&self.file, text).map_err(|error| self.told(&error))
     }
 
-    /// Returns the message for `error`, with the path and a remedy.
-    pub(super) fn told(&self, error: &io::Error) -> String {
+    /// Returns the fault for `error`, with the path and a remedy.
+    pub(super) fn told(&self, error: &io::Error) -> Fault {
         told(&self.dir, &self.name, error)
     }
 
@@ -248,7 +253,7 @@ impl LockFile {
     }
 
     /// Returns the exclusive holder; else the members as one occupant, or the first that is in `outer`.
-    pub(super) fn occupant(&self, outer: &[Token]) -> Result<Option<Occupant>, String> {
+    pub(super) fn occupant(&self, outer: &[Token]) -> Result<Option<Occupant>, Fault> {
         let holder = self.holder().and_then(|holder| if holder.is_some() { Ok(holder) } else { self.crowd(outer) });
         holder.map_err(|error| self.told(&error))
     }
@@ -325,29 +330,19 @@ fn lock_of((start, length): Bytes, kind: libc::c_int) -> libc::flock {
     lock
 }
 
-fn told(dir: &Directory, name: &str, error: &io::Error) -> String {
+fn told(dir: &Directory, name: &str, error: &io::Error) -> Fault {
     let path = shown(&dir.path().join(name));
-    let first = match error.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT) => "make room there",
-        Some(libc::EMFILE | libc::ENFILE) => {
-            return format!("{path}: {error}; raise the limit of open files (ulimit -n)");
-        }
-        _ => "mend that",
+    let remedy = match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => "raise the limit of open files (ulimit -n)",
+        Some(libc::ENOSPC | libc::EDQUOT) => "make room there, or name another directory with local:/dir",
+        _ => "mend that, or name another directory with local:/dir",
     };
-    format!("{path}: {error}; {first}, or name another directory with local:/dir")
+    unfit(format!("{path}: {error}; {remedy}"))
 }
 
-/// Returns the message for a file of a shared directory that this user may not open or make.
-fn no_access(dir: &Directory, name: &str) -> String {
+fn refused(dir: &Directory, name: &str, why: &str) -> Fault {
     let path = shown(&dir.path().join(name));
-    format!(
-        "{path}: permission denied; this user needs write access to the shared directory and its files, by its group"
-    )
-}
-
-fn refused(dir: &Directory, name: &str, why: &str) -> String {
-    let path = shown(&dir.path().join(name));
-    format!("{path} {why}; it was left alone: move it away, or name another directory with local:/dir")
+    unfit(format!("{path} {why}; it was left alone: move it away, or name another directory with local:/dir"))
 }
 
 #[cfg(test)]

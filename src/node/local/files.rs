@@ -14,6 +14,7 @@ use nix::fcntl::OFlag;
 
 use super::directory::Directory;
 use super::file::{LOCK, LockFile};
+use crate::node::Fault;
 use crate::text::file_stem;
 
 /// The files of one lock.
@@ -35,12 +36,12 @@ impl Files {
     }
 
     /// Opens the lock's own file. `None` if there is none, or if it has just been deleted.
-    pub(super) fn lock(&self, access: OFlag) -> Result<Option<LockFile>, String> {
+    pub(super) fn lock(&self, access: OFlag) -> Result<Option<LockFile>, Fault> {
         self.open("lock", access)
     }
 
     /// Opens the gate's file. `None` if there is none, or if it has just been deleted.
-    pub(super) fn gate(&self, access: OFlag) -> Result<Option<LockFile>, String> {
+    pub(super) fn gate(&self, access: OFlag) -> Result<Option<LockFile>, Fault> {
         self.open("gate", access)
     }
 
@@ -53,7 +54,7 @@ impl Files {
         }
     }
 
-    fn open(&self, kind: &str, access: OFlag) -> Result<Option<LockFile>, String> {
+    fn open(&self, kind: &str, access: OFlag) -> Result<Option<LockFile>, Fault> {
         LockFile::open(&self.dir, format!("{}.{kind}", self.stem), access)
     }
 }

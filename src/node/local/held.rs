@@ -2,9 +2,9 @@
 
 use std::io;
 
+use super::fence;
 use super::file::{ALL, LockFile, unnamed};
 use super::files::Files;
-use super::{fence, unfit};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::occupant::Occupant;
@@ -27,10 +27,10 @@ impl Held {
         let file = &self.file;
         if !claim.details.mode.has_members() {
             let fence = fence::next(self.files.dir())?;
-            file.publish(&claim.details.value(claim.token)).map_err(unfit)?;
+            file.publish(&claim.details.value(claim.token))?;
             return Ok(Ok((fence, 0)));
         }
-        let failed = |error: io::Error| unfit(file.told(&error));
+        let failed = |error: io::Error| file.told(&error);
         if !file.enter().map_err(failed)? {
             return Ok(Err(unnamed()));
         }

@@ -15,11 +15,10 @@ mod survey;
 mod watch;
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::time::Duration;
 
 use self::directory::Directory;
@@ -84,7 +83,7 @@ impl Store for LocalStore {
             chosen: self.dir.clone(),
             held: Rc::default(),
             awaited: Rc::default(),
-            gate: RefCell::default(),
+            gate: Rc::default(),
             free_since: Cell::default(),
             watch: Rc::default(),
         })
@@ -99,9 +98,6 @@ impl Store for LocalStore {
     }
 }
 
-/// A gate that may be closed.
-type OwnGate = RefCell<Option<Gate>>;
-
 /// flock(2) on files of one directory.
 struct LocalNode {
     name: String,
@@ -111,8 +107,8 @@ struct LocalNode {
     held: Rc<RefCell<Option<Held>>>,
     /// The change for which the waiter of the last attempt waits.
     awaited: Rc<RefCell<Option<Awaited>>>,
-    /// The gate that the waiter has closed. It opens when the waiter has the lock, and when it listens no more.
-    gate: RefCell<Weak<OwnGate>>,
+    /// The gate that the waiter has closed. It opens when the waiter has the lock, and when it ends.
+    gate: Rc<RefCell<Option<Gate>>>,
     /// Since when the lock was free, as far as was seen, while another waiter kept its gate closed.
     free_since: Cell<Option<Instant>>,
     watch: Rc<Watch>,
@@ -131,23 +127,23 @@ impl LocalNode {
             if has_members && let Some(vote) = self.at_the_gate(&files, claim)? {
                 return Ok(vote);
             }
-            let Some(file) = files.lock(MAKE).map_err(unfit)? else { continue };
+            let Some(file) = files.lock(MAKE)? else { continue };
             let is_locked = if has_members { file.lock_shared() } else { file.lock() };
-            if !is_locked.map_err(unfit)? {
+            if !is_locked? {
                 let holder = file.occupant(&claim.outer);
                 // A client that comes or goes has it for a moment, and may leave it free.
                 if !matches!(holder, Ok(Some(_))) && attempt < UNSETTLED {
                     std::thread::sleep(BRIEF);
                     continue;
                 }
-                let holder = holder.map_err(unfit)?.unwrap_or_else(unnamed);
+                let holder = holder?.unwrap_or_else(unnamed);
                 return Ok(self.held_by(holder, files, file, claim));
             }
             // The last holder may have deleted it between our open and our flock.
-            if !file.stands().map_err(|error| unfit(file.told(&error)))? {
+            if !file.stands().map_err(|error| file.told(&error))? {
                 continue;
             }
-            file.must_be_ours().map_err(unfit)?;
+            file.must_be_ours()?;
             let held = Held { token: claim.token, files, file, granted: clock::now() };
             let granted = held.publish(claim);
             // Its file may be deleted by hand: then another process may have the lock by a file of its own.
@@ -160,7 +156,7 @@ impl LocalNode {
             }
             match granted? {
                 Ok((fence, index)) => {
-                    self.own_gate().replace(None);
+                    self.gate.replace(None);
                     *self.held.borrow_mut() = Some(held);
                     return Ok(Vote::Granted { until: Instant::NEVER, fence, index });
                 }
@@ -170,26 +166,16 @@ impl LocalNode {
         Err(Fault::new(FaultKind::Unavailable, "the lock's file is deleted or replaced all the time"))
     }
 
-    /// Returns the gate of this waiter, which is kept by those that listen.
-    fn own_gate(&self) -> Rc<OwnGate> {
-        let mut own = self.gate.borrow_mut();
-        own.upgrade().unwrap_or_else(|| {
-            let gate = Rc::default();
-            *own = Rc::downgrade(&gate);
-            gate
-        })
-    }
-
     /// Returns the vote for a member while another waiter keeps the gate closed. One that does not take its turn is passed over.
     fn at_the_gate(&self, files: &Files, claim: &Claim) -> Result<Option<Vote>, Fault> {
-        if self.own_gate().borrow().as_ref().is_some_and(Gate::stands) {
+        if self.gate.borrow().as_ref().is_some_and(Gate::stands) {
             return Ok(None);
         }
-        let Some(gate) = files.gate(LOOK).map_err(unfit)? else { return Ok(None) };
-        let waiter = gate.holder().map_err(|error| unfit(gate.told(&error)))?;
+        let Some(gate) = files.gate(LOOK)? else { return Ok(None) };
+        let waiter = gate.holder().map_err(|error| gate.told(&error))?;
         let Some(waiter) = waiter else { return Ok(None) };
         let holder = files.lock(LOOK).and_then(|file| file.map_or(Ok(None), |file| file.occupant(&claim.outer)));
-        if let Some(holder) = holder.map_err(unfit)? {
+        if let Some(holder) = holder? {
             return Ok(Some(self.held_by(holder, files.clone(), gate, claim)));
         }
         let now = clock::now();
@@ -224,7 +210,7 @@ impl LocalNode {
             Ok(true) => Ok(None),
             Ok(false) if held.file.path().symlink_metadata().is_ok() => Ok(Some(Revoked::TakenOver)),
             Ok(false) => Ok(Some(Revoked::Missing)),
-            Err(error) => Err(unfit(held.file.told(&error))),
+            Err(error) => Err(held.file.told(&error)),
         }
     }
 
@@ -242,8 +228,8 @@ impl LocalNode {
         let files = self.files(key)?;
         // All locks share the fence counter, so it says nothing about one. There is no queue.
         let nothing = Observation::of_nothing(clock::now());
-        let Some(file) = files.lock(LOOK).map_err(unfit)? else { return Ok(nothing) };
-        let failed = |error: io::Error| unfit(file.told(&error));
+        let Some(file) = files.lock(LOOK)? else { return Ok(nothing) };
+        let failed = |error: io::Error| file.told(&error);
         if let Some(holder) = file.holder().map_err(failed)? {
             return Ok(Observation { holders: vec![holder], ..nothing });
         }
@@ -299,9 +285,8 @@ impl Node for LocalNode {
     }
 
     fn wake(&self) -> Pending<Wake> {
-        let (awaited, gate, watch) = (Rc::clone(&self.awaited), self.own_gate(), Rc::clone(&self.watch));
-        let kept = Rc::clone(&gate);
-        let mut word = Box::pin(async move {
+        let (awaited, gate, watch) = (Rc::clone(&self.awaited), Rc::clone(&self.gate), Rc::clone(&self.watch));
+        Box::pin(async move {
             // Not before it is polled: a client that does not wait closes no gate.
             let awaited = awaited.borrow_mut().take();
             if let Some(awaited) = awaited {
@@ -316,12 +301,7 @@ impl Node for LocalNode {
                 }
             }
             std::future::pending().await
-        });
-        // The gate stays closed behind the word, until the next one is listened for.
-        Box::pin(poll_fn(move |cx| {
-            let _kept = &kept;
-            word.as_mut().poll(cx)
-        }))
+        })
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
