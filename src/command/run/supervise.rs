@@ -18,7 +18,6 @@ use crate::job::signals::Signals;
 use crate::job::spawn::Leader;
 use crate::job::terminal::Terminal;
 use crate::lock::instant::Instant;
-use crate::lock::key::Key;
 use crate::lock::last::Run;
 use crate::lock::lease::Loss;
 use crate::lock::remains::{Ending, Remains, RemainsOptions};
@@ -43,12 +42,12 @@ pub(super) struct Job {
     nested: Option<NestedRuns>,
     started: Instant,
     loss: Option<Loss>,
-    /// When the command, or the commands of nested runs, were killed; `NEVER` once survivors were told of.
-    killed_at: Option<Instant>,
+    /// Whether the command, or the commands of nested runs, were killed.
+    killed: bool,
     /// Since when the end of the command's processes is polled.
     polling_since: Option<Instant>,
-    /// When to tell of the processes that the command left behind and that are being ended.
-    tells_leftovers_at: Instant,
+    /// When to tell of processes that are still there, after the command's end or after the kill.
+    tells_at: Instant,
     /// The guard has ended, and this kept another one from being started.
     unguarded: Option<std::io::Error>,
 }
@@ -69,9 +68,9 @@ impl Job {
             nested,
             started: clock::now(),
             loss: None,
-            killed_at: None,
+            killed: false,
             polling_since: None,
-            tells_leftovers_at: Instant::NEVER,
+            tells_at: Instant::NEVER,
             unguarded: None,
         }
     }
@@ -98,22 +97,17 @@ impl Job {
             let told = format!("the guard has ended and another cannot be started ({error}); the command was killed");
             return Err(Failure::about(&lock.keys, Outcome::Lost, told).into());
         }
-        // A loss that the policy knows of was reported already.
-        for (key, freed) in lock.keys.iter().zip(&freed).filter(|_| self.policy.was_kept()) {
+        for (key, freed) in lock.keys.iter().zip(&freed) {
             let report = lock.report.of(key);
-            match freed {
-                ReleaseOutcome::NotOurs(how) => report.say(&Report::LostUnnoticed { how: *how }),
-                ReleaseOutcome::Ours if remains.parked.is_some() => {}
+            match (freed, remains.parked) {
+                (ReleaseOutcome::Ours, Some(parking)) => report.say(&Report::Parked { left: parking.left }),
+                // A loss that the policy knows of was reported already.
+                _ if !self.policy.was_kept() => {}
+                (ReleaseOutcome::NotOurs(how), _) => report.say(&Report::LostUnnoticed { how: *how }),
                 _ => report_release(&report, freed),
             }
             if remains.once.is_some() && matches!(freed, ReleaseOutcome::Unconfirmed(_)) {
                 report.say(&Report::SuccessUnknown);
-            }
-        }
-        if let Some(parking) = remains.parked {
-            let is_ours = |(_, freed): &(&Key, &ReleaseOutcome)| **freed == ReleaseOutcome::Ours;
-            for (key, _) in lock.keys.iter().zip(&freed).filter(is_ours) {
-                lock.report.of(key).say(&Report::Parked { left: parking.left });
             }
         }
         leave(self.guard, lock, &remains, &freed);
@@ -135,20 +129,22 @@ impl Job {
         let polls = self.policy.awaits_gone();
         let wake_at = self.policy.wake_at();
         let wake_at = if polls { wake_at.min(clock::now() + self.poll_pause()) } else { wake_at };
-        let wake_at = wake_at.min(self.killed_at.map_or(Instant::NEVER, |at| at + PATIENCE));
         tokio::select! {
             biased;
-            () = self.alarm.reached(wake_at) => {
+            () = self.alarm.reached(wake_at.min(self.tells_at)) => {
                 let gone = polls && self.is_gone();
-                if !gone {
-                    self.report_leftovers(report);
-                }
                 self.report_survivors(polls && !gone, report);
                 if gone { Event::Gone } else { Event::Tick }
             }
             change = cover.next() => {
                 let (event, lost) = change.report(report);
-                self.changed(event, lost).unwrap_or(Event::Tick)
+                if let Some(Event::Lost(how)) = event {
+                    self.loss = Some(how);
+                }
+                if let Some(lock) = lost {
+                    self.guard.does_not_hold(lock);
+                }
+                event.unwrap_or(Event::Tick)
             }
             caught = self.signals.next() => self.caught(caught, report),
             // `handle` admits the runs before the policy gets the tick.
@@ -164,21 +160,11 @@ impl Job {
 
     /// Whether no process of the command can run any more. After the kill, processes that still appear are killed too.
     fn is_gone(&mut self) -> bool {
-        if self.killed_at.is_some() {
+        if self.killed {
             self.tree.kill_living().unwrap_or(false)
         } else {
             self.tree.count().is_ok_and(|count| count == 0)
         }
-    }
-
-    fn changed(&mut self, event: Option<Event>, lost: Option<usize>) -> Option<Event> {
-        if let Some(Event::Lost(how)) = event {
-            self.loss = Some(how);
-        }
-        if let Some(lock) = lost {
-            self.guard.does_not_hold(lock);
-        }
-        event
     }
 
     fn caught(&mut self, caught: CaughtSignal, report: &Reporter) -> Event {
@@ -200,7 +186,9 @@ impl Job {
         let foreground = self.terminal.foreground(self.tree.group());
         match (self.leader.exit_status(), self.leader.stop_signal()) {
             (Some(ending), _) => {
-                self.tells_leftovers_at = clock::now() + PATIENCE;
+                if !self.killed {
+                    self.tells_at = clock::now() + PATIENCE;
+                }
                 Event::Ended(ending, foreground)
             }
             (None, Some(signal)) => Event::Stopped(signal, foreground),
@@ -252,8 +240,14 @@ impl Job {
         if let Some(nested) = &mut self.nested {
             nested.send(terms);
             if terms.is_none() {
-                self.killed_at.get_or_insert_with(clock::now);
+                self.note_kill();
             }
+        }
+    }
+
+    fn note_kill(&mut self) {
+        if !std::mem::replace(&mut self.killed, true) {
+            self.tells_at = clock::now() + PATIENCE;
         }
     }
 
@@ -271,7 +265,7 @@ impl Job {
             Action::Continue => self.tree.send(Signal::SIGCONT),
             Action::Kill => {
                 self.tree.kill();
-                self.killed_at.get_or_insert_with(clock::now);
+                self.note_kill();
             }
             Action::GiveTerminal => self.terminal.give(self.tree.group()),
             Action::InterruptJob(signal) => {
@@ -301,24 +295,19 @@ impl Job {
         Event::Resumed(self.terminal.foreground(self.tree.group()), continued)
     }
 
-    fn report_leftovers(&mut self, report: &Reporter) {
-        if clock::now() >= self.tells_leftovers_at {
-            self.tells_leftovers_at = Instant::NEVER;
-            report.progress(&Report::EndingLeftovers { count: self.tree.count().unwrap_or(0) });
-        }
-    }
-
-    /// Tells once of nested runs that are still there some time after the kill, and of the command if it `is_there`.
-    fn report_survivors(&mut self, is_there: bool, report: &Reporter) {
-        if self.killed_at.is_none_or(|at| clock::now() < at + PATIENCE) {
+    /// Tells once of processes of the command if they are `there` some time after its end or the kill, and of nested runs after that.
+    fn report_survivors(&mut self, there: bool, report: &Reporter) {
+        if clock::now() < self.tells_at {
             return;
         }
-        self.killed_at = Some(Instant::NEVER);
-        if self.nested.as_ref().is_some_and(NestedRuns::has_any) {
+        self.tells_at = Instant::NEVER;
+        if self.killed && self.nested.as_ref().is_some_and(NestedRuns::has_any) {
             report.say(&Report::NestedUnkillable);
         }
-        if is_there {
+        if there && self.killed {
             report.say(&Report::Unkillable { group: self.tree.group().as_raw() });
+        } else if there {
+            report.progress(&Report::EndingLeftovers { count: self.tree.count().unwrap_or(0) });
         }
     }
 }
