@@ -107,7 +107,7 @@ impl Schedule {
         if schedule.fits() {
             return Ok(schedule);
         }
-        Err(ScheduleError::TooShort { schedule: Box::new(schedule), shortest: shortest_fitting(wishes) })
+        Err(ScheduleError::TooShort { schedule: Box::new(schedule), shortest: shortest(wishes, Self::fits) })
     }
 
     fn derive(wishes: ScheduleOptions) -> Self {
@@ -245,10 +245,6 @@ pub enum ScheduleError {
     },
     /// Longer than [`LONGEST_TTL`].
     TooLong,
-}
-
-fn shortest_fitting(wishes: ScheduleOptions) -> Option<Duration> {
-    shortest(wishes, Schedule::fits)
 }
 
 /// Returns the shortest TTL with which a command does not notice that no node answers for `outage`.

@@ -4,8 +4,6 @@
 //!    that has not heard of a failover yet names the old one.
 //! 2. A server that was found is confirmed if a majority still names it, and no answer has a higher epoch.
 
-use std::time::Duration;
-
 use super::answer::{Answer, Location, Naming};
 use super::{Confirmation, Primary};
 use crate::lock::quorum::Quorum;
@@ -13,15 +11,6 @@ use crate::node::{Fault, FaultKind};
 
 const PASSWORD_OF_SENTINELS: &str =
     "give RLOCK_SENTINEL_PASSWORD or --sentinel-password-file, and RLOCK_SENTINEL_USER for another user than default";
-
-/// The primary that all answers together name.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Named {
-    pub(super) primary: Location,
-    pub(super) epoch: u64,
-    /// The longest time for which any sentinel has seen it as the primary.
-    pub(super) age: Duration,
-}
 
 /// The sentinels that were asked, by name, with their answers; `None`: silent so far.
 pub(super) struct Answers<'a> {
@@ -31,8 +20,8 @@ pub(super) struct Answers<'a> {
 }
 
 impl Answers<'_> {
-    /// Returns the primary.
-    pub(super) fn primary(&self) -> Result<Named, Fault> {
+    /// Returns the primary that all answers together name, with the longest time for which any sentinel has seen it as that.
+    pub(super) fn primary(&self) -> Result<Naming, Fault> {
         let quorum = Quorum::of(self.of.len());
         if self.namings().count() < quorum.needed() {
             return Err(self.too_few(quorum));
@@ -52,7 +41,7 @@ impl Answers<'_> {
             // A sentinel that restarted has not seen it for long.
             age = age.max(naming.age);
         }
-        Ok(Named { primary: first.primary.clone(), epoch: highest, age })
+        Ok(Naming { age, ..first.clone() })
     }
 
     /// Says whether `found` still is the primary, and by the failover that made it that.
@@ -129,6 +118,8 @@ impl Answers<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn at(port: u16) -> Location {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::answer::{self, Answer, Naming};
-use super::answers::{Answers, Named};
+use super::answers::Answers;
 use super::current::{self, Current};
 use super::{Confirmation, Primary, ServerAt, Site, Survey, apart};
 use crate::clock;
@@ -101,7 +101,7 @@ impl Sentinels {
         Survey::Sentinels { listed: self.all.len(), namings }
     }
 
-    fn site(&self, named: Named, asked: Instant) -> Site {
+    fn site(&self, named: Naming, asked: Instant) -> Site {
         let connector = (self.server_at)(&named.primary);
         let primary =
             Primary { location: named.primary, epoch: Some(named.epoch), since: Some(asked.before(named.age)) };
