@@ -15,7 +15,6 @@ use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
 use crate::lock::outer::OuterLocks;
 use crate::lock::remains::Remains;
-use crate::lock::schedule::Terms;
 use crate::lock::token::Token;
 use crate::redlock::ReleaseOutcome;
 use crate::redlock::holding::Change;
@@ -28,13 +27,6 @@ pub(super) enum Cover {
     Own(Holdings),
     /// The locks of an outer rlock, which renews them and gives them back, and that rlock as the nodes described it for each.
     Outer(OuterRun, Vec<Occupant>),
-}
-
-/// A change of the cover.
-pub(super) enum CoverChange {
-    Own(Changed),
-    /// The terms of the outer rlock; `None`: its end.
-    Outer(Option<Terms>),
 }
 
 impl Cover {
@@ -86,12 +78,26 @@ impl Cover {
         }
     }
 
-    /// Returns the next change. Cancel safe.
-    pub(super) async fn next(&mut self) -> CoverChange {
-        match self {
-            Self::Own(holdings) => CoverChange::Own(holdings.next().await),
-            Self::Outer(outer, _) => CoverChange::Outer(outer.next().await),
-        }
+    /// Reports the next change. Returns the policy's event for it, and the lock that is lost. Cancel safe.
+    pub(super) async fn next(&mut self, report: &Reporter) -> (Option<Event>, Option<usize>) {
+        let holdings = match self {
+            Self::Own(holdings) => holdings,
+            // Without new terms the outer rlock has ended, and another client may have the lock by now.
+            Self::Outer(outer, _) => {
+                let terms = outer.next().await;
+                return (Some(terms.map_or(Event::Lost(Loss::TakenOver), Event::TermsReceived)), None);
+            }
+        };
+        let Changed { lock, change, deadline } = holdings.next().await;
+        report_change(&report.of(&report.keys[lock]), &change);
+        let event = match change {
+            Change::Extended(_) => deadline.map(Event::Extended),
+            Change::Shielded(_) => deadline.map(Event::Shielded),
+            Change::Lost(how) => return (Some(Event::Lost(how)), Some(lock)),
+            Change::Unshielded => Some(Event::Unshielded),
+            Change::Trouble(..) | Change::Refused(..) => None,
+        };
+        (event, None)
     }
 
     /// Returns which lock is being lost, and why, for a message.
@@ -139,29 +145,6 @@ impl Cover {
     pub(super) async fn give_up(self, report: &Reporter) {
         if let Self::Own(holdings) = self {
             report_releases(report, &holdings.release(&Remains::default()).await);
-        }
-    }
-}
-
-impl CoverChange {
-    /// Reports the change. Returns the policy's event for it, and the lock that is lost.
-    pub(super) fn report(self, report: &Reporter) -> (Option<Event>, Option<usize>) {
-        match self {
-            Self::Own(Changed { lock, change, deadline }) => {
-                report_change(&report.of(&report.keys[lock]), &change);
-                let lost = matches!(change, Change::Lost(_)).then_some(lock);
-                let event = match change {
-                    Change::Extended(_) => deadline.map(Event::Extended),
-                    Change::Shielded(_) => deadline.map(Event::Shielded),
-                    Change::Lost(how) => Some(Event::Lost(how)),
-                    Change::Unshielded => Some(Event::Unshielded),
-                    Change::Trouble(..) | Change::Refused(..) => None,
-                };
-                (event, lost)
-            }
-            Self::Outer(Some(terms)) => (Some(Event::TermsReceived(terms)), None),
-            // Another client may have the lock by now.
-            Self::Outer(None) => (Some(Event::Lost(Loss::TakenOver)), None),
         }
     }
 }

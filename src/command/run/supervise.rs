@@ -136,8 +136,7 @@ impl Job {
                 self.report_survivors(polls && !gone, report);
                 if gone { Event::Gone } else { Event::Tick }
             }
-            change = cover.next() => {
-                let (event, lost) = change.report(report);
+            (event, lost) = cover.next(report) => {
                 if let Some(Event::Lost(how)) = event {
                     self.loss = Some(how);
                 }
