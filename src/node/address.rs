@@ -30,7 +30,7 @@ pub enum Address {
 /// How to reach a server and as whom.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Remote {
-    /// What the hosts are.
+    /// Kind of the hosts.
     pub kind: HostKind,
     /// The hosts, at least one. Several are over TCP, each with TLS or none of them.
     pub hosts: Vec<Endpoint>,
