@@ -87,44 +87,12 @@ pub trait Node {
     /// Deletes the key if it is the token's, behind all requests that were sent before, and wakes the next waiter.
     fn release(&self, release: &Release) -> Pending<ReleaseReply>;
 
-    /// Takes `waiter` out of the queue. A store without a queue has nothing to do.
-    fn leave(&self, _key: &Key, _waiter: &Waiter) -> Pending<()> {
-        Box::pin(std::future::ready(()))
-    }
+    /// Returns the next reason to ask the node again. It decides nothing. May be dropped and called again: each is told once.
+    fn next(&self) -> Pending<Hint>;
 
-    /// Ends the waiters with `--supersede` that came before the holder, whose claim this was. A store without a queue has none.
-    fn announce(&self, _claim: &Claim) -> Pending<()> {
-        Box::pin(std::future::ready(()))
-    }
-
-    /// Returns the next word to the waiter of the last claim. May be dropped and asked for again.
-    fn wake(&self) -> Pending<Wake> {
-        Box::pin(std::future::pending())
-    }
-
-    /// Whether the node will tell that waiter when the lock is free.
-    fn listens(&self) -> bool {
-        false
-    }
-
-    /// Whether the node denied the subscription.
-    fn is_deaf(&self) -> bool {
-        false
-    }
-
-    /// Listens for the holder of `token`: returns when the node says that the lock was taken away, or can say so no longer. May
-    /// be dropped and asked for again.
-    fn called(&self, _key: &Key, _token: Token) -> Pending<()> {
-        Box::pin(std::future::pending())
-    }
-
-    /// Returns when the connection is found broken, which is how a restarted node is noticed, or when the node's server is
-    /// another one.
-    fn broken(&self) -> Pending<()>;
-
-    /// Returns when the node's server is another one than at the time of this call.
-    fn moved(&self) -> Pending<()> {
-        Box::pin(std::future::pending())
+    /// Returns the queue that the node keeps for the lock; `None` if its waiters poll, or wait by themselves.
+    fn queue(&self) -> Option<&dyn Queue> {
+        None
     }
 
     /// Returns the primary that requests for this lock went to last, if failovers or slots decide which one that is.
@@ -146,4 +114,40 @@ pub trait Node {
     fn caught_up(&self) -> Pending<()> {
         Box::pin(std::future::ready(()))
     }
+}
+
+/// A reason to ask a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hint {
+    /// The node says this to the waiter of the last claim, or to the holder that listens.
+    Woken(Wake),
+    /// The connection broke on which it answered last, which is how a restarted node is noticed. Or its server is another one now, or the
+    /// files are gone that were the lock.
+    Changed,
+}
+
+/// The waiters of one lock at one place.
+pub trait Queue {
+    /// Takes `waiter` out of the queue.
+    fn leave(&self, key: &Key, waiter: &Waiter) -> Pending<()>;
+
+    /// Ends the waiters with `--supersede` that came before the holder, whose claim this was.
+    fn announce(&self, claim: &Claim) -> Pending<()>;
+
+    /// Listens for the holder of `token` from now on: the node says when its lock was taken away.
+    fn listen(&self, key: &Key, token: Token);
+
+    /// Whether the node tells the waiter of the last claim, or the holder that listens, when it is to ask again.
+    fn wakes(&self) -> Wakes;
+}
+
+/// Whether a node wakes a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wakes {
+    /// It was not asked to, or its connection is gone.
+    No,
+    /// It does. A request for it that is not answered yet is taken for one that succeeds.
+    Yes,
+    /// It refuses.
+    Denied,
 }

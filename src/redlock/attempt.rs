@@ -19,7 +19,7 @@ use crate::lock::queue::Ticket;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::Schedule;
 use crate::lock::waiting::Tried;
-use crate::node::{Answer, Claim, Pending, QueueAction, Renewal, Vote};
+use crate::node::{Answer, Claim, Pending, Queue, QueueAction, Renewal, Vote, Wakes};
 
 /// Time that the remaining nodes have once the outcome is certain: they may report a refusal, a duplicate server, or the
 /// current holder.
@@ -207,7 +207,8 @@ impl Attempt {
         let (ballot, name) = (&self.ballot, |node: usize| self.nodes[node].name().to_owned());
         let mut refusals = Faults::default();
         ballot.refusals().for_each(|(node, fault)| self.nodes.add_fault(&mut refusals, node, fault));
-        let denies_wakeups = |node: &usize| ballot.has_voted(*node) && self.nodes[*node].is_deaf();
+        let wakes = |node: usize| self.nodes[node].queue().map(Queue::wakes);
+        let denies_wakeups = |node: &usize| ballot.has_voted(*node) && wakes(*node) == Some(Wakes::Denied);
         Tried {
             tally,
             is_complete,
@@ -232,7 +233,7 @@ impl Attempt {
         let (mut heard, needed) = (0, self.nodes.quorum().needed());
         let replies = self.nodes.ask(
             super::STRAGGLERS,
-            |_, there| Some(there.announce(&claim)),
+            |_, there| Some(there.queue()?.announce(&claim)),
             |_, ()| {
                 heard += 1;
                 Ok(heard >= needed)

@@ -14,8 +14,10 @@ pub mod outside;
 pub mod scan;
 pub mod wait;
 
+use std::future::poll_fn;
 use std::ops::Deref;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -26,7 +28,7 @@ use crate::clock;
 use crate::lock::fault::{Fault, Faults};
 use crate::lock::lease::Revoked;
 use crate::lock::quorum::Quorum;
-use crate::node::{Node, Pending, Release, ReleaseReply};
+use crate::node::{Hint, Node, Pending, Release, ReleaseReply, Wakes};
 
 /// The nodes of one lock, at least one, in the order in which the user named them.
 #[derive(Clone)]
@@ -41,6 +43,11 @@ impl Nodes {
     /// Adds the fault of node `node` to `faults`, under the node's name.
     pub fn add_fault(&self, faults: &mut Faults, node: usize, fault: Fault) {
         faults.push(node, self[node].name(), fault);
+    }
+
+    /// Whether node `node` wakes the waiter, or the holder that listens.
+    fn wakes(&self, node: usize) -> bool {
+        self[node].queue().is_some_and(|queue| queue.wakes() == Wakes::Yes)
     }
 
     /// Sends each node its `request`, all at once, and hands each reply to `heard`, until that says that it has heard enough
@@ -88,6 +95,33 @@ impl Deref for Nodes {
 
     fn deref(&self) -> &Self::Target {
         &self.0
+    }
+}
+
+/// The hints of the nodes.
+struct Hints {
+    nodes: Nodes,
+    next: Vec<Pending<Hint>>,
+}
+
+impl Hints {
+    /// Begins to wait for them.
+    fn new(nodes: &Nodes) -> Self {
+        Self { next: nodes.iter().map(|node| node.next()).collect(), nodes: nodes.clone() }
+    }
+
+    /// Returns the next one, and the node that it is of. May be dropped and called again.
+    async fn next(&mut self) -> (usize, Hint) {
+        poll_fn(|cx| {
+            for (node, next) in self.next.iter_mut().enumerate() {
+                if let Poll::Ready(hint) = next.as_mut().poll(cx) {
+                    *next = self.nodes[node].next();
+                    return Poll::Ready((node, hint));
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
 }
 

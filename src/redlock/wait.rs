@@ -4,15 +4,13 @@
 //! Nodes, randomness, the claim, the reports and the end by a signal are passed in. The clock is [`crate::clock`], which tests
 //! replace by a virtual one.
 
-use std::future::{pending, poll_fn};
 use std::io;
 use std::ops::ControlFlow;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::attempt::Attempt;
 use super::holding::Holding;
-use super::{Nodes, STRAGGLERS, release};
+use super::{Hints, Nodes, STRAGGLERS, release};
 use crate::clock::{self, Alarm};
 use crate::lock::ballot::Tally;
 use crate::lock::instant::Instant;
@@ -20,7 +18,7 @@ use crate::lock::occupant::Occupant;
 use crate::lock::queue::{Ticket, Waiter, Wake};
 use crate::lock::token::Token;
 use crate::lock::waiting::{Action, Event, Notice, Place, Reason, Unjoined, Waiting};
-use crate::node::{Claim, Pending, QueueAction, Release};
+use crate::node::{Claim, Hint, QueueAction, Release};
 
 /// The end of a wait. `O`: an outer lock, `C`: the cause of a cancellation.
 pub enum Waited<O, C> {
@@ -43,8 +41,7 @@ pub async fn wait<T: Claimant, C>(
     alarm: &mut Alarm,
     cancelled: &mut impl AsyncFnMut() -> C,
 ) -> anyhow::Result<Waited<T::Outer, C>> {
-    let wake_listener = WakeListener::new(nodes);
-    let mut driver = Driver { nodes, waiting, claimant, alarm, wake_listener, attempt: None, leaving: None };
+    let mut driver = Driver { nodes, waiting, claimant, alarm, hints: Hints::new(nodes), attempt: None, leaving: None };
     let waited = driver.until_over(cancelled).await;
     if !matches!(waited, Ok(Waited::Won(..) | Waited::Joined(..))) {
         driver.stop().await;
@@ -58,7 +55,7 @@ struct Driver<'a, T: Claimant> {
     waiting: &'a mut Waiting,
     claimant: &'a mut T,
     alarm: &'a mut Alarm,
-    wake_listener: WakeListener,
+    hints: Hints,
     attempt: Option<Attempt>,
     /// Takes the waiter out of the queue, and releases whatever its last attempt may still set.
     leaving: Option<Release>,
@@ -106,8 +103,7 @@ impl<T: Claimant> Driver<'_, T> {
             }
             Action::Undo(place) => {
                 self.undo(place).await;
-                self.wake_listener.with_connections();
-                let subscribed = self.wake_listener.subscribed();
+                let subscribed = (0..self.nodes.len()).filter(|&node| self.nodes.wakes(node)).count();
                 return Ok(ControlFlow::Continue(Some(Event::Undone { subscribed })));
             }
             Action::Leave => self.leave().await,
@@ -145,7 +141,7 @@ impl<T: Claimant> Driver<'_, T> {
         let claim = self.claimant.claim(ticket.cloned(), min_uptime);
         self.leaving = ticket.map(|ticket| claim.release(QueueAction::Leave(ticket.waiter.clone())));
         self.attempt = Some(Attempt::start(self.nodes, claim, options.schedule, options.restart_guard)?);
-        self.wake_listener = WakeListener::new(self.nodes);
+        self.hints = Hints::new(self.nodes);
         Ok(())
     }
 
@@ -168,11 +164,12 @@ impl<T: Claimant> Driver<'_, T> {
                         return Event::Tick;
                     }
                 }
-                event = self.wake_listener.next() => {
-                    if let (Event::Woken(node, Wake::YourTurn), Some(attempt)) = (&event, &mut self.attempt) {
-                        attempt.offered(*node);
+                (node, hint) = self.hints.next() => {
+                    let Hint::Woken(word) = hint else { return Event::Disconnected };
+                    if let (Wake::YourTurn, Some(attempt)) = (word, &mut self.attempt) {
+                        attempt.offered(node);
                     }
-                    return event;
+                    return Event::Woken(node, word);
                 }
             }
         }
@@ -257,59 +254,4 @@ pub trait Claimant {
 
     /// Returns a random number in [0, 1).
     fn random(&mut self) -> f64;
-}
-
-/// The words of the nodes to a waiter, from one attempt to the next.
-pub struct WakeListener {
-    nodes: Nodes,
-    wakes: Vec<Pending<Wake>>,
-    /// For each node that would wake the waiter: the end of its connection. For each other one: its move to another server.
-    broken: Vec<Pending<()>>,
-}
-
-impl WakeListener {
-    /// Listens for wake-ups.
-    pub fn new(nodes: &Nodes) -> Self {
-        Self {
-            wakes: nodes.iter().map(|node| node.wake()).collect(),
-            broken: nodes.iter().map(|_| never()).collect(),
-            nodes: nodes.clone(),
-        }
-    }
-
-    /// Listens for the end of connections too, from now on. A node that does not listen has just been tried, and may be gone
-    /// for a day; the others will wake the waiter.
-    pub fn with_connections(&mut self) {
-        self.broken = self.nodes.iter().map(|node| if node.listens() { node.broken() } else { node.moved() }).collect();
-    }
-
-    /// Returns the number of nodes that will wake the waiter.
-    pub fn subscribed(&self) -> usize {
-        self.nodes.iter().filter(|node| node.listens()).count()
-    }
-
-    /// Returns the next event. May be dropped and called again.
-    pub async fn next(&mut self) -> Event {
-        poll_fn(|cx| self.poll(cx)).await
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        for (node, wake) in self.wakes.iter_mut().enumerate() {
-            if let Poll::Ready(word) = wake.as_mut().poll(cx) {
-                *wake = self.nodes[node].wake();
-                return Poll::Ready(Event::Woken(node, word));
-            }
-        }
-        for broken in &mut self.broken {
-            if broken.as_mut().poll(cx).is_ready() {
-                *broken = never();
-                return Poll::Ready(Event::Disconnected);
-            }
-        }
-        Poll::Pending
-    }
-}
-
-fn never() -> Pending<()> {
-    Box::pin(pending())
 }

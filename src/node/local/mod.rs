@@ -30,7 +30,7 @@ pub use self::survey::Survey;
 use self::watch::{Awaited, Watch};
 use super::address::LocalDir;
 use super::{
-    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Look, Node, Pages, Pending, Probe, Release, ReleaseReply,
+    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Hint, Look, Node, Pages, Pending, Probe, Release, ReleaseReply,
     Renew, Renewal, Store, Vote, Wake,
 };
 use crate::clock::{self, Alarm};
@@ -82,6 +82,7 @@ impl Store for LocalStore {
             name: self.name.clone(),
             chosen: self.dir.clone(),
             held: Rc::default(),
+            loss_told: Rc::default(),
             awaited: Rc::default(),
             gate: Rc::default(),
             free_since: Cell::default(),
@@ -105,6 +106,8 @@ struct LocalNode {
     /// may have been replaced.
     chosen: Option<LocalDir>,
     held: Rc<RefCell<Option<Held>>>,
+    /// Whether the holder knows that its files are gone.
+    loss_told: Rc<Cell<bool>>,
     /// The change for which the waiter of the last attempt waits.
     awaited: Rc<RefCell<Option<Awaited>>>,
     /// The gate that the waiter has closed. It opens when the waiter has the lock, and when it ends.
@@ -158,6 +161,7 @@ impl LocalNode {
                 Ok((fence, index)) => {
                     self.gate.replace(None);
                     *self.held.borrow_mut() = Some(held);
+                    self.loss_told.set(false);
                     return Ok(Vote::Granted { until: Instant::NEVER, fence, index });
                 }
                 Err(members) => return Ok(self.held_by(members, held.files, held.file, claim)),
@@ -284,7 +288,17 @@ impl Node for LocalNode {
         Box::pin(std::future::ready(self.let_go(release.token).unwrap_or_else(ReleaseReply::Failed)))
     }
 
-    fn wake(&self) -> Pending<Wake> {
+    fn next(&self) -> Pending<Hint> {
+        if self.held.borrow().is_some() {
+            let (held, watch, told) = (Rc::clone(&self.held), Rc::clone(&self.watch), Rc::clone(&self.loss_told));
+            return Box::pin(async move {
+                if told.get() || until_taken_away(&held, &watch).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+                told.set(true);
+                Hint::Changed
+            });
+        }
         let (awaited, gate, watch) = (Rc::clone(&self.awaited), Rc::clone(&self.gate), Rc::clone(&self.watch));
         Box::pin(async move {
             // Not before it is polled: a client that does not wait closes no gate.
@@ -297,7 +311,7 @@ impl Node for LocalNode {
                 }
                 // After a holder that was killed, and where no file can be watched, the waiter polls.
                 if awaited.happened(&watch).await.is_ok() {
-                    return Wake::Recheck;
+                    return Hint::Woken(Wake::Recheck);
                 }
             }
             std::future::pending().await
@@ -306,15 +320,6 @@ impl Node for LocalNode {
 
     fn descriptors(&self) -> Vec<RawFd> {
         self.held.borrow().as_ref().map_or_else(Vec::new, |held| vec![held.file.as_raw_fd()])
-    }
-
-    fn broken(&self) -> Pending<()> {
-        let (held, watch) = (Rc::clone(&self.held), Rc::clone(&self.watch));
-        Box::pin(async move {
-            if until_taken_away(&held, &watch).await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        })
     }
 
     fn written(&self) -> Pending<bool> {

@@ -263,10 +263,10 @@ fn a_holder_sees_a_loss_at_once_from_its_first_half_second_on() {
         let holder = node(place.path());
         assert!(matches!(try_once(&*holder, &claim), Vote::Granted { .. }));
         std::thread::sleep(UNWATCHED);
-        assert_eq!(holder.broken().now_or_never(), None, "{mode}");
+        assert_eq!(holder.next().now_or_never(), None, "{mode}");
         std::fs::remove_file(place.path().join("job.lock")).unwrap();
         // As after a renewal.
-        assert_eq!(holder.broken().now_or_never(), Some(()), "{mode}");
+        assert_eq!(holder.next().now_or_never(), Some(Hint::Changed), "{mode}");
     }
 }
 
@@ -424,12 +424,12 @@ fn a_gate_is_closed_from_one_attempt_to_the_next_until_the_waiter_ends() {
         let (reader, writer) = (node(place.path()), node(place.path()));
         assert!(matches!(try_once(&*reader, &claim(Mode::Shared)), Vote::Granted { .. }));
         assert!(matches!(try_once(&*writer, &claim(Mode::Exclusive)), Vote::Held(_)));
-        let mut first = writer.wake();
+        let mut first = writer.next();
         assert!(!is_closed() && (&mut first).now_or_never().is_none() && is_closed());
         assert!(matches!(join(Mode::Shared), Vote::Held(crowd) if matches!(crowd.who, OccupantKind::Group(_))));
         // The next wait begins before the last one is forgotten.
         assert!(matches!(try_once(&*writer, &claim(Mode::Exclusive)), Vote::Held(_)));
-        let second = writer.wake();
+        let second = writer.next();
         drop(first);
         assert!(is_closed());
         kill(reader);
@@ -462,11 +462,11 @@ fn a_waiter_for_members_of_its_own_kind_closes_no_gate() {
         }
         let waiter = node(place.path());
         assert!(matches!(try_once(&*waiter, &claim(Mode::Slots(2))), Vote::Held(_)));
-        let word = waiter.wake();
+        let word = waiter.next();
         tokio::pin!(word);
         assert!((&mut word).now_or_never().is_none());
         assert_eq!(files(place.path()), ["job.lock"]);
         assert!(release(&*members[0].0, &members[0].1));
-        assert_eq!(word.await, Wake::Recheck);
+        assert_eq!(word.await, Hint::Woken(Wake::Recheck));
     });
 }

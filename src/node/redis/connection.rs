@@ -255,15 +255,14 @@ impl Connection {
         self.state.send_modify(|state| state.retired = true);
     }
 
-    /// Waits until the connection breaks, unless it was retired. Does not keep it open.
-    pub(super) fn broken(&self) -> impl Future<Output = ()> + use<> {
-        let mut state = self.state.subscribe();
-        async move {
-            let _ = state.wait_for(|state| state.broken).await;
-            if state.borrow().retired {
-                std::future::pending::<()>().await;
-            }
-        }
+    /// Returns what tells the end of the connection. It does not keep it open.
+    pub(super) fn end(&self) -> End {
+        End(self.state.subscribe())
+    }
+
+    /// Whether this is the end of this connection.
+    pub(super) fn is_of(&self, end: &End) -> bool {
+        end.0.same_channel(&self.state.subscribe())
     }
 
     /// Waits until all that was sent so far is with the kernel, or the connection is broken: `false`.
@@ -283,6 +282,20 @@ impl Connection {
 
     async fn wait_for(&self, is_met: impl FnMut(&ConnectionState) -> bool) {
         wait_for(self.state.subscribe(), is_met).await;
+    }
+}
+
+/// The end of a connection.
+#[derive(Clone)]
+pub(super) struct End(watch::Receiver<ConnectionState>);
+
+impl End {
+    /// Waits until the connection breaks, unless it was retired.
+    pub(super) async fn came(mut self) {
+        let _ = self.0.wait_for(|state| state.broken).await;
+        if self.0.borrow().retired {
+            std::future::pending::<()>().await;
+        }
     }
 }
 

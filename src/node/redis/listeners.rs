@@ -18,23 +18,23 @@ pub struct Listeners(Arc<Mutex<Vec<Listener>>>);
 
 struct Listener {
     channel: String,
-    wakes: mpsc::Sender<Wake>,
+    words: mpsc::Sender<Wake>,
 }
 
-/// The wake-ups of one waiter.
-pub struct Wakes {
+/// The words that come for one lock.
+pub struct Words {
     sender: mpsc::Sender<Wake>,
     receiver: tokio::sync::Mutex<mpsc::Receiver<Wake>>,
 }
 
-impl Default for Wakes {
+impl Default for Words {
     fn default() -> Self {
         let (sender, receiver) = mpsc::channel(BUFFERED);
         Self { sender, receiver: tokio::sync::Mutex::new(receiver) }
     }
 }
 
-impl Wakes {
+impl Words {
     /// The next wake-up. May be dropped and called again.
     pub async fn next(&self) -> Wake {
         match self.receiver.lock().await.recv().await {
@@ -50,11 +50,11 @@ impl Wakes {
 }
 
 impl Listeners {
-    /// Passes what comes on `channel` on to `wakes` from now on, as long as those exist.
-    pub fn add(&self, channel: &str, wakes: &Wakes) {
+    /// Passes what comes on `channel` on to `words` from now on, as long as those exist.
+    pub fn add(&self, channel: &str, words: &Words) {
         let mut all = self.all();
-        all.retain(|listener| listener.channel != channel && !listener.wakes.is_closed());
-        all.push(Listener { channel: channel.to_owned(), wakes: wakes.sender.clone() });
+        all.retain(|listener| listener.channel != channel && !listener.words.is_closed());
+        all.push(Listener { channel: channel.to_owned(), words: words.sender.clone() });
     }
 
     /// Returns what a connection tells these listeners by.
@@ -68,7 +68,7 @@ impl Listeners {
         if let Some((channel, wake)) = reply::wake(push)
             && let Some(listener) = self.all().iter().find(|listener| listener.channel.as_bytes() == channel)
         {
-            let _ = listener.wakes.try_send(wake);
+            let _ = listener.words.try_send(wake);
         }
     }
 

@@ -38,10 +38,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::join_all;
 
-use super::place::{Primary, Slot, apart};
+use super::place::{Primary, Slot};
 use super::{
-    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Look, Node, Pending, QueueAction, Release, ReleaseReply, Renew,
-    Renewal, Vote, Wake,
+    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Hint, Look, Node, Pending, Queue, QueueAction, Release,
+    ReleaseReply, Renew, Renewal, Vote, Wakes,
 };
 use crate::lock::key::{Derived, Key};
 use crate::lock::lease::Revoked;
@@ -53,8 +53,8 @@ use crate::lock::token::Token;
 use call::{COUNTER, Call, FENCE_LIFE, Least, OF_MEMBERS, WITH_MEMBERS};
 use call::{fence_life, flag, in_queue, millis, of_script, on_keys, on_lock};
 use error::{is_from_a_replica, is_subscribed_only};
-use listeners::Wakes;
-use pool::{Pool, Route};
+use listeners::Words;
+use pool::Pool;
 use requests::{PendingReply, Reply, Requests};
 use script::{KEEP, KEEP_MEMBER};
 pub use server::RedisServer;
@@ -76,13 +76,13 @@ pub struct RedisNode {
     channel: Mutex<Option<String>>,
     /// The slot of the lock that was asked for last, in a cluster.
     slot: Mutex<Option<Slot>>,
-    wakes: Arc<Wakes>,
+    words: Arc<Words>,
 }
 
 impl RedisNode {
     fn new(name: String, pool: Arc<Pool>, copies: Option<Copies>) -> Self {
         let requests = Requests::new(Arc::clone(&pool), copies);
-        Self { name, pool, requests, channel: Mutex::default(), slot: Mutex::default(), wakes: Arc::default() }
+        Self { name, pool, requests, channel: Mutex::default(), slot: Mutex::default(), words: Arc::default() }
     }
 
     /// A request about `key`, which `command` is.
@@ -112,7 +112,7 @@ impl RedisNode {
     fn hear(&self, channel: Option<String>) -> Option<String> {
         let mut last = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(channel) = channel.as_ref().filter(|channel| last.as_ref() != Some(channel)) {
-            self.pool.listen(channel, &self.wakes);
+            self.pool.listen(channel, &self.words);
             *last = Some(channel.clone());
         }
         channel
@@ -147,13 +147,13 @@ impl Node for RedisNode {
         let slot = call.slot;
         let reply = self.requests.set(call, for_young, self.waiters_channel(claim));
         let (pool, requests, term) = (Arc::clone(&self.pool), self.requests.clone(), claim.term);
-        let (redissons, wakes) =
-            (claim.ticket.as_ref().map(|_| redisson::channel(&claim.key)), Arc::clone(&self.wakes));
+        let (redissons, words) =
+            (claim.ticket.as_ref().map(|_| redisson::channel(&claim.key)), Arc::clone(&self.words));
         let undo = self.requests.copies.map(|_| self.giving_back(&claim.release(QueueAction::None)));
         Box::pin(async move {
             let Reply { sent, source, result, lacking } = reply.received().await;
             if let Some(channel) = redissons.filter(|_| result.as_ref().is_ok_and(redisson::blocks_the_first)) {
-                pool.also_listen(&channel, &wakes, slot).await;
+                pool.also_listen(&channel, &words, slot).await;
             }
             let answer = match result.and_then(|value| reply::answer(&value, term.end(sent))) {
                 Ok(answer) => answer,
@@ -282,64 +282,19 @@ impl Node for RedisNode {
         })
     }
 
-    fn leave(&self, key: &Key, waiter: &Waiter) -> Pending<()> {
-        let reply = self.requests.leave(self.call(key, release::leave(key, waiter)));
-        Box::pin(async move { drop(reply.received().await) })
-    }
-
-    fn announce(&self, claim: &Claim) -> Pending<()> {
-        let mut command = on_lock("announce", &claim.key, Some(Derived::Newest));
-        command.arg(claim.ticket.as_ref().map_or_else(String::new, Ticket::newest));
-        command.arg(fence_life(claim.term)).arg(flag(claim.details.n == 1));
-        let reply = self.requests.ask(self.call(&claim.key, command));
-        Box::pin(async move { drop(reply.received().await) })
-    }
-
-    fn wake(&self) -> Pending<Wake> {
-        let wakes = Arc::clone(&self.wakes);
-        Box::pin(async move { wakes.next().await })
-    }
-
-    fn called(&self, key: &Key, token: Token) -> Pending<()> {
-        let channel = self.hear(Some(key.wake_channel(token.as_uuid())));
-        let (pool, wakes) = (Arc::clone(&self.pool), Arc::clone(&self.wakes));
-        let slot = pool.place.slot(key);
+    fn next(&self) -> Pending<Hint> {
+        let (words, changed) = (Arc::clone(&self.words), self.requests.changed(self.slot()));
         Box::pin(async move {
-            let connecting = async move { pool.connection(Route::Newest, channel.as_deref(), slot).await };
-            let Ok(link) = apart(connecting).await else { return std::future::pending().await };
-            let broken = link.broken();
-            drop(link);
-            tokio::select! { _ = wakes.next() => {} () = broken => {} }
+            tokio::select! {
+                biased;
+                wake = words.next() => Hint::Woken(wake),
+                () = changed => Hint::Changed,
+            }
         })
     }
 
-    fn listens(&self) -> bool {
-        self.subscription() == Subscription::Active && self.pool.is_reached(self.slot())
-    }
-
-    fn is_deaf(&self) -> bool {
-        self.subscription() == Subscription::Denied
-    }
-
-    fn broken(&self) -> Pending<()> {
-        let newest = self.pool.newest(self.slot());
-        if !self.pool.place.has_failovers() {
-            return newest.map_or_else(|| self.moved(), |newest| Box::pin(newest.broken()));
-        }
-        let moved = self.moved();
-        Box::pin(async move {
-            let broken = async {
-                match newest {
-                    Some(newest) => newest.broken().await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! { () = broken => {} () = moved => {} }
-        })
-    }
-
-    fn moved(&self) -> Pending<()> {
-        self.pool.place.moved(self.slot())
+    fn queue(&self) -> Option<&dyn Queue> {
+        Some(self)
     }
 
     fn primary(&self, key: &Key) -> Option<Primary> {
@@ -355,6 +310,34 @@ impl Node for RedisNode {
         Box::pin(async move {
             join_all(pool.all().iter().map(|connection| connection.caught_up())).await;
         })
+    }
+}
+
+impl Queue for RedisNode {
+    fn leave(&self, key: &Key, waiter: &Waiter) -> Pending<()> {
+        let reply = self.requests.leave(self.call(key, release::leave(key, waiter)));
+        Box::pin(async move { drop(reply.received().await) })
+    }
+
+    fn announce(&self, claim: &Claim) -> Pending<()> {
+        let mut command = on_lock("announce", &claim.key, Some(Derived::Newest));
+        command.arg(claim.ticket.as_ref().map_or_else(String::new, Ticket::newest));
+        command.arg(fence_life(claim.term)).arg(flag(claim.details.n == 1));
+        let reply = self.requests.ask(self.call(&claim.key, command));
+        Box::pin(async move { drop(reply.received().await) })
+    }
+
+    fn listen(&self, key: &Key, token: Token) {
+        let channel = self.hear(Some(key.wake_channel(token.as_uuid())));
+        self.requests.listen(channel, self.pool.place.slot(key));
+    }
+
+    fn wakes(&self) -> Wakes {
+        match self.subscription() {
+            Subscription::Active if self.pool.is_reached(self.slot()) => Wakes::Yes,
+            Subscription::Denied => Wakes::Denied,
+            Subscription::Active | Subscription::None => Wakes::No,
+        }
     }
 }
 

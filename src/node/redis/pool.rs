@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::connection::{Connection, Hearing};
-use super::listeners::{Listeners, Wakes};
+use super::listeners::{Listeners, Words};
 use super::state::{ConnectionState, LockId, Subscription};
 use crate::clock;
 use crate::lock::instant::Instant;
@@ -144,14 +144,14 @@ impl Pool {
         self.needs_whole_scripts.store(true, Ordering::Relaxed);
     }
 
-    /// Passes wake-ups that come on `channel` on to `wakes`.
-    pub(super) fn listen(&self, channel: &str, wakes: &Wakes) {
-        self.listeners.add(channel, wakes);
+    /// Passes wake-ups that come on `channel` on to `words`.
+    pub(super) fn listen(&self, channel: &str, words: &Words) {
+        self.listeners.add(channel, words);
     }
 
     /// The same, and subscribes to `channel` on the newest connection, if that was opened for a waiter.
-    pub(super) async fn also_listen(&self, channel: &str, wakes: &Wakes, slot: Option<Slot>) {
-        self.listen(channel, wakes);
+    pub(super) async fn also_listen(&self, channel: &str, words: &Words, slot: Option<Slot>) {
+        self.listen(channel, words);
         if let Some(newest) = self.newest(slot) {
             newest.subscribe(channel).await;
         }

@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::call::Call;
 use super::claim::ForYoung;
+use super::connection::End;
 use super::exchange::Exchange;
 use super::pool::{Link, Pool, ReleaseRoute, Route};
 use super::state::{Effect, LockId};
@@ -18,7 +19,7 @@ use super::{replicas, reply};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::messages::Copies;
-use crate::node::place::{Slot, Source};
+use crate::node::place::{Site, Slot, Source};
 use crate::node::{Fault, FaultKind};
 
 /// Takes the requests of one lock.
@@ -49,6 +50,18 @@ pub(super) struct Progress {
     /// Number of requests that would set or delete the key and are not left to the kernel once they are written. A member of a
     /// cluster has sent them away, or they count once they are answered.
     pub(super) away: usize,
+    /// The connection on which the server answered last.
+    heard: Option<Heard>,
+}
+
+/// A connection on which the server has answered.
+#[derive(Clone)]
+struct Heard {
+    end: End,
+    site: Arc<Site>,
+    slot: Option<Slot>,
+    /// Whether the caller knows that it is of no use any more.
+    told: bool,
 }
 
 /// A request that is not yet sent.
@@ -151,6 +164,46 @@ impl Requests {
         // The task ends with the runtime only; an answer that never comes is an unknown one.
         let _ = self.inbox.send(Request { number, call, for_young, route, effect, copies, channel, answer });
         PendingReply(reply)
+    }
+
+    /// Returns when the connection on which the server answered last breaks, or another server takes the requests of `slot`. Each is told
+    /// once.
+    pub(super) fn changed(&self, slot: Option<Slot>) -> impl Future<Output = ()> + use<> {
+        let (progress, pool) = (Arc::clone(&self.progress), Arc::clone(&self.pool));
+        async move {
+            let mut news = progress.subscribe();
+            loop {
+                let heard = news.borrow_and_update().heard.clone().filter(|heard| !heard.told);
+                let moved = pool.place.moved(heard.as_ref().map_or(slot, |heard| heard.slot));
+                let ended = async {
+                    match heard {
+                        Some(heard) if pool.place.is_current(&heard.site, heard.slot) => heard.end.came().await,
+                        Some(_) => {}
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    () = ended => break,
+                    () = moved => break,
+                    _ = news.changed() => {}
+                }
+            }
+            progress.send_if_modified(|progress| {
+                progress.heard.iter_mut().for_each(|heard| heard.told = true);
+                false
+            });
+        }
+    }
+
+    /// Opens a connection that listens on `channel`, if there is none.
+    pub(super) fn listen(&self, channel: Option<String>, slot: Option<Slot>) {
+        let (progress, pool) = (Arc::clone(&self.progress), Arc::clone(&self.pool));
+        tokio::spawn(async move {
+            if let Ok(link) = pool.connection(Route::Newest, channel.as_deref(), slot).await {
+                note_heard(&progress, &link, slot);
+            }
+        });
     }
 
     /// Waits until all requests accepted so far are with the kernel or can no longer be sent. Returns at once if none could
@@ -282,6 +335,17 @@ pub(super) fn given_up() -> Fault {
     Fault::new(FaultKind::Unavailable, "it was not yet asked when the lock was given up")
 }
 
+/// Records that the server is heard on this connection.
+fn note_heard(progress: &watch::Sender<Progress>, link: &Link, slot: Option<Slot>) {
+    progress.send_if_modified(|progress| {
+        let is_known = progress.heard.as_ref().is_some_and(|heard| link.is_of(&heard.end));
+        if !is_known {
+            progress.heard = Some(Heard { end: link.end(), site: Arc::clone(&link.site), slot, told: false });
+        }
+        !is_known
+    });
+}
+
 /// Sends a request in a task of its own: it is written, and its reply awaited, whether or not the caller still waits.
 /// `copies`: those without which what it writes does not count, and the end of the exchange.
 async fn send(
@@ -294,6 +358,9 @@ async fn send(
     let abandoned = link.abandoned();
     let mut exchange = Box::pin(async move {
         let (link, source, result) = exchange.run(link, sent).await;
+        if result.is_ok() {
+            note_heard(&exchange.progress, &link, source.slot);
+        }
         let lacking = match copies.filter(|_| result.as_ref().is_ok_and(reply::has_written)) {
             Some((copies, ends)) => replicas::lacking(copies, &link, ends).await,
             None => None,

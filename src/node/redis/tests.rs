@@ -31,9 +31,9 @@ use crate::lock::mode::Mode;
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::lock::token::Token;
-use crate::node::FaultKind;
 use crate::node::address::Endpoint;
 use crate::node::place::Place;
+use crate::node::{FaultKind, Wake};
 
 const LIMIT: Duration = Duration::from_secs(1);
 
@@ -173,8 +173,12 @@ fn claim(name: &str, waits: bool) -> Claim {
     }
 }
 
+/// Returns the word that has come to the waiter.
 fn wake_of(node: &RedisNode) -> Option<Wake> {
-    futures_util::FutureExt::now_or_never(node.wake())
+    match futures_util::FutureExt::now_or_never(node.next())? {
+        Hint::Woken(word) => Some(word),
+        Hint::Changed => None,
+    }
 }
 
 #[test]
@@ -197,7 +201,7 @@ fn a_release_that_no_connection_takes_is_not_written() {
             assert!(matches!(node.acquire(&claim).await.vote, Vote::Granted { .. }));
             if is_gone {
                 opened.lock().unwrap()[0].abort();
-                node.broken().await;
+                assert_eq!(node.next().await, Hint::Changed);
             }
             drop(node.release(&claim.release(QueueAction::None)));
             assert_eq!(node.written().await, !is_gone);
@@ -206,18 +210,16 @@ fn a_release_that_no_connection_takes_is_not_written() {
 }
 
 #[test]
-fn a_holder_that_began_to_listen_and_is_waited_for_no_more_delays_no_release() {
+fn a_holder_that_begins_to_listen_delays_no_release() {
     virtual_time::run(async {
         let simulated = Simulated::default();
         let (node, claim) = (simulated.server().node(), claim("job", false));
-        let mut called = node.called(&claim.key, claim.token);
+        node.listen(&claim.key, claim.token);
         // The connection is being opened.
-        assert!(futures_util::poll!(&mut called).is_pending());
         tokio::task::yield_now().await;
         let released = node.release(&claim.release(QueueAction::None));
         simulated.lets_in.notify_one();
         assert!(matches!(released.await, ReleaseReply::Released));
-        drop(called);
     });
 }
 
@@ -253,14 +255,14 @@ fn a_wake_up_reaches_the_waiter_on_whose_channel_it_comes_and_no_other() {
         let server = simulated.server();
         let ([a, b], [of_a, of_b]) = ([server.node(), server.node()], ["a", "b"].map(|name| claim(name, true)));
         for (node, claim) in [(&a, &of_a), (&b, &of_b)] {
-            assert!(!node.listens());
+            assert_ne!(node.wakes(), Wakes::Yes);
             assert!(matches!(node.acquire(claim).await.vote, Vote::Granted { .. }));
-            assert!(node.listens());
+            assert_eq!(node.wakes(), Wakes::Yes);
         }
         let channel = of_b.key.wake_channel(of_b.ticket.as_ref().unwrap().waiter.id);
         assert!(simulated.was_asked(&format!("subscribe {channel}")));
         simulated.say(&channel, "go");
-        assert_eq!(b.wake().await, Wake::YourTurn);
+        assert_eq!(b.next().await, Hint::Woken(Wake::YourTurn));
         simulated.say("rlock:wake:{b}:of-none", "go");
         tokio::time::sleep(LIMIT).await;
         assert_eq!((wake_of(&a), wake_of(&b)), (None, None));

@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use super::outside::force_unlock;
-use super::{Nodes, ReleaseCount, ReleaseOutcome, caught_up, release};
+use super::{Hints, Nodes, ReleaseCount, ReleaseOutcome, caught_up, release};
 use crate::clock::{self, Alarm};
 use crate::lock::details::Breaker;
 use crate::lock::fault::{Fault, FaultKind};
@@ -41,6 +41,7 @@ pub struct Holding {
     lease: Lease,
     upkeep: Vec<Upkeep>,
     replies: Replies,
+    hints: Hints,
     alarm: Alarm,
     stage: Stage,
     /// When the current stage began: replies to earlier requests say nothing about its lease.
@@ -108,12 +109,13 @@ impl Holding {
                 None if lease.wants_healing(node) => (now + upkeep::pause(schedule), None),
                 None => (rhythm, None),
             };
-            Upkeep::new(due, asked, nodes[node].broken())
+            Upkeep::new(due, asked)
         });
         let upkeep = upkeep.collect();
         let told_deadline = lease.deadline();
         let (replies, stage, since) = (late, Stage::Keeping, Instant::from_nanos(0));
         Self {
+            hints: Hints::new(&nodes),
             nodes,
             claim,
             schedule,
@@ -178,7 +180,7 @@ impl Holding {
             let change = tokio::select! {
                 biased;
                 Some((node, asked, renewal)) = self.replies.next() => self.heard(node, asked, renewal),
-                signal = upkeep::any_signal(&mut self.upkeep) => { self.heeds(signal); None }
+                (node, hint) = self.hints.next() => { self.heeds(node, hint); None }
                 () = self.alarm.reached(due) => self.tick(),
             };
             if let Some(change) = change {
@@ -271,7 +273,6 @@ impl Holding {
         upkeep.asked = None;
         upkeep.due = now + pause;
         upkeep.failures = upkeep.failures.saturating_add(1);
-        upkeep.broken = self.nodes[node].moved();
         let is_news = fault.kind == FaultKind::Refused && !std::mem::replace(&mut upkeep.refusal_told, true);
         upkeep.fault = Some(fault.clone());
         if is_news { Change::Refused(self.nodes[node].name().to_owned(), fault) } else { self.trouble(node) }
@@ -280,7 +281,7 @@ impl Holding {
     /// Removes our queue entry from nodes that gave no vote. `run` does this with its first renewal; `acquire` never renews.
     pub async fn leave_queue(&self) {
         if let Some(ticket) = self.claim.ticket.as_ref().filter(|_| self.nodes.len() > 1) {
-            let left = |_, there: &dyn Node| Some(there.leave(&self.claim.key, &ticket.waiter));
+            let left = |_, there: &dyn Node| Some(there.queue()?.leave(&self.claim.key, &ticket.waiter));
             self.nodes.ask(super::STRAGGLERS, left, |_, ()| Ok(false)).await;
         }
     }

@@ -36,13 +36,11 @@ impl Holding {
         let upkeep = &mut self.upkeep[node];
         if upkeep.asked == Some(asked) {
             upkeep.asked = None;
-            let soon = wanted || std::mem::take(&mut upkeep.called_meanwhile);
+            let soon = wanted || std::mem::take(&mut upkeep.woken_meanwhile);
             upkeep.due = if soon { clock::now() } else { asked + self.schedule.renew_every() };
-            upkeep.broken = self.nodes[node].broken();
         }
         (upkeep.failures, upkeep.lost_since, upkeep.fault, upkeep.told_counter) = (0, None, None, None);
-        let is_deaf = upkeep.called.is_none() || !self.nodes[node].listens();
-        if is_deaf && self.listens_at.is_none() {
+        if self.listens_at.is_none() && !self.nodes.wakes(node) {
             self.listen_to(node);
         }
         let deadline = self.changed_deadline()?;

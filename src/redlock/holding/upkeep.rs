@@ -1,6 +1,5 @@
 //! The rhythm of one node's renewals: when it is asked next, and how long a failed exchange waits.
 
-use std::task::Poll;
 use std::time::Duration;
 
 use super::{Holding, Stage};
@@ -9,7 +8,7 @@ use crate::lock::backoff;
 use crate::lock::fault::Fault;
 use crate::lock::instant::Instant;
 use crate::lock::schedule::Schedule;
-use crate::node::{Counter, Pending};
+use crate::node::{Counter, Hint};
 
 /// One node's renewals.
 pub(super) struct Upkeep {
@@ -27,29 +26,15 @@ pub(super) struct Upkeep {
     pub(super) fault: Option<Fault>,
     /// Whether the caller knows that the node refuses us.
     pub(super) refusal_told: bool,
-    /// Returns when the connection that last worked breaks.
-    pub(super) broken: Pending<()>,
-    /// Returns when the node says that the lock was taken away, or can say so no longer; `None` until its next answer.
-    pub(super) called: Option<Pending<()>>,
-    /// Whether it said so while an exchange was under way, which may have been answered before.
-    pub(super) called_meanwhile: bool,
-}
-
-/// A reason to ask a node before its time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Signal {
-    /// The connection to this node broke.
-    Broken(usize),
-    /// This node says that the lock was taken away.
-    Called(usize),
+    /// Whether it said that the lock was taken away while an exchange was under way, which may have been answered before.
+    pub(super) woken_meanwhile: bool,
 }
 
 impl Upkeep {
-    pub(super) fn new(due: Instant, asked: Option<Instant>, broken: Pending<()>) -> Self {
+    pub(super) fn new(due: Instant, asked: Option<Instant>) -> Self {
         let (told_counter, failures, lost_since, fault) = (None, 0, None, None);
-        let (refusal_told, called_meanwhile) = (false, false);
-        let called = None;
-        Self { due, asked, told_counter, failures, lost_since, fault, refusal_told, broken, called, called_meanwhile }
+        let (refusal_told, woken_meanwhile) = (false, false);
+        Self { due, asked, told_counter, failures, lost_since, fault, refusal_told, woken_meanwhile }
     }
 }
 
@@ -82,23 +67,22 @@ impl Holding {
         }
     }
 
-    pub(super) fn listen_to(&mut self, node: usize) {
-        self.upkeep[node].called = Some(self.nodes[node].called(&self.claim.key, self.claim.token));
+    pub(super) fn listen_to(&self, node: usize) {
+        if let Some(queue) = self.nodes[node].queue() {
+            queue.listen(&self.claim.key, self.claim.token);
+        }
     }
 
     /// Renews at once after a connection broke, so that a server that came back empty is noticed in milliseconds, and when the
     /// lock was taken away. Not sooner than a pause after the last exchange, since a peer that closes after each reply would
     /// make us spin.
-    pub(super) fn heeds(&mut self, signal: Signal) {
-        let (Signal::Broken(node) | Signal::Called(node)) = signal;
+    pub(super) fn heeds(&mut self, node: usize, hint: Hint) {
         let upkeep = &mut self.upkeep[node];
-        match signal {
-            Signal::Broken(_) => upkeep.broken = self.nodes[node].moved(),
-            Signal::Called(_) => (upkeep.called, upkeep.called_meanwhile) = (None, upkeep.asked.is_some()),
-        }
         if upkeep.asked.is_none() {
             let last = upkeep.due.before(self.schedule.renew_every());
             upkeep.due = upkeep.due.min(clock::now().max(last + self.schedule.retry()));
+        } else {
+            upkeep.woken_meanwhile |= matches!(hint, Hint::Woken(_));
         }
     }
 }
@@ -106,20 +90,4 @@ impl Holding {
 /// Returns the pause before a failed exchange is tried again.
 pub(super) fn pause(schedule: Schedule) -> Duration {
     backoff::retry(schedule.retry(), fastrand::f64())
-}
-
-/// Returns the next signal.
-pub(super) async fn any_signal(upkeep: &mut [Upkeep]) -> Signal {
-    std::future::poll_fn(|cx| {
-        for (node, upkeep) in upkeep.iter_mut().enumerate() {
-            if upkeep.broken.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Signal::Broken(node));
-            }
-            if upkeep.called.as_mut().is_some_and(|called| called.as_mut().poll(cx).is_ready()) {
-                return Poll::Ready(Signal::Called(node));
-            }
-        }
-        Poll::Pending
-    })
-    .await
 }

@@ -13,7 +13,7 @@ use rlock::lock::observation::Observation;
 use rlock::node::address::Endpoint;
 use rlock::node::redis::connect::Access;
 use rlock::node::redis::connection::{Connection, REPLY_LIMIT};
-use rlock::node::redis::listeners::{Listeners, Wakes};
+use rlock::node::redis::listeners::{Listeners, Words};
 use rlock::node::redis::reply;
 use rlock::node::redis::scan::page;
 use rlock::node::redis::state::{Effect, LockId};
@@ -55,7 +55,7 @@ pub fn hold(input: &[u8]) {
 async fn conversation(server: Scripted, resp3: bool) {
     let endpoint = Endpoint::Tcp { host: "h".to_owned(), port: 1, tls: false };
     let access = Access::from(endpoint);
-    let (listeners, wakes, lock) = (Listeners::default(), Wakes::default(), LockId(0));
+    let (listeners, wakes, lock) = (Listeners::default(), Words::default(), LockId(0));
     listeners.add(CHANNEL, &wakes);
     let link = match in_time(Connection::over(&access, server, REPLY_LIMIT, resp3.then(|| listeners.hearing()))).await {
         Ok(link) => link,

@@ -14,7 +14,7 @@ use rlock::lock::queue::{Ticket, Waiter};
 use rlock::lock::remains::Remains;
 use rlock::lock::schedule::{Schedule, ScheduleOptions, Term};
 use rlock::lock::token::Token;
-use rlock::node::{Claim, Fault, Look, Node, Pending, QueueAction, Release, ReleaseReply, Renewal, Vote, Wake};
+use rlock::node::{Claim, Fault, Hint, Look, Node, Pending, QueueAction, Release, ReleaseReply, Renewal, Vote, Wake};
 use uuid::Uuid;
 
 use super::{Wire, World};
@@ -246,7 +246,14 @@ impl Client {
 
     /// Returns the next word to the waiter.
     pub async fn hears(&self) -> Wake {
-        within("a word to a waiter", self.node.wake()).await
+        let word = async {
+            loop {
+                if let Hint::Woken(word) = self.node.next().await {
+                    return word;
+                }
+            }
+        };
+        within("a word to the waiter", word).await
     }
 }
 

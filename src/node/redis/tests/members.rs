@@ -1,7 +1,5 @@
 //! The rules of shared locks and slots, each by itself, on a server in memory that executes the scripts.
 
-use futures_util::FutureExt;
-
 use super::memory::Host;
 use super::*;
 use crate::lock::fence::Fence;
@@ -225,7 +223,7 @@ fn a_release_tells_all_readers_that_are_next() {
         assert!(!is_granted(&writer, &queued(3, wants(Mode::Exclusive, 0))).await);
         release(&holder, &held).await;
         pass(1).await;
-        assert_eq!([&a, &b].map(|node| node.wake().now_or_never()), [Some(Wake::YourTurn); 2]);
-        assert_ne!(writer.wake().now_or_never(), Some(Wake::YourTurn));
+        assert_eq!([&a, &b].map(wake_of), [Some(Wake::YourTurn); 2]);
+        assert_ne!(wake_of(&writer), Some(Wake::YourTurn));
     });
 }

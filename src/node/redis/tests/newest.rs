@@ -1,7 +1,5 @@
 //! The rules of waiters with `--supersede`, on a server in memory that executes the scripts.
 
-use futures_util::FutureExt;
-
 use super::memory::{Host, wall};
 use super::*;
 
@@ -49,8 +47,8 @@ fn a_newcomer_ends_older_waiters_with_the_option_and_no_other() {
             assert_eq!(superseded(&a, &comes(2, mode)).await, None);
             assert_eq!(superseded(&b, &comes(3, mode)).await, None);
             tokio::time::sleep(Duration::from_millis(1)).await;
-            assert_eq!(a.wake().now_or_never(), Some(Wake::YourTurn), "it is told to ask");
-            assert_eq!(plain.wake().now_or_never(), None);
+            assert_eq!(wake_of(&a), Some(Wake::YourTurn), "it is told to ask");
+            assert_eq!(wake_of(&plain), None);
             assert_eq!(host.queue().len(), 2, "the older one has no place");
             assert_eq!(superseded(&a, &comes(2, mode)).await, Some(3));
             assert_eq!(superseded(&b, &comes(3, mode)).await, None);
@@ -107,10 +105,10 @@ fn a_free_lock_is_given_to_no_superseded_waiter_which_passes_its_turn_on() {
         host.by_hand(&["SET", &newest(), &newer, "PX", "60000"]);
         holder.release(&held.release(QueueAction::None)).await;
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert_eq!((a.wake().now_or_never(), plain.wake().now_or_never()), (Some(Wake::YourTurn), Some(Wake::StandBy)));
+        assert_eq!((wake_of(&a), wake_of(&plain)), (Some(Wake::YourTurn), Some(Wake::StandBy)));
         assert_eq!(superseded(&a, &comes(1, Mode::Exclusive)).await, Some(3));
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert_eq!(plain.wake().now_or_never(), Some(Wake::YourTurn));
+        assert_eq!(wake_of(&plain), Some(Wake::YourTurn));
         assert!(matches!(plain.acquire(&waits(2)).await.vote, Vote::Granted { .. }));
     });
 }

@@ -1,7 +1,6 @@
 //! Locks in the form of Redisson's, and locks of Redisson, on a server in memory.
 
 use ::simulation::server::Value as Stored;
-use futures_util::FutureExt;
 
 use super::memory::{Host, wall};
 use super::*;
@@ -103,7 +102,7 @@ fn a_tombstone_stays_in_the_hash_until_the_holder_deletes_it() {
 #[test]
 fn each_end_of_the_hash_is_told_on_redissons_channel_and_that_of_a_string_is_not() {
     virtual_time::run(async {
-        let (host, heard) = (Host::new(), Arc::new(Wakes::default()));
+        let (host, heard) = (Host::new(), Arc::new(Words::default()));
         let (node, hearing) = (host.node(), host.node());
         let Vote::Held(_) = ({
             host.by_hand(&["HSET", "job", "7c8a:1", "1"]);
@@ -143,7 +142,7 @@ fn the_first_waiter_behind_a_lock_of_redisson_hears_of_its_end_at_once() {
         }
         assert_eq!(host.by_hand(&["PUBLISH", CHANNEL, "0"]), ":1\r\n", "only the first one listens");
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert_eq!((first.wake().now_or_never(), second.wake().now_or_never()), (Some(Wake::YourTurn), None));
+        assert_eq!((wake_of(&first), wake_of(&second)), (Some(Wake::YourTurn), None));
     });
 }
 

@@ -307,8 +307,8 @@ fn the_first_waiter_hears_when_a_lock_is_parked() {
         tokio::time::sleep(Duration::from_millis(10)).await;
         waiting.acquire(&waits).await;
         release(&node, &claim, parking(false)).await;
-        let woken = tokio::time::timeout(Duration::from_millis(10), waiting.wake()).await;
-        assert!(matches!(woken, Ok(Wake::YourTurn)), "{woken:?}");
+        let woken = tokio::time::timeout(Duration::from_millis(10), waiting.next()).await;
+        assert!(matches!(woken, Ok(Hint::Woken(Wake::YourTurn))), "{woken:?}");
         let Vote::Held(met) = waiting.acquire(&waits).await.vote else { panic!("it is parked") };
         assert!(met.is_parked() && met.ttl.is_some_and(|ttl| ttl + Duration::from_secs(1) > LEFT));
         assert_eq!(host.queue().len(), 1);

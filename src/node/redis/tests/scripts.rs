@@ -1,7 +1,6 @@
 //! The rules of the scripts, each by itself, on a server in memory that executes them.
 
 use ::simulation::server::Right;
-use futures_util::FutureExt;
 
 use super::memory::{Host, wall};
 use super::*;
@@ -224,10 +223,7 @@ fn waiters_are_served_in_order_and_newcomers_after_them() {
         assert_eq!(host.queue().len(), 2);
         holder.release(&release_of(&claim_of(9))).await;
         pass(Duration::from_millis(1)).await;
-        assert_eq!(
-            (first.wake().now_or_never(), second.wake().now_or_never()),
-            (Some(Wake::YourTurn), Some(Wake::StandBy))
-        );
+        assert_eq!((wake_of(&first), wake_of(&second)), (Some(Wake::YourTurn), Some(Wake::StandBy)));
         assert_eq!(refused_for(&holder, &claim_of(8)).await, 1);
         assert_eq!(refused_for(&second, &waits(2)).await, 1);
         grant(&first, &waits(1)).await;
@@ -245,11 +241,11 @@ fn a_failed_attempt_keeps_its_place_and_one_that_leaves_passes_its_turn_on() {
         let keeps = waits(1).release(QueueAction::Keep(waits(1).ticket.unwrap()));
         first.release(&keeps).await;
         assert_eq!(refused_for(&second, &waits(2)).await, 1, "the first has its place again");
-        assert_eq!(second.wake().now_or_never(), Some(Wake::StandBy));
+        assert_eq!(wake_of(&second), Some(Wake::StandBy));
         let left = waits(1).ticket.unwrap().waiter;
         first.leave(&key(), &left).await;
         pass(Duration::from_millis(1)).await;
-        assert_eq!((second.wake().now_or_never(), host.queue().len()), (Some(Wake::YourTurn), 1));
+        assert_eq!((wake_of(&second), host.queue().len()), (Some(Wake::YourTurn), 1));
         grant(&second, &waits(2)).await;
     });
 }

@@ -14,10 +14,11 @@ use crate::clock::virtual_time;
 use crate::lock::details::Details;
 use crate::lock::key::Key;
 use crate::lock::observation::Observation;
+use crate::lock::queue::{Waiter, Wake};
 use crate::lock::remains::Remains;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
-use crate::node::{Answer, ForceUnlock, Heal, Look, Node, Release, ReleaseReply, Renew, Vote};
+use crate::node::{Answer, ForceUnlock, Heal, Hint, Look, Node, Queue, Release, ReleaseReply, Renew, Vote, Wakes};
 use crate::redlock::attempt::Attempt;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -177,19 +178,41 @@ impl Node for FakeNode {
         self.ask(what, ReleaseReply::Failed, None)
     }
 
-    fn called(&self, _key: &Key, _token: Token) -> Pending<()> {
-        self.fake.borrow_mut().listens = true;
-        let calls = Rc::clone(&self.fake.borrow().calls);
-        Box::pin(async move { calls.notified().await })
+    fn next(&self) -> Pending<Hint> {
+        let fake = self.fake.borrow();
+        let (calls, breaks) = (Rc::clone(&fake.calls), Rc::clone(&fake.breaks));
+        Box::pin(async move {
+            tokio::select! {
+                () = calls.notified() => Hint::Woken(Wake::YourTurn),
+                () = breaks.notified() => Hint::Changed,
+            }
+        })
     }
 
-    fn broken(&self) -> Pending<()> {
-        let breaks = Rc::clone(&self.fake.borrow().breaks);
-        Box::pin(async move { breaks.notified().await })
+    fn queue(&self) -> Option<&dyn Queue> {
+        Some(self)
     }
 
     fn written(&self) -> Pending<bool> {
         Box::pin(std::future::ready(true))
+    }
+}
+
+impl Queue for FakeNode {
+    fn leave(&self, _key: &Key, _waiter: &Waiter) -> Pending<()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn announce(&self, _claim: &Claim) -> Pending<()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn listen(&self, _key: &Key, _token: Token) {
+        self.fake.borrow_mut().listens = true;
+    }
+
+    fn wakes(&self) -> Wakes {
+        if self.fake.borrow().listens { Wakes::Yes } else { Wakes::No }
     }
 }
 

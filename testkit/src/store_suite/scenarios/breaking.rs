@@ -1,7 +1,7 @@
 //! Locks that are taken from their holders.
 
 use rlock::lock::lease::Revoked;
-use rlock::node::{ForceUnlock, Renewal, Vote};
+use rlock::node::{ForceUnlock, Renewal, Vote, Wakes};
 
 use crate::store_suite::{Client, Feature, Place, within};
 
@@ -12,17 +12,16 @@ pub async fn a_tombstone_keeps_the_lock_until_its_holder_deletes_it(place: &Plac
     }
     let [mut holder, breaker, mut next] = [(); 3].map(|()| place.client());
     holder.takes().await;
-    let called = holder.node.called(&holder.claim.key, holder.token());
-    // The holder listens for it once it has asked again.
+    holder.node.queue().expect("a queue").listen(&holder.claim.key, holder.token());
     within("the holder listens", async {
-        tokio::select! {
-            biased;
-            () = called => panic!("nothing has happened"),
-            renewal = holder.renews() => assert!(matches!(renewal, Renewal::Renewed(..)), "{renewal:?}"),
+        while holder.node.queue().expect("a queue").wakes() != Wakes::Yes {
+            let renewal = holder.renews().await;
+            assert!(matches!(renewal, Renewal::Renewed(..)), "{renewal:?}");
         }
     })
     .await;
     assert_eq!(breaks(&breaker, &holder).await, None);
+    holder.hears().await;
     next.meets(&holder).await;
     let renewal = holder.renews().await;
     assert!(matches!(&renewal, Renewal::Broken(_, by) if by.name == "ops"), "{renewal:?}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rlock::lock::lease::Revoked;
-use rlock::node::{FaultKind, Renewal, Vote};
+use rlock::node::{FaultKind, Hint, Renewal, Vote};
 
 use crate::store_suite::{Client, Data, Feature, Place, within};
 
@@ -77,9 +77,9 @@ pub async fn a_holder_survives_a_restart_that_keeps_its_lock(place: &Place<'_>) 
     }
     let mut holder = place.client();
     holder.takes().await;
-    let broken = holder.node.broken();
     place.restart(Data::Kept);
-    within("the holder notices", broken).await;
+    let hint = within("the holder notices", holder.node.next()).await;
+    assert_eq!(hint, Hint::Changed);
     let renewal = holder.renews_in_time().await;
     assert!(matches!(renewal, Renewal::Renewed(..)), "{renewal:?}");
     place.client().meets(&holder).await;

@@ -53,7 +53,8 @@ pub async fn a_waiter_that_leaves_is_passed_over(place: &Place<'_>) {
     holder.takes().await;
     first.meets(&holder).await;
     second.meets(&holder).await;
-    first.node.leave(&first.claim.key, &first.claim.ticket.as_ref().expect("a waiter").waiter).await;
+    let waiter = &first.claim.ticket.as_ref().expect("a waiter").waiter;
+    first.node.queue().expect("a queue").leave(&first.claim.key, waiter).await;
     holder.releases().await;
     hears_its_turn(&second).await;
     second.takes().await;
@@ -140,5 +141,5 @@ pub async fn a_later_waiter_supersedes_an_earlier_one(place: &Place<'_>) {
 
 /// Waits until the waiter is told that it is its turn. It may have been told to stand by before.
 async fn hears_its_turn(waiter: &Client) {
-    within("its turn", async { while waiter.node.wake().await != Wake::YourTurn {} }).await;
+    within("its turn", async { while waiter.hears().await != Wake::YourTurn {} }).await;
 }
