@@ -21,7 +21,7 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 use super::directory::Directory;
 use super::{shown, unfit};
 use crate::lock::details::LARGEST_VALUE;
-use crate::lock::occupant::{Occupant, OccupantKind, RawValue};
+use crate::lock::occupant::{Marker, Occupant, OccupantKind, RawValue};
 use crate::lock::token::Token;
 use crate::node::Fault;
 
@@ -146,8 +146,8 @@ impl LockFile {
 
     /// Refuses a file whose content no rlock wrote. To be called with the lock taken, before the file is written to.
     pub(super) fn must_be_ours(&self) -> Result<(), Fault> {
-        let head = self.entry(0).map_err(|error| self.told(&error))?;
-        if is_ours(&head) { Ok(()) } else { Err(refused(&self.dir, &self.name, "holds something else than a lock")) }
+        let begin = self.read(0, LARGEST_VALUE + 1).map_err(|error| self.told(&error))?;
+        if is_ours(&begin) { Ok(()) } else { Err(refused(&self.dir, &self.name, "holds something else than a lock")) }
     }
 
     /// Writes the holder's value, and shows that it is written.
@@ -304,12 +304,15 @@ fn misconfiguration(there: &Metadata, owner: Option<u32>) -> Option<String> {
         .then(|| format!("can be written to by other users (mode {:04o})", there.mode() & 0o7777))
 }
 
-/// Whether an rlock may have left `head`, which a zero or the file's end has ended: nothing, also after a power loss, a marker, or a
-/// value. A value that was partly written over an older one mixes the two, and has the same shape at each position.
-fn is_ours(head: &[u8]) -> bool {
+/// Whether an rlock may have left a file that begins with `begin`: nothing, or zeros after a power loss, a marker, or a value. A zero or
+/// the file's end ends the last two. A value that was partly written over an older one mixes the two, and has the same shape at each
+/// position.
+fn is_ours(begin: &[u8]) -> bool {
+    let head = begin.split(|byte| *byte == 0).next().unwrap_or_default();
     let fits = |(byte, shape): (&u8, &u8)| if *shape == b'x' { byte.is_ascii_hexdigit() } else { byte == shape };
     let is_value = (BELIEVED..=LARGEST_VALUE).contains(&head.len()) && head.iter().zip(SHAPE).all(fits);
-    is_value || head.is_empty() || head.starts_with(b"rlock ")
+    let is_marker = || std::str::from_utf8(head).is_ok_and(|text| Marker::read(text).is_some());
+    is_value || is_marker() || begin.iter().all(|byte| *byte == 0)
 }
 
 /// Writes `value`, and truncates only after a longer one: ext4 flushes a file on close that was truncated first.
@@ -403,11 +406,20 @@ mod tests {
             assert!(is_ours(&over_an_older_one), "{written}");
             assert_eq!(is_ours(&value[..written]), written == 0 || written >= BELIEVED, "{written}");
         }
-        assert!(is_ours(b"rlock s n=1 ttl=30000"));
-        for foreign in
-            ["4711\n", "47114711", "20261122", "# Cargo\n", "8c7d6f1e-1111-4222-8333-123456789abc\n", "deadbeef\n"]
-        {
-            assert!(!is_ours(foreign.as_bytes()), "{foreign}");
+        for own in ["rlock s n=1 ttl=30000", "rlock k3 n=1 ttl=30000\0 behind it", "\0\0\0\0"] {
+            assert!(is_ours(own.as_bytes()), "{own:?}");
+        }
+        for foreign in [
+            "4711\n",
+            "47114711",
+            "20261122",
+            "# Cargo\n",
+            "8c7d6f1e-1111-4222-8333-123456789abc\n",
+            "deadbeef\n",
+            "rlock is a lock\n",
+            "\0\0\0\u{1}",
+        ] {
+            assert!(!is_ours(foreign.as_bytes()), "{foreign:?}");
         }
     }
 }
