@@ -1,8 +1,9 @@
-//! README and `docs/`: their links lead somewhere, their command lines are understood, and `examples` and `help` run those that can
-//! be run.
+//! README and `docs/`: their links lead somewhere, their command lines are understood, and `examples`, `help` and `transcript` run
+//! those that can be run.
 
 mod examples;
 mod help;
+mod transcript;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use serde_json::Value;
 use crate::support::{Server, rlock, rlock_words};
 
 /// Number of lines that README may have.
-const LONGEST_README: usize = 200;
+const LONGEST_README: usize = 150;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -78,6 +79,15 @@ fn script(page: &str, words: &str) -> String {
 fn readme_is_short() {
     let lines = read(Path::new("README.md")).lines().count();
     assert!(lines <= LONGEST_README, "{lines} lines");
+}
+
+/// It is shown as an image, where no program runs and nothing is fetched.
+#[test]
+fn the_picture_of_readme_moves_by_itself_and_is_small() {
+    let picture = read(Path::new("docs/demo/demo.svg"));
+    assert!(picture.len() < 30_000, "{} bytes", picture.len());
+    assert!(picture.contains("@keyframes") && picture.contains("prefers-color-scheme:dark"));
+    assert!(!picture.contains("<script") && picture.matches("http").count() == 1, "the name of SVG alone");
 }
 
 #[test]

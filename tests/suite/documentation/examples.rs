@@ -38,20 +38,28 @@ pub(super) fn sh(script: &str, folder: &Path, node: &str) -> (Option<i32>, Strin
 }
 
 #[test]
-fn the_several_steps_of_readme_and_of_the_recipe_hold_one_lock() {
+fn the_several_steps_of_the_recipe_hold_one_lock() {
     let server = Server::start();
     let folder = programs(&["make", "switch-over.sh"]);
-    for (page, key) in [("README.md", "deploy"), ("docs/recipes/scripts.md", "deploy")] {
-        let (code, told) = sh(&script(page, "$(rlock acquire"), folder.path(), &server.url());
-        assert_eq!((code, told.as_str()), (Some(0), "make build\nswitch-over.sh\n"), "{page}");
-        assert_eq!(server.cli(&["EXISTS", key]), "0", "{page}");
-    }
+    let (code, told) = sh(&script("docs/recipes/scripts.md", "$(rlock acquire"), folder.path(), &server.url());
+    assert_eq!((code, told.as_str()), (Some(0), "make build\nswitch-over.sh\n"));
+    assert_eq!(server.cli(&["EXISTS", "deploy"]), "0");
 }
 
 #[test]
-fn the_deploy_freeze_of_readme_keeps_deploys_out_until_it_is_broken() {
+fn the_deploy_of_readme_runs() {
     let server = Server::start();
-    let (code, _) = sh(&script("README.md", "frozen"), programs(&[]).path(), &server.url());
+    let line = script("README.md", "--supersede").replace("./deploy.sh", "deploy.sh");
+    let told = sh(&line, programs(&["deploy.sh"]).path(), &server.url());
+    assert_eq!(told, (Some(0), "deploy.sh production\n".to_owned()));
+}
+
+#[test]
+fn the_deploy_freeze_of_the_recipe_keeps_deploys_out_until_it_is_broken() {
+    let server = Server::start();
+    let page = script("docs/recipes/ci.md", "frozen");
+    let freeze = page.lines().find_map(|line| line.strip_prefix("$ rlock acquire")).expect("the command");
+    let (code, _) = sh(&format!("rlock acquire{freeze}"), programs(&[]).path(), &server.url());
     assert_eq!(code, Some(0));
     let deploy = || rlock("deploy-production").on(&server).args(["-n"]).command(["true"]);
     deploy().code(75).said(&["taken with acquire (frozen until Monday, ask ops)"]);
