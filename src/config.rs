@@ -1,4 +1,4 @@
-//! Configuration files: which are read, what stands in them, and which of their settings apply to a run. docs/design.md §2.
+//! Configuration files: which are read, what stands in them, and which of their settings apply to a run. docs/configuration.md.
 //!
 //! Only texts are known here. Whether a name is an option and a text is a value of it, `cli::files` asks clap.
 

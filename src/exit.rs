@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::lock::key::Keys;
 
-/// How rlock ends. The codes are docs/design.md §8: sysexits(3) where it has one, flock(1) and timeout(1) where they do.
+/// How rlock ends. The codes are those of sysexits(3) where it has one, and of flock(1) and timeout(1) where they do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// All is well (the subcommands that run no command).

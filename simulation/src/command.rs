@@ -1,6 +1,6 @@
 //! Simulated commands and guards: what `rlock run` starts, signals and kills, and what kills it when rlock cannot.
 //!
-//! The guard is the contract's (docs/design.md §8): it kills the command at the deadline that rlock told last, and when rlock
+//! The guard is the contract's (docs/design.md §7): it kills the command at the deadline that rlock told last, and when rlock
 //! is dead. The shipped one is tried by `tests/faults`; here it is a rule of the world.
 
 use std::collections::{BTreeMap, VecDeque};

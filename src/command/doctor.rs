@@ -39,7 +39,7 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let mut report = block_on(async { examined(&reach, &keys, own.as_ref(), &how).await })?;
     report.findings.extend(args.keys.iter().filter(|name| is_pattern(name)).map(|name| {
         let what = format!("{} is taken as the name of one lock, and no pattern", escape::text(name));
-        Finding::note(what, "for patterns see Rights in docs/nodes.md")
+        Finding::note(what, "for patterns see Rights in docs/redis.md")
     }));
     let strange = strange_variables().into_iter();
     report.findings.extend(strange.map(|what| Finding::note(what, "it has no effect; see rlock doctor --help")));

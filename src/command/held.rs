@@ -196,8 +196,8 @@ impl<'a> Claimed<'a> {
 
     /// Returns the TTL that was asked for, else the one that the lock was taken with, without its `--lock-delay`.
     ///
-    /// The restart guard of other clients relies on the one in the lock's value (docs/design.md §6). So with several nodes no
-    /// renewal may make it longer.
+    /// The restart guard of other clients relies on the one in the lock's value (docs/redis.md, Restarted servers). So with several
+    /// nodes no renewal may make it longer.
     fn ttl(&self, asked: Option<Duration>, looks: &Observations, lock_delay: Duration) -> Result<Duration, Failure> {
         let taken = looks.census().entry(self.lock.token).and_then(Occupant::lease_length);
         let taken = taken.map(|taken| taken.saturating_sub(lock_delay));

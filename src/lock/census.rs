@@ -245,7 +245,7 @@ impl<'a> Census<'a> {
     /// The fence of `token`'s lock: what the holder says where it set the key again, else the largest that a majority knows
     /// where the token is.
     ///
-    /// A node that granted late or was healed may have a larger counter (docs/design.md §6); a majority of those that granted knows
+    /// A node that granted late or was healed may have a larger counter (docs/design.md §3); a majority of those that granted knows
     /// the right one.
     pub fn fence(&self, token: Token) -> Option<Fence> {
         self.told_fence(token).or_else(|| self.quorum.reached_by(self.known_fences(token)))

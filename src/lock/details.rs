@@ -1,4 +1,4 @@
-//! The holder's description of itself, stored beside the token, with the kind of lock (docs/design.md §4).
+//! The holder's description of itself, stored beside the token, with the kind of lock (docs/redis.md, What is stored).
 
 use std::fmt;
 use std::time::Duration;

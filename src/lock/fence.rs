@@ -27,7 +27,7 @@ impl Fence {
         self.0
     }
 
-    /// Returns the next fence, by the rule of the acquire script (docs/design.md §6): above every earlier one, and not below
+    /// Returns the next fence, by the rule of the acquire script (docs/redis.md, The fence): above every earlier one, and not below
     /// the hint.
     pub fn after(previous: u64, hint: u64) -> Option<Self> {
         Self::new(previous.checked_add(1)?.max(hint))

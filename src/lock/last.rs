@@ -1,4 +1,4 @@
-//! The record beside a lock: the last run whose command has ended, and the last success under `--once` (docs/design.md §4, §8).
+//! The record beside a lock: the last run whose command has ended, and the last success under `--once` (docs/kinds.md, The record).
 
 use std::time::Duration;
 

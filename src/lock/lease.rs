@@ -1,4 +1,4 @@
-//! The lease: the time for which a majority certainly keeps the lock, and when the lock is lost (docs/design.md §5).
+//! The lease: the time for which a majority certainly keeps the lock, and when the lock is lost (docs/design.md §3, §4).
 //!
 //! A node's *tenure* is the time for which its grant is certainly unbroken. The lease runs until the q-th largest end
 //! of a tenure: until then at least q nodes refuse every other client.

@@ -58,7 +58,7 @@ impl Waiter {
         let word = |text: String| text.chars().map(|c| if is_blank(c) { '_' } else { c }).collect::<String>();
         // Lua takes the bytes of ASCII alone for spaces and line breaks.
         let line = |text: String| text.chars().map(|c| if is_blank(c) { ' ' } else { c }).collect::<String>();
-        // The requests for a lock with members have no room for it (docs/internals.md, Requests).
+        // The requests for a lock with members have no room for it (docs/redis.md, What is stored).
         let note = self.note.filter(|_| !self.mode.has_members());
         Self {
             host: word(self.host).chars().take(128).collect(),

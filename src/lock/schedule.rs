@@ -1,4 +1,4 @@
-//! When a holder renews, when it signals its command and when it kills it: docs/design.md §5 as arithmetic.
+//! When a holder renews, when it signals its command and when it kills it: docs/design.md §3 as arithmetic.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Where a node is: its URL, checked before anything is sent. docs/design.md §3.
+//! Where a node is: its URL, checked before anything is sent. docs/nodes.md, Addresses.
 //!
 //! redis' own URL reader answers "did not parse" and ignores options it does not know; an operator needs to hear what
 //! is wrong, and without the password.

@@ -242,9 +242,9 @@ fn the_line_opens_neither_the_servers_passwords_nor_other_locks() {
     let server = Server::tcp(&["--appendonly", "yes"]);
     let line = granted(&server.url());
     assert_eq!(server.cli(&line.iter().map(String::as_str).collect::<Vec<_>>()), "OK");
-    let page = include_str!("../../docs/nodes.md");
-    let (_, patterns) = page.split_once("with a pattern each: `").expect("the patterns");
-    let patterns: Vec<&str> = patterns.split_once('`').expect("their end").0.split_whitespace().collect();
+    let page = include_str!("../../docs/redis.md");
+    let (_, patterns) = page.split_once("with a pattern each:").expect("the patterns");
+    let patterns: Vec<&str> = patterns.split('`').nth(1).expect("their code").split_whitespace().collect();
     server.cli(
         &[&["ACL", "SETUSER", "deployer", "on", ">pw", "resetchannels", "&rlock:wake:*", "+@all"], &patterns[..]]
             .concat(),

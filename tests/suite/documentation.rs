@@ -114,27 +114,56 @@ fn every_page_is_in_the_list_of_readme() {
     }
 }
 
+/// Returns the files below `folder` with source or rules that cite the contract.
+fn citing(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry")) {
+        let path = entry.path();
+        if path.is_dir() && !entry.file_name().to_string_lossy().starts_with(['.', 't']) {
+            found.extend(citing(&path));
+        } else if path.extension().is_some_and(|end| ["rs", "lua", "toml"].iter().any(|of| end == *of)) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// The contract is cited with the number of a section, and another page with a heading.
 #[test]
-fn every_citation_of_the_contract_names_a_section() {
-    let sections: Vec<String> = read(Path::new("docs/design.md"))
-        .lines()
-        .filter_map(|line| Some(line.strip_prefix("## ")?.split_once(". ")?.0.to_owned()))
+fn every_citation_of_a_page_names_a_section_that_it_has() {
+    let pages: Vec<(String, Vec<String>)> = pages()
+        .into_iter()
+        .filter(|(page, _)| page.starts_with("docs"))
+        .map(|(page, text)| {
+            let headings = text.lines().filter(|line| line.starts_with('#'));
+            (page.display().to_string(), headings.map(|line| line.trim_start_matches(['#', ' ']).to_owned()).collect())
+        })
         .collect();
-    let mut folders = ["src", "tests", "benches", "fuzz/fuzz_targets"].map(|name| root().join(name)).to_vec();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry")) {
-            let path = entry.path();
-            if path.is_dir() && !entry.file_name().to_string_lossy().starts_with(['.', 't']) {
-                folders.push(path);
-            } else if path.extension().is_some_and(|end| end == "rs" || end == "lua") {
-                let text = std::fs::read_to_string(&path).expect("a file");
-                for cited in text.split("design.md §").skip(1) {
-                    let number: String = cited.chars().take_while(char::is_ascii_digit).collect();
-                    assert!(number.is_empty() || sections.contains(&number), "{}: §{number}", path.display());
-                }
+    let mut cited = 0;
+    for path in ["src", "tests", "benches", "fuzz/fuzz_targets", "simulation"]
+        .iter()
+        .flat_map(|name| citing(&root().join(name)))
+    {
+        let text = std::fs::read_to_string(&path).expect("a file");
+        for (page, headings) in &pages {
+            for rest in text.split(page.as_str()).skip(1) {
+                let (number, heading) = (rest.strip_prefix(" §"), rest.strip_prefix(", "));
+                // "docs/json.md, which …" is a sentence that goes on.
+                let is_list = path.extension().is_some_and(|end| end == "toml");
+                let heading = heading.filter(|rest| is_list || rest.starts_with(char::is_uppercase));
+                let Some(rest) = number.or(heading) else { continue };
+                let by_number = number.is_some();
+                let is_there = |heading: &String| match heading.split_once(". ").filter(|_| by_number) {
+                    Some((number, _)) => rest.starts_with(number),
+                    None => !by_number && rest.starts_with(heading.as_str()),
+                };
+                let begin: String = rest.chars().take(40).collect();
+                assert!(headings.iter().any(is_there), "{}: {page}: {begin}", path.display());
+                cited += 1;
             }
         }
     }
+    assert!(cited > 250, "{cited}");
 }
 
 /// Splits a line as a shell does, as far as the pages need it.

@@ -1,4 +1,4 @@
-//! Decides what happens to the command: event and state in, actions out (docs/design.md §5, §8).
+//! Decides what happens to the command: event and state in, actions out (docs/design.md §4, §5).
 //!
 //! Pure: no clock, no random number, no I/O. The caller passes every instant in, so that the tests can try every short
 //! history. [`lease`] reacts to renewals and losses, [`ending`] to deadlines and the command's end, [`job_control`] to

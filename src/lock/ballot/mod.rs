@@ -1,4 +1,4 @@
-//! The book of one attempt's votes: every node's answer, and their outcome so far (docs/design.md §6).
+//! The book of one attempt's votes: every node's answer, and their outcome so far (docs/design.md §2).
 //!
 //! A fence stands once a majority of the nodes that granted *this* attempt know it. A later holder needs a grant of one of
 //! them, given after that node's tenure for us was over, and the fences that a node gives only go up.

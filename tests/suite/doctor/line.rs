@@ -6,7 +6,7 @@ use crate::support::Server;
 #[test]
 fn the_documentation_has_the_line_that_doctor_prints() {
     let line =
-        include_str!("../../../docs/nodes.md").lines().find(|line| line.starts_with("ACL SETUSER ")).expect("the line");
+        include_str!("../../../docs/redis.md").lines().find(|line| line.starts_with("ACL SETUSER ")).expect("the line");
     let told = doctor("redis://127.0.0.1:1").args(["-k", "backup", "--acl"]).finish();
     told.tells(&[&format!("in place of {{>PASSWORD}}: {line}")]);
 }

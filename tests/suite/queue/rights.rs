@@ -83,7 +83,7 @@ fn a_stranger_in_the_queue_is_cut_to_what_a_reply_has_room_for() {
 #[test]
 fn the_rights_that_the_documentation_names_are_enough_to_wait_in_line() {
     let server = Server::tcp(&[]);
-    let page = include_str!("../../../docs/nodes.md");
+    let page = include_str!("../../../docs/redis.md");
     let line = page.lines().find(|line| line.starts_with("ACL SETUSER rlock ")).expect("the line");
     let words: Vec<String> =
         line.split(' ').map(|word| word.replace("{>PASSWORD}", ">pw").replace("backup", "job")).collect();
