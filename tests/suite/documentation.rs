@@ -114,13 +114,16 @@ fn every_page_is_in_the_list_of_readme() {
     }
 }
 
-/// Returns the files below `folder` with source or rules that cite the contract.
+/// Returns the files below `folder` that cite the contract: source, and the list of mutants.
 fn citing(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry")) {
-        let path = entry.path();
-        if path.is_dir() && !entry.file_name().to_string_lossy().starts_with(['.', 't']) {
-            found.extend(citing(&path));
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        if path.is_dir() {
+            // Neither what was installed nor what was built.
+            if !name.starts_with('.') && name != "target" {
+                found.extend(citing(&path));
+            }
         } else if path.extension().is_some_and(|end| ["rs", "lua", "toml"].iter().any(|of| end == *of)) {
             found.push(path);
         }
@@ -164,6 +167,24 @@ fn every_citation_of_a_page_names_a_section_that_it_has() {
         }
     }
     assert!(cited > 250, "{cited}");
+}
+
+/// The text of all of these files.
+fn source(folder: &str) -> String {
+    let files = citing(&root().join(folder));
+    files.iter().map(|path| std::fs::read_to_string(path).expect("a file")).collect()
+}
+
+#[test]
+fn every_guard_of_a_guarantee_is_a_test() {
+    let page = read(Path::new("docs/guarantees.md"));
+    let source = source("tests/suite") + &source("testkit/src");
+    let guards: Vec<&str> = page.split('`').skip(1).step_by(2).filter(|code| code.contains("::")).collect();
+    assert!(guards.len() >= 8, "{guards:?}");
+    for guard in guards {
+        let name = guard.rsplit("::").next().expect("a name");
+        assert!(source.contains(&format!("fn {name}(")), "no test is {guard}");
+    }
 }
 
 /// Splits a line as a shell does, as far as the pages need it.
@@ -231,17 +252,7 @@ fn every_command_line_is_understood() {
 /// The troubleshooting page finds a message by its words.
 #[test]
 fn every_message_that_is_explained_exists() {
-    let mut source = String::new();
-    let mut folders = vec![root().join("src")];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry")) {
-            if entry.path().is_dir() {
-                folders.push(entry.path());
-            } else {
-                source += &std::fs::read_to_string(entry.path()).expect("a file");
-            }
-        }
-    }
+    let source = source("src");
     // A message over two lines of source is one line.
     let joined: Vec<&str> = source.split("\\\n").map(str::trim_start).collect();
     let source = joined.concat();
