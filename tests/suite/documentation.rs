@@ -263,6 +263,35 @@ fn every_message_that_is_explained_exists() {
     assert!(missing.is_empty(), "in docs/troubleshooting.md, but in no message: {missing:#?}");
 }
 
+/// Answers of `break --yes`, which explain themselves.
+const ANSWERS: [&str; 5] = ["Holder", "KeyDeleted", "Success", "Forgotten", "HolderReleased"];
+
+/// An arm of `report/event.rs` has a warning or an error, and its sentence.
+#[test]
+fn every_warning_of_a_run_is_explained() {
+    let source = read(Path::new("src/report/event.rs"));
+    let rows = &source[source.find("fn told").expect("the rows")..];
+    let page = read(Path::new("docs/troubleshooting.md"));
+    let explained: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let rows = rows.replace("Notice::", "Self::");
+    let arms = rows.split("Self::").filter(|arm| arm.contains("warning(") || arm.contains("error("));
+    let mut checked = 0;
+    for arm in arms {
+        let name = arm.split(|c: char| !c.is_alphanumeric()).next().unwrap_or(arm);
+        // Without words of its own, an arm tells a fault or a blocker.
+        let says = arm.split('"').skip(1).step_by(2).any(|words| words.split(' ').count() > 3);
+        if ANSWERS.contains(&name) || !says {
+            continue;
+        }
+        assert!(
+            explained.iter().any(|words| arm.contains(words)),
+            "docs/troubleshooting.md does not explain {name}: {arm}"
+        );
+        checked += 1;
+    }
+    assert!(checked >= 15, "{checked}");
+}
+
 /// Adds the names of all fields.
 fn fields(value: &Value, names: &mut Vec<String>) {
     match value {
