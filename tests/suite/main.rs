@@ -65,7 +65,6 @@ mod store_suite;
 mod strangers;
 mod supersede;
 mod terminal;
-mod trials;
 mod unread;
 mod unscripted;
 mod upkeep;
