@@ -74,6 +74,8 @@ pub(super) struct Use {
 /// A server as the checks see it.
 struct Facts<'a> {
     probe: &'a Probe,
+    /// The nodes that stand before it in the list.
+    before: &'a [Result<Probe, Fault>],
     /// Number of nodes.
     nodes: usize,
     how: &'a Use,
@@ -82,46 +84,59 @@ struct Facts<'a> {
 /// Words of a check, if there is something to tell.
 type Words = Option<String>;
 
-/// The weight of a check, the check itself, and its remedy.
-type Row<'a> = (Weight, fn(&Facts<'a>) -> Words, &'static str);
-
-/// Returns the checks of a server.
-fn of_server<'a>() -> [Row<'a>; 14] {
-    [
-        (Weight::Unfit, Facts::is_old, "upgrade it"),
-        (Weight::NoVote, Facts::is_replica, "name its primary, or another server"),
-        (Weight::NoVote, Facts::has_restarted, "wait"),
-        (Weight::NoVote, Facts::has_taken_over, "wait"),
-        (
-            Weight::Warn,
-            Facts::evicts,
-            "CONFIG SET maxmemory-policy noeviction and CONFIG REWRITE, or use a server for locks alone",
-        ),
-        (Weight::Warn, Facts::forgets, APPEND),
-        (Weight::Note, Facts::forgets_under_guard, APPEND),
-        (Weight::Warn, Facts::fails_over_alone, INDEPENDENT),
-        (Weight::Note, Facts::fails_over_beside_others, INDEPENDENT),
-        (
-            Weight::Warn,
-            Facts::has_another_time,
-            "run a time service on both (chrony, systemd-timesyncd), and set the clock in small steps",
-        ),
-        (Weight::Warn, Facts::is_slow, "give a longer --ttl or --node-timeout"),
-        (
-            Weight::Warn,
-            Facts::has_silent_sentinels,
-            "start the others, and check the network between them and this machine",
-        ),
-        (Weight::Warn, Facts::has_unlisted_sentinels, "list all of them: a majority of those that are listed decides"),
-        (Weight::Warn, Facts::is_away_for_long, "give a longer --ttl, or lower that time"),
-    ]
-}
-
-const APPEND: &str = "CONFIG SET appendonly yes, and CONFIG REWRITE";
-
-const INDEPENDENT: &str = "use several independent servers, and check RLOCK_FENCE in the storage";
-
 impl Facts<'_> {
+    /// Returns the checks of a server: weight, words and remedy.
+    fn checks(&self) -> [(Weight, Words, &'static str); 15] {
+        let unwritten = self.probe.unwritten.as_ref();
+        // A restart guard covers what a crash forgets, as long as a minority of the nodes crashes at a time.
+        let is_guarded = self.nodes > 1 && !self.guard().is_zero();
+        [
+            (
+                Weight::Unfit,
+                self.refuses_scripts(),
+                "allow EVAL and the commands of the ACL line there (rlock doctor --acl), or name another server",
+            ),
+            (Weight::NoVote, self.sets_no_key(), unwritten.and_then(|fault| fault.remedy).unwrap_or("check its log")),
+            (Weight::Unfit, self.is_old(), "upgrade it"),
+            (Weight::NoVote, self.is_replica(), "name its primary, or another server"),
+            (Weight::NoVote, self.has_restarted(), "wait"),
+            (Weight::NoVote, self.has_taken_over(), "wait"),
+            (
+                Weight::Warn,
+                self.evicts(),
+                "CONFIG SET maxmemory-policy noeviction and CONFIG REWRITE, or use a server for locks alone",
+            ),
+            (
+                if is_guarded { Weight::Note } else { Weight::Warn },
+                self.forgets(),
+                "CONFIG SET appendonly yes, and CONFIG REWRITE",
+            ),
+            (
+                if self.nodes > 1 { Weight::Note } else { Weight::Warn },
+                self.fails_over(),
+                "use several independent servers, and check RLOCK_FENCE in the storage",
+            ),
+            (
+                Weight::Warn,
+                self.has_another_time(),
+                "run a time service on both (chrony, systemd-timesyncd), and set the clock in small steps",
+            ),
+            (Weight::Warn, self.is_slow(), "give a longer --ttl or --node-timeout"),
+            (
+                Weight::Warn,
+                self.has_silent_sentinels(),
+                "start the others, and check the network between them and this machine",
+            ),
+            (
+                Weight::Warn,
+                self.has_unlisted_sentinels(),
+                "list all of them: a majority of those that are listed decides",
+            ),
+            (Weight::Warn, self.is_away_for_long(), "give a longer --ttl, or lower that time"),
+            (Weight::Unfit, self.shares_a_server(), "name servers that are independent of each other"),
+        ]
+    }
+
     fn field(&self, name: &str) -> Option<&str> {
         self.probe.field(name)
     }
@@ -135,6 +150,16 @@ impl Facts<'_> {
         self.how.guard.span(self.nodes, self.how.schedule.ttl())
     }
 
+    fn refuses_scripts(&self) -> Words {
+        let fault = self.probe.scripts.as_ref()?;
+        Some(format!("it cannot run rlock's scripts: {}", fault.why.trim_end_matches('.')))
+    }
+
+    fn sets_no_key(&self) -> Words {
+        let fault = self.probe.unwritten.as_ref().filter(|_| self.is_replica().is_none())?;
+        Some(format!("it sets no key: {}", fault.why.trim_end_matches('.')))
+    }
+
     fn is_old(&self) -> Words {
         let version = self.field("redis_version")?;
         let major: u64 = version.split('.').next()?.parse().ok()?;
@@ -142,7 +167,7 @@ impl Facts<'_> {
     }
 
     fn is_replica(&self) -> Words {
-        is_replica(self.probe).then(|| "it is a replica and grants nothing".to_owned())
+        (self.field("role") == Some("slave")).then(|| "it is a replica and grants nothing".to_owned())
     }
 
     fn has_restarted(&self) -> Words {
@@ -164,33 +189,12 @@ impl Facts<'_> {
     }
 
     fn forgets(&self) -> Words {
-        self.has_no_log().filter(|_| !self.is_guarded())
-    }
-
-    fn forgets_under_guard(&self) -> Words {
-        self.has_no_log().filter(|_| self.is_guarded())
-    }
-
-    fn has_no_log(&self) -> Words {
         let what = "no append-only file: a crash forgets the locks of the last minutes, or all";
         (self.field("aof_enabled") == Some("0")).then(|| what.to_owned())
     }
 
-    /// Whether a restart guard covers what a crash forgets, as long as a minority of the nodes crashes at a time.
-    fn is_guarded(&self) -> bool {
-        self.nodes > 1 && !self.guard().is_zero()
-    }
-
-    fn fails_over_alone(&self) -> Words {
-        self.fails_over().filter(|_| self.nodes == 1)
-    }
-
-    fn fails_over_beside_others(&self) -> Words {
-        self.fails_over().filter(|_| self.nodes > 1)
-    }
-
     fn fails_over(&self) -> Words {
-        let count = self.number("connected_slaves").filter(|count| *count > 0 && !is_replica(self.probe))?;
+        let count = self.number("connected_slaves").filter(|count| *count > 0 && self.is_replica().is_none())?;
         let of = if count == 1 { "a replica".to_owned() } else { format!("{count} replicas") };
         Some(format!("it has {of}, and a failover to one can lose the last writes, locks among them"))
     }
@@ -256,10 +260,12 @@ impl Facts<'_> {
             duration::show(self.how.schedule.ttl()),
         ))
     }
-}
 
-fn is_replica(probe: &Probe) -> bool {
-    probe.field("role") == Some("slave")
+    fn shares_a_server(&self) -> Words {
+        let identity = self.probe.identity();
+        let how = self.before.iter().flatten().find_map(|other| identity.shared_with(&other.identity()))?;
+        Some(format!("it {how} another node of the list: both have one vote together"))
+    }
 }
 
 /// Returns the findings of all nodes and of their set, in the order of the nodes.
@@ -270,15 +276,12 @@ pub(super) fn of_servers(probes: &[Result<Probe, Fault>], how: &Use) -> Vec<Find
             Err(fault) => findings.push(of_fault(node, fault)),
             Ok(probe) => {
                 findings.extend(of_rights(node, probe));
-                findings.extend(of_write(node, probe));
-                let facts = Facts { probe, nodes: probes.len(), how };
-                let found = of_server().into_iter();
-                findings.extend(
-                    found.filter_map(|(weight, find, remedy)| Some(Finding::of(node, weight, find(&facts)?, remedy))),
-                );
+                let facts = Facts { probe, before: &probes[..node], nodes: probes.len(), how };
+                let checks = facts.checks().into_iter();
+                findings
+                    .extend(checks.filter_map(|(weight, what, remedy)| Some(Finding::of(node, weight, what?, remedy))));
             }
         }
-        findings.extend(of_sharing(node, probes));
     }
     let quorum = Quorum::of(probes.len());
     if probes.len() > 1 && probes.len().is_multiple_of(2) {
@@ -312,66 +315,32 @@ fn of_rights(node: usize, probe: &Probe) -> Vec<Finding> {
     for group in probe.lacking.chunk_by(|a, b| consequence(a) == consequence(b)) {
         let (lack, lacks) = consequence(&group[0]);
         let names = group.iter().map(|(_, right)| right.name).collect::<Vec<_>>().join(", ");
-        let (subject, remedy) = match lack {
-            Lack::Denied => ("the user may not use", GRANT),
+        let (weight, subject, remedy) = match lack {
+            Lack::Denied => (Weight::Refused, "the user may not use", GRANT),
             Lack::Unknown => {
-                ("it does not know", "see rename-command in its configuration, or whether a proxy is in front of it")
+                let remedy = "see rename-command in its configuration, or whether a proxy is in front of it";
+                (Weight::Unfit, "it does not know", remedy)
             }
         };
-        let weight = match (lacks, lack) {
-            (Some(_), _) => Weight::Warn,
-            (None, Lack::Denied) => Weight::Refused,
-            (None, Lack::Unknown) => Weight::Unfit,
-        };
+        let weight = if lacks.is_some() { Weight::Warn } else { weight };
         let what = format!("{subject} {names}: {}", lacks.unwrap_or("no lock can be held"));
         findings.push(Finding::of(node, weight, what, remedy));
     }
     for (key, why) in &probe.denied {
-        findings.push(Finding::of(
-            node,
-            Weight::Refused,
-            format!("the user may not use the keys of {key}: {why}"),
-            GRANT,
-        ));
-    }
-    if let Some(fault) = &probe.scripts {
-        let what = format!("it cannot run rlock's scripts: {}", fault.why.trim_end_matches('.'));
-        let remedy = "allow EVAL and the commands of the ACL line there (rlock doctor --acl), or name another server";
-        findings.push(Finding::of(node, Weight::Unfit, what, remedy));
+        let what = format!("the user may not use the keys of {key}: {why}");
+        findings.push(Finding::of(node, Weight::Refused, what, GRANT));
     }
     findings
 }
 
 const GRANT: &str = "grant the rights of the ACL line below";
 
-/// A primary that sets no key for any client.
-fn of_write(node: usize, probe: &Probe) -> Option<Finding> {
-    let fault = probe.unwritten.as_ref().filter(|_| !is_replica(probe))?;
-    let what = format!("it sets no key: {}", fault.why.trim_end_matches('.'));
-    Some(Finding::of(node, Weight::NoVote, what, fault.remedy.unwrap_or("check its log")))
-}
-
-/// A node that shares a server, or its data, with one before it.
-fn of_sharing(node: usize, probes: &[Result<Probe, Fault>]) -> Option<Finding> {
-    let identity = probes[node].as_ref().ok()?.identity();
-    let how = probes[..node].iter().flatten().find_map(|other| identity.shared_with(&other.identity()))?;
-    let what = format!("it {how} another node of the list: both have one vote together");
-    Some(Finding::of(node, Weight::Unfit, what, "name servers that are independent of each other"))
-}
-
-/// Returns the findings of a directory of this machine.
+/// Returns the finding of a directory of this machine, if it is one of a network file system.
 pub(super) fn of_local(survey: &local::Survey) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    if survey.is_network {
-        let what = format!("its directory is on {}: other hosts may not see its locks", survey.file_system);
-        let remedy = "name a directory on a disk of this machine, or a server for locks of several hosts";
-        findings.push(Finding::of(0, Weight::Warn, what, remedy));
-    }
-    if !survey.has_inotify {
-        let what = "this user has no inotify instance left: waiters poll, and a deleted file is noticed late";
-        findings.push(Finding::of(0, Weight::Warn, what, "raise fs.inotify.max_user_instances (sysctl)"));
-    }
-    findings
+    let what = format!("its directory is on {}: other hosts may not see its locks", survey.file_system);
+    let remedy = "name a directory on a disk of this machine, or a server for locks of several hosts";
+    let finding = survey.is_network.then(|| Finding::of(0, Weight::Warn, what, remedy));
+    finding.into_iter().collect()
 }
 
 /// A judgement of one finding, or of all.
@@ -506,23 +475,16 @@ mod tests {
     }
 
     #[test]
-    fn a_network_file_system_and_a_lack_of_inotify_are_warnings() {
+    fn a_network_file_system_is_a_warning() {
         let fit = local::Survey {
             directory: "/run/rlock".into(),
             file_system: "tmpfs".to_owned(),
             is_network: false,
             owner: 0,
             mode: 0o700,
-            has_inotify: true,
         };
         assert_eq!(of_local(&fit), []);
-        for (survey, word) in [
-            (local::Survey { is_network: true, file_system: "nfs".to_owned(), ..fit.clone() }, "on nfs"),
-            (local::Survey { has_inotify: false, ..fit.clone() }, "inotify"),
-        ] {
-            let findings = of_local(&survey);
-            assert_eq!(findings.len(), 1);
-            assert!(findings[0].weight == Weight::Warn && findings[0].what.contains(word), "{findings:?}");
-        }
+        let findings = of_local(&local::Survey { is_network: true, file_system: "nfs".to_owned(), ..fit });
+        assert!(findings[0].weight == Weight::Warn && findings[0].what.contains("on nfs"), "{findings:?}");
     }
 }

@@ -89,11 +89,7 @@ impl Report {
 
     /// Returns one object on one line.
     pub(super) fn json(&self) -> String {
-        let verdict = match self.verdict() {
-            Level::Note => "fit",
-            Level::Warn => "warn",
-            Level::Unfit(_) => "unfit",
-        };
+        let verdict = if self.verdict() == Level::Note { "fit" } else { self.verdict().name() };
         let local = self.survey.as_ref().map(|survey| local(&self.names[0], survey));
         let nodes = self.names.iter().zip(&self.probes).map(|(name, probe)| node(name, probe)).chain(local);
         let findings = self.findings.iter().zip(self.levels()).map(|(finding, level)| {
@@ -195,6 +191,5 @@ fn local(name: &str, survey: &Survey) -> Value {
         "file_system": survey.file_system,
         "owner": survey.owner,
         "mode": format!("{:04o}", survey.mode),
-        "inotify": survey.has_inotify,
     })
 }

@@ -3,7 +3,6 @@
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use nix::sys::inotify::{InitFlags, Inotify};
 use nix::sys::statfs::fstatfs;
 
 use super::directory::Directory;
@@ -32,7 +31,7 @@ const FILE_SYSTEMS: [(u32, &str, bool); 18] = [
     (0x7461_636f, "ocfs2", true),
 ];
 
-/// A directory of locks, and what its locks need of the system.
+/// A directory of locks.
 #[derive(Clone, Debug)]
 pub struct Survey {
     /// Its path.
@@ -45,8 +44,6 @@ pub struct Survey {
     pub owner: u32,
     /// Permissions, with sticky and setgid bits.
     pub mode: u32,
-    /// Whether the user can have one more inotify(7) instance.
-    pub has_inotify: bool,
 }
 
 impl Survey {
@@ -59,8 +56,7 @@ impl Survey {
         // The kernel's number has 32 bits, in a type whose size and sign differ between machines.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let (file_system, is_network) = named(kind.0 as u32);
-        let has_inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).is_ok();
-        Ok(Self { directory: dir.path().to_path_buf(), file_system, is_network, owner, mode, has_inotify })
+        Ok(Self { directory: dir.path().to_path_buf(), file_system, is_network, owner, mode })
     }
 }
 
