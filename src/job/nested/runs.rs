@@ -32,6 +32,8 @@ pub struct NestedRuns {
     locks: OuterLocks,
     ttl: Duration,
     runs: Vec<Run>,
+    /// Whether there may be room for connections that still wait in the listener: it tells of each only once.
+    has_more: bool,
 }
 
 /// A run that is nested under our locks.
@@ -50,13 +52,13 @@ impl NestedRuns {
         bind(listener.as_raw_fd(), &address(first)?)?;
         listen(&listener, Backlog::MAXCONN)?;
         let listener = register(listener)?;
-        Ok(Self { listener, pipe, locks, ttl, runs: Vec::new() })
+        Ok(Self { listener, pipe, locks, ttl, runs: Vec::new(), has_more: false })
     }
 
     /// Waits until a run has connected or ended, and tells of each once: [`NestedRuns::admit`] must follow. Cancel safe.
     pub async fn changed(&self) {
         std::future::poll_fn(|cx| {
-            let mut changed = Poll::Pending;
+            let mut changed = if self.has_more { Poll::Ready(()) } else { Poll::Pending };
             for socket in self.runs.iter().map(|run| &run.connection).chain([&self.listener]) {
                 if let Poll::Ready(Ok(mut ready)) = socket.poll_read_ready(cx) {
                     ready.clear_ready();
@@ -99,6 +101,7 @@ impl NestedRuns {
 
     /// Accepts connections for which there is room. Others wait in the listener until the next call, and closing it closes them.
     fn accept(&mut self, welcome: Option<Terms>) {
+        self.has_more = false;
         for _ in 0..MAX_ACCEPTS.min(MAX_RUNS - self.runs.len()) {
             let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
             // SAFETY: the kernel made this descriptor for us in this call; nothing else owns it.
@@ -115,6 +118,8 @@ impl NestedRuns {
                 self.runs.push(Run { connection, sent: Some(terms) });
             }
         }
+        // When there is no room, the end of a run leads here again.
+        self.has_more = self.runs.len() < MAX_RUNS;
     }
 
     fn message(&self, terms: Terms) -> String {
@@ -222,6 +227,26 @@ mod tests {
             assert!(futures_util::poll!(&mut joining).is_pending());
             assert!(!runs.admit(None));
             assert_eq!(joining.await.map(|_| ()), Err(JoinError::Refused));
+        });
+    }
+
+    #[test]
+    fn connections_that_are_not_accepted_in_one_go_are_told_of_again() {
+        on_a_runtime(async {
+            let [lock] = locks();
+            let (mut runs, _read) = nested(&[lock]);
+            let tokens = [lock.0];
+            let mut joining: Vec<_> = (0..=MAX_ACCEPTS).map(|_| Box::pin(OuterRun::join(&tokens, &[]))).collect();
+            for run in &mut joining {
+                assert!(futures_util::poll!(run).is_pending());
+            }
+            runs.changed().await;
+            runs.admit(Some(terms(2)));
+            assert_eq!(runs.runs.len(), MAX_ACCEPTS);
+            assert!(futures_util::poll!(std::pin::pin!(runs.changed())).is_ready());
+            runs.admit(Some(terms(2)));
+            assert_eq!(runs.runs.len(), MAX_ACCEPTS + 1);
+            assert!(futures_util::poll!(std::pin::pin!(runs.changed())).is_pending());
         });
     }
 
