@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, SysconfVar, getpgid, getpgrp, getpid, sysconf};
@@ -71,7 +71,8 @@ impl Process {
         }
     }
 
-    /// Whether its initial environment can be read and has `mark`: the token of a lock, or the mark of a nested run.
+    /// Whether its initial environment can be read and has `mark`: the token of a lock, or the mark of a nested run. A thread that has
+    /// ended shows none.
     fn carries(&self, mark: &str) -> bool {
         const VARIABLES: [&str; 3] = ["RLOCK_TOKEN", outer::VARIABLE, super::NESTED_MARK];
         let is_of = |entry: &[u8], name: &str| {
@@ -81,8 +82,16 @@ impl Process {
             VARIABLES.iter().any(|name| is_of(entry, name))
                 && entry.windows(mark.len()).any(|part| part == mark.as_bytes())
         };
-        let environment = std::fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(names_it)
+        let environment = |path: PathBuf| std::fs::read(path.join("environ")).unwrap_or_default();
+        let carry = |environment: Vec<u8>| environment.split(|byte| *byte == 0).any(names_it);
+        let process = Path::new("/proc").join(self.pid.to_string());
+        let first = environment(process.clone());
+        if !first.is_empty() {
+            return carry(first);
+        }
+        // Its first thread may have ended before others.
+        let threads = std::fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+        threads.map(|thread| environment(thread.path())).any(carry)
     }
 }
 
@@ -96,7 +105,7 @@ pub(super) struct Mark {
 
 impl Mark {
     /// Whether `process` has the mark and is not the calling process. One without an environment is in exec, which the next scan sees,
-    /// or it has lost its memory and cannot run any more.
+    /// or all its threads have ended.
     pub(super) fn is_on(&self, process: &Process) -> bool {
         let may_have = process.pid != getpid() && process.start.is_some_and(|start| start >= self.since);
         may_have && process.carries(&self.token)
@@ -202,6 +211,8 @@ fn process(stat: &[u8]) -> Option<Process> {
 mod tests {
     use std::time::Duration;
 
+    use nix::sys::signal::{SigHandler, signal};
+
     use super::*;
 
     #[test]
@@ -251,6 +262,35 @@ mod tests {
         child.kill().expect("its end");
         child.wait().expect("its end");
         assert!(!mark("5678").is_on(&began(Some(Start(100)))));
+    }
+
+    #[test]
+    fn the_mark_is_found_on_a_process_whose_first_thread_has_ended() {
+        extern "C" fn end_thread(_: i32) {
+            // SAFETY: ends the calling thread, which is waiting for this test.
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+        }
+        const MARK: &str = "the mark of a test";
+        if std::env::var_os(outer::VARIABLE).is_some_and(|mark| mark == MARK) {
+            // SAFETY: the handler makes a system call.
+            unsafe { signal(Signal::SIGUSR1, SigHandler::Handler(end_thread)) }.expect("a handler");
+            // SAFETY: it sends a signal to our first thread.
+            unsafe { libc::syscall(libc::SYS_tgkill, getpid().as_raw(), getpid().as_raw(), libc::SIGUSR1) };
+            std::thread::sleep(Duration::from_secs(60));
+        }
+        let mut child = std::process::Command::new(std::env::current_exe().expect("this program"));
+        let name = "the_mark_is_found_on_a_process_whose_first_thread_has_ended";
+        let mut child =
+            child.args([name, "--test-threads=2"]).env(outer::VARIABLE, MARK).spawn().expect("this program");
+        let stat = format!("/proc/{}/stat", child.id());
+        while !std::fs::read_to_string(&stat).expect("its line").contains(") Z ") {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let seen = process(&std::fs::read(&stat).expect("its line")).expect("a process");
+        let is_found = !seen.dead && seen.carries(MARK);
+        child.kill().expect("its end");
+        child.wait().expect("its end");
+        assert!(is_found && !seen.carries(MARK));
     }
 
     #[test]
