@@ -105,6 +105,9 @@ pub trait Node {
         Vec::new()
     }
 
+    /// Hears that the client waits for the lock no more, though it does not have it.
+    fn gives_up(&self) {}
+
     /// Returns when all that was sent has been handed to the kernel, or can no longer be, or no key was ever asked for. `false` if the
     /// last request was handed to no connection, or to one that is broken, or not in time.
     fn written(&self) -> Pending<bool>;

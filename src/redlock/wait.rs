@@ -43,6 +43,9 @@ pub async fn wait<T: Claimant, C>(
 ) -> anyhow::Result<Waited<T::Outer, C>> {
     let mut driver = Driver { nodes, waiting, claimant, alarm, hints: Hints::new(nodes), attempt: None, leaving: None };
     let waited = driver.until_over(cancelled).await;
+    if !matches!(waited, Ok(Waited::Won(..))) {
+        nodes.iter().for_each(|node| node.gives_up());
+    }
     if !matches!(waited, Ok(Waited::Won(..) | Waited::Joined(..))) {
         driver.stop().await;
         super::caught_up(nodes).await;

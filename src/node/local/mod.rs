@@ -110,7 +110,7 @@ struct LocalNode {
     loss_told: Rc<Cell<bool>>,
     /// The change for which the waiter of the last attempt waits.
     awaited: Rc<RefCell<Option<Awaited>>>,
-    /// The gate that the waiter has closed. It opens when the waiter has the lock, and when it ends.
+    /// The gate that the waiter has closed. It opens when the waiter has the lock, and when it gives up.
     gate: Rc<RefCell<Option<Gate>>>,
     /// Since when the lock was free, as far as was seen, while another waiter kept its gate closed.
     free_since: Cell<Option<Instant>>,
@@ -316,6 +316,11 @@ impl Node for LocalNode {
             }
             std::future::pending().await
         })
+    }
+
+    fn gives_up(&self) {
+        self.awaited.replace(None);
+        self.gate.replace(None);
     }
 
     fn descriptors(&self) -> Vec<RawFd> {

@@ -415,7 +415,7 @@ fn one_of_the_outer_rlocks_is_named_before_other_members() {
 }
 
 #[test]
-fn a_gate_is_closed_from_one_attempt_to_the_next_until_the_waiter_ends() {
+fn a_gate_is_closed_from_one_attempt_to_the_next_until_the_waiter_gives_up() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let place = tempfile::tempdir().unwrap();
@@ -441,7 +441,7 @@ fn a_gate_is_closed_from_one_attempt_to_the_next_until_the_waiter_ends() {
         );
         drop(second);
         assert!(is_closed());
-        kill(writer);
+        writer.gives_up();
         assert!(!is_closed());
         assert!(matches!(join(Mode::Shared), Vote::Granted { .. }));
         // A gate that a killed waiter left keeps no member out.

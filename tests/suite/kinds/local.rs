@@ -209,6 +209,26 @@ fn a_writer_that_gives_up_or_dies_lets_the_readers_go_on() {
 }
 
 #[test]
+fn a_run_that_waits_for_another_of_its_locks_again_lets_the_readers_go_on() {
+    let place = Place::new();
+    let reader = hold(&place, SHARED);
+    let mut writer = rlock("first").node(&place.url()).args(["-k", "job", "-v", "--", "echo", "writer"]).spawn();
+    writer.wait_until_told("waiting");
+    eventually("the gate is closed", || closes_the_gate(&place));
+    writer.signal(Signal::SIGSTOP);
+    eventually("it is stopped", || state(writer.pid()) == Some('T'));
+    std::fs::remove_file(place.dir.path().join("first.lock")).expect("a file");
+    let other = rlock("first").node(&place.url()).hold("echo ready; read line; true");
+    writer.signal(Signal::SIGCONT);
+    eventually("the gate is open", || !closes_the_gate(&place));
+    job(&place, SHARED).args(["-n"]).sh("echo ran").code(0).printed(&["ran"]);
+    other.finish().code(0);
+    reader.finish().code(0);
+    writer.finish().code(0).printed(&["writer"]);
+    nothing_is_left(&place);
+}
+
+#[test]
 fn a_writer_that_is_stopped_is_passed_over_after_a_second() {
     let place = Place::new();
     // On a busy machine the reader with -n may come after that second.
