@@ -143,6 +143,7 @@ fn a_file_that_is_not_a_locks_is_neither_written_nor_deleted() {
         "47114711".to_owned(),
         format!("{token}\n"),
         format!("{token} {{{}", "x".repeat(1024)),
+        format!("{}data", "\0".repeat(2000)),
     ] {
         std::fs::write(&file, &content).expect("a file");
         std::fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("its mode");

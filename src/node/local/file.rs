@@ -19,6 +19,7 @@ use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::directory::Directory;
+use super::members::LARGEST_FILE;
 use super::{shown, unfit};
 use crate::lock::details::LARGEST_VALUE;
 use crate::lock::occupant::{Marker, Occupant, OccupantKind, RawValue};
@@ -146,7 +147,12 @@ impl LockFile {
 
     /// Refuses a file whose content no rlock wrote. To be called with the lock taken, before the file is written to.
     pub(super) fn must_be_ours(&self) -> Result<(), Fault> {
-        let begin = self.read(0, LARGEST_VALUE + 1).map_err(|error| self.told(&error))?;
+        let read = |most| self.read(0, most).map_err(|error| self.told(&error));
+        let mut begin = read(LARGEST_VALUE + 1)?;
+        if begin.len() > LARGEST_VALUE && begin.iter().all(|byte| *byte == 0) {
+            // Of members a power loss takes all entries.
+            begin = read(LARGEST_FILE)?;
+        }
         if is_ours(&begin) { Ok(()) } else { Err(refused(&self.dir, &self.name, "holds something else than a lock")) }
     }
 

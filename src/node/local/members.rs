@@ -25,6 +25,9 @@ const MOST_READERS: u16 = 10_000;
 /// Size of an entry, in bytes: a value, behind an index and a fence. A zero ends it sooner.
 const ENTRY: usize = LARGEST_VALUE + 64;
 
+/// Size of the largest file of members, in bytes.
+pub(super) const LARGEST_FILE: usize = (MOST_READERS as usize + 1) * ENTRY;
+
 /// The first byte, which is locked to enter.
 const ENTRANCE: Bytes = (0, 1);
 
