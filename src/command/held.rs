@@ -10,12 +10,11 @@ use crate::exit::{Failure, Outcome};
 use crate::lock::census::Census;
 use crate::lock::fence::Fence;
 use crate::lock::messages::Renew;
-use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
 use crate::lock::schedule::{DRIFT, LONGEST_TTL, Schedule, ScheduleOptions};
 use crate::redlock::Nodes;
 use crate::redlock::observe::{Observations, observe_token};
-use crate::redlock::outside;
+use crate::redlock::outside::{self, Count};
 use crate::report::{Event, failures};
 use crate::settings::{HeldLock, schedule};
 use crate::text::duration;
@@ -93,11 +92,28 @@ impl<'a> Claimed<'a> {
         }
     }
 
-    /// Returns the failure of a request that a majority has refused, though the lock was the caller's a moment ago.
-    async fn lost(&self) -> Failure {
-        let HeldLock { key, token, reach, .. } = self.lock;
-        let looks = observe_token(&self.nodes, key, *token, reach.limit, self.tells_whose()).await;
-        self.not_the_holder(&looks)
+    /// Returns the token's entry, which a majority has.
+    fn held<'l>(&self, looks: &'l Observations) -> Result<&'l Occupant, Failure> {
+        let (census, token) = (looks.census(), self.lock.token);
+        let entry = census.entry(token).filter(|_| census.is_held_by(token) == Some(true));
+        entry.ok_or_else(|| self.not_the_holder(looks))
+    }
+
+    /// Reports `event` if a majority did what was asked. If a majority refused it, the lock was lost a moment ago.
+    async fn conclude(&self, count: &Count, event: &Event<'_>) -> Result<Outcome, Failure> {
+        let HeldLock { key, token, report, reach, .. } = self.lock;
+        match count.is_majority(self.nodes.quorum()) {
+            Some(true) => {
+                warn_of_refusals(report, &count.faults);
+                report.say(event);
+                Ok(Outcome::Done)
+            }
+            Some(false) => {
+                let looks = observe_token(&self.nodes, key, *token, reach.limit, self.tells_whose()).await;
+                Err(self.not_the_holder(&looks))
+            }
+            None => Err(unanswered(key, &self.nodes, &count.faults)),
+        }
     }
 
     /// Refuses to change a lock that an outer `rlock run` renews. Its command would go on without the lock, or with a lease
@@ -106,15 +122,10 @@ impl<'a> Claimed<'a> {
     /// The nodes confirm what the variables claim, and name the holder. A lock that `acquire` took is the caller's. If too few
     /// nodes answer, nothing is changed: *unknown is not no*.
     fn refuse_inside(&self, looks: &Observations) -> Result<(), Failure> {
-        let HeldLock { token, is_kept, .. } = self.lock;
-        if !is_kept {
+        if !self.lock.is_kept {
             return Ok(());
         }
-        let census = looks.census();
-        if census.is_held_by(*token) != Some(true) {
-            return Err(self.not_the_holder(looks));
-        }
-        match census.entry(*token).and_then(Occupant::holder) {
+        match self.held(looks)?.holder() {
             Some((_, details)) if !details.kept => Ok(()),
             holder => {
                 let pid = holder.and_then(|(_, details)| details.pid).map(|pid| format!(" (pid {pid})"));
@@ -126,16 +137,13 @@ impl<'a> Claimed<'a> {
 
     async fn check(&self, fence: Option<Fence>, at_least: Duration) -> Result<Outcome, Failure> {
         let HeldLock { key, token, report, .. } = self.lock;
-        let is_met = |census: &Census| self.unmet(census, fence, at_least).is_none();
-        let is_not_held = |census: &Census| census.is_held_by(*token) == Some(false) && census.tells_whose(*token);
-        let certain =
-            |census: &Census| census.is_held_by(*token) == Some(true) && is_met(census) || is_not_held(census);
+        let certain = |census: &Census| match census.is_held_by(*token) {
+            Some(true) => self.unmet(census, fence, at_least).is_none(),
+            _ => census.tells_whose(*token),
+        };
         let looks = self.observe(certain).await?;
-        let census = looks.census();
-        if census.is_held_by(*token) != Some(true) {
-            return Err(self.not_the_holder(&looks));
-        }
-        if let Some(why) = self.unmet(&census, fence, at_least) {
+        self.held(&looks)?;
+        if let Some(why) = self.unmet(&looks.census(), fence, at_least) {
             return Err(Failure::about(key, Outcome::No, format!("the lock is this token's, but {why}")));
         }
         warn_of_refusals(report, &looks.faults);
@@ -165,42 +173,33 @@ impl<'a> Claimed<'a> {
         args: &RenewArgs,
         fit: impl Fn(Duration) -> Result<Schedule, Failure>,
     ) -> Result<Outcome, Failure> {
-        let HeldLock { key, token, report, .. } = self.lock;
+        let HeldLock { key, token, .. } = self.lock;
         let looks = self.observe(self.tells_whose()).await?;
         self.refuse_inside(&looks)?;
-        let census = looks.census();
-        if census.is_held_by(*token) != Some(true) {
-            return Err(self.not_the_holder(&looks));
-        }
-        let entry = census.entry(*token);
-        let holder = entry.and_then(Occupant::holder);
-        let delay = holder.map_or(0, |(_, details)| details.delay);
+        let entry = self.held(&looks)?;
+        let delay = entry.holder().map_or(0, |(_, details)| details.delay);
         let lock_delay = Duration::from_millis(delay).min(LONGEST_TTL);
-        let schedule = fit(self.ttl(args.ttl, &looks, lock_delay)?)?.outlasted(lock_delay, Duration::ZERO);
-        let fence = self.known_fence(args.fence, &looks)?;
-        let index = entry.map(|entry| entry.seat.index);
-        let mode = holder.map_or(Mode::Exclusive, |(_, details)| details.mode);
-        let term = schedule.term();
-        let request = Renew { key: key.clone(), token: *token, fence, term, index, mode, raises_counter: false };
+        let taken = entry.lease_length().map(|taken| taken.saturating_sub(lock_delay));
+        let schedule = fit(self.ttl(args.ttl, taken)?)?.outlasted(lock_delay, Duration::ZERO);
+        let request = Renew {
+            key: key.clone(),
+            token: *token,
+            fence: self.known_fence(args.fence, &looks)?,
+            term: schedule.term(),
+            index: Some(entry.seat.index),
+            mode: entry.mode().unwrap_or_default(),
+            raises_counter: false,
+        };
         let (count, end) = outside::renew(&self.nodes, &request, schedule.node_timeout()).await;
-        if let Some(end) = end {
-            warn_of_refusals(report, &count.faults);
-            report.say(&Event::Renewed { left: end.since(clock::now()) });
-            return Ok(Outcome::Done);
-        }
-        match count.is_majority(self.nodes.quorum()) {
-            None => Err(unanswered(key, &self.nodes, &count.faults)),
-            Some(_) => Err(self.lost().await),
-        }
+        let left = end.map_or(Duration::ZERO, |end| end.since(clock::now()));
+        self.conclude(&count, &Event::Renewed { left }).await
     }
 
-    /// Returns the TTL that was asked for, else the one that the lock was taken with, without its `--lock-delay`.
+    /// Returns the TTL that was asked for, else the one that the lock was `taken` with.
     ///
     /// The restart guard of other clients relies on the one in the lock's value (docs/redis.md, Restarted servers). So with several
     /// nodes no renewal may make it longer.
-    fn ttl(&self, asked: Option<Duration>, looks: &Observations, lock_delay: Duration) -> Result<Duration, Failure> {
-        let taken = looks.census().entry(self.lock.token).and_then(Occupant::lease_length);
-        let taken = taken.map(|taken| taken.saturating_sub(lock_delay));
+    fn ttl(&self, asked: Option<Duration>, taken: Option<Duration>) -> Result<Duration, Failure> {
         match (asked, taken) {
             (Some(asked), Some(taken)) if self.nodes.len() > 1 && asked > taken => {
                 let taken = duration::show(taken);
@@ -230,7 +229,7 @@ impl<'a> Claimed<'a> {
     }
 
     async fn release(&self) -> Result<Outcome, Failure> {
-        let HeldLock { key, token, report, reach, .. } = self.lock;
+        let HeldLock { key, token, reach, .. } = self.lock;
         // Observed first: with another list of nodes, only some of the lock's keys would be deleted.
         let looks = self.observe(self.tells_whose()).await?;
         self.refuse_inside(&looks)?;
@@ -240,14 +239,6 @@ impl<'a> Claimed<'a> {
             return Err(self.not_the_holder(&looks));
         }
         let count = outside::release(&self.nodes, key, *token, None, reach.limit).await;
-        match count.is_majority(self.nodes.quorum()) {
-            Some(true) => {
-                warn_of_refusals(report, &count.faults);
-                report.say(&Event::Released);
-                Ok(Outcome::Done)
-            }
-            None => Err(unanswered(key, &self.nodes, &count.faults)),
-            Some(false) => Err(self.lost().await),
-        }
+        self.conclude(&count, &Event::Released).await
     }
 }
