@@ -300,14 +300,11 @@ impl Client<'_> {
             cmd,
             note: self.lock.note.clone(),
             kept,
-            broken: None,
-            fence: None,
             ttl: duration::millis(self.lock.schedule.term().ttl()),
             delay: duration::millis(self.lock.schedule.term().lock_delay()),
             n: self.nodes,
-            v: 0,
-            parked: false,
             as_redisson: self.lock.form == Form::Redisson,
+            ..Details::default()
         }
     }
 }

@@ -82,17 +82,7 @@ fn fence(occupant: &Occupant, census: &Census) -> Option<u64> {
 
 /// Returns one of the holders, with what is its own.
 fn member(occupant: &Occupant, votes: usize, census: &Census) -> Option<Value> {
-    let mut object = holder(&occupant.who)?;
-    let slot = Some(occupant.seat.index).filter(|index| *index > 0);
-    object["slot"] = json!(slot);
-    object["fence"] = json!(fence(occupant, census));
-    object["ttl_ms"] = json!(census.ttl_of(occupant).map(millis));
-    object["votes"] = json!(votes);
-    Some(object)
-}
-
-fn holder(who: &OccupantKind) -> Option<Value> {
-    let OccupantKind::Holder(token, details) = who else { return None };
+    let (token, details) = occupant.holder()?;
     Some(json!({
         "token": token.to_string(),
         "host": details.host,
@@ -105,6 +95,10 @@ fn holder(who: &OccupantKind) -> Option<Value> {
         "parked": details.parked,
         "broken_by": details.broken.as_ref().map(|by| &by.name),
         "reason": details.broken.as_ref().map(|by| &by.reason),
+        "slot": Some(occupant.seat.index).filter(|index| *index > 0),
+        "fence": fence(occupant, census),
+        "ttl_ms": census.ttl_of(occupant).map(millis),
+        "votes": votes,
     }))
 }
 

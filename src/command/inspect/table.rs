@@ -47,29 +47,37 @@ pub(super) fn of(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults, 
 
 /// Returns the rows of a lock: one, or with members one for all of them and one for each.
 fn rows(key: &Key, census: &Census, now: u64) -> Vec<Vec<String>> {
+    let votes_of_all = |votes: usize| format!("{votes}/{}", census.quorum().total());
     let holders = census.holders();
-    let Some((first, _)) = holders.first().filter(|(first, _)| first.mode().is_some_and(Mode::has_members)) else {
-        return vec![row(key, census, now)];
+    let mode = holders.first().and_then(|(first, _)| first.mode()).filter(|mode| mode.has_members());
+    let Some(mode) = mode else {
+        let votes = votes_of_all(census.leading().map_or(0, |(_, votes)| votes));
+        let state = if census.state() == State::Free { "(free)" } else { "(unknown)" };
+        let cells = match census.holder() {
+            Some(occupant) => of_holder(occupant, census, votes, now),
+            None => only(state, votes, Default::default()),
+        };
+        return vec![row(key.to_string(), cells)];
     };
     let number = holders.len() as u64 + census.unlisted();
-    let kind = match first.mode().and_then(Mode::number) {
-        Some(slots) => format!("slots {number}/{slots}"),
-        None => format!("shared {number}"),
-    };
-    let mut rows = vec![[key.to_string()].into_iter().chain(only(&kind, String::new())).collect()];
+    let kind = mode.number().map_or_else(|| format!("shared {number}"), |slots| format!("slots {number}/{slots}"));
+    let mut rows = vec![row(key.to_string(), only(&kind, String::new(), Default::default()))];
     for (occupant, votes) in holders {
         let slot = match occupant.seat.index {
             0 => String::new(),
             index => format!("  slot {index}"),
         };
-        let votes = format!("{votes}/{}", census.quorum().total());
-        rows.push([slot].into_iter().chain(of_holder(occupant, census, votes, now)).collect());
+        rows.push(row(slot, of_holder(occupant, census, votes_of_all(votes), now)));
     }
     rows
 }
 
+fn row(name: String, cells: [String; 8]) -> Vec<String> {
+    [name].into_iter().chain(cells).collect()
+}
+
 /// Returns the cells of a holder behind the first.
-fn of_holder(occupant: &Occupant, census: &Census, votes: String, now: u64) -> Vec<String> {
+fn of_holder(occupant: &Occupant, census: &Census, votes: String, now: u64) -> [String; 8] {
     let left = census.ttl_of(occupant).map_or_else(|| "for ever".to_owned(), brief);
     match &occupant.who {
         OccupantKind::Holder(token, details) => {
@@ -77,41 +85,18 @@ fn of_holder(occupant: &Occupant, census: &Census, votes: String, now: u64) -> V
             let [pid, command] = process(details);
             let remark = details.note.as_deref().map(escape::text).unwrap_or_default();
             let holder = format!("{}@{}", escape::text(&details.user), escape::text(&details.host));
-            vec![holder, pid, command, ago(details.since, now), left, fence, votes, remark]
+            [holder, pid, command, ago(details.since, now), left, fence, votes, remark]
         }
-        OccupantKind::Foreign(what) => {
-            let mut cells = only("(not rlock)", votes);
-            (cells[4], cells[7]) = (left, what.clone());
-            cells.to_vec()
-        }
-        OccupantKind::Group(group) => {
-            let mut cells = only("(members unknown)", votes);
-            (cells[4], cells[7]) = (left, group.to_string());
-            cells.to_vec()
-        }
-        OccupantKind::Unnamed => only("(unnamed)", votes).to_vec(),
+        OccupantKind::Foreign(what) => only("(not rlock)", votes, [left, what.clone()]),
+        OccupantKind::Group(group) => only("(members unknown)", votes, [left, group.to_string()]),
+        OccupantKind::Unnamed => only("(unnamed)", votes, Default::default()),
     }
 }
 
-fn row(key: &Key, census: &Census, now: u64) -> Vec<String> {
-    let votes = census.leading().map_or(0, |(_, votes)| votes);
-    let votes = format!("{votes}/{}", census.quorum().total());
-    let mut cells = vec![key.to_string()];
-    if let Some(occupant) = census.holder() {
-        cells.extend(of_holder(occupant, census, votes, now));
-    } else {
-        let state = if census.state() == State::Free { "(free)" } else { "(unknown)" };
-        cells.extend(only(state, votes));
-    }
-    cells
-}
-
-/// Returns a row of nothing but these.
-fn only(holder: &str, votes: String) -> [String; 8] {
-    let mut cells: [String; 8] = Default::default();
-    holder.clone_into(&mut cells[0]);
-    cells[6] = votes;
-    cells
+/// Returns the cells where no more is known than these.
+fn only(holder: &str, votes: String, [left, note]: [String; 2]) -> [String; 8] {
+    let [pid, command, since, fence] = Default::default();
+    [holder.to_owned(), pid, command, since, left, fence, votes, note]
 }
 
 /// Returns pid and command; a lock that was acquired has neither, and a parked one no pid.
