@@ -180,7 +180,7 @@ impl Holding {
             let change = tokio::select! {
                 biased;
                 Some((node, asked, renewal)) = self.replies.next() => self.heard(node, asked, renewal),
-                (node, hint) = self.hints.next() => { self.heeds(node, hint); None }
+                (node, _) = self.hints.next() => { self.heeds(node); None }
                 () = self.alarm.reached(due) => self.tick(),
             };
             if let Some(change) = change {
@@ -210,7 +210,7 @@ impl Holding {
 
     fn ask(&mut self, node: usize, now: Instant) {
         let upkeep = &mut self.upkeep[node];
-        upkeep.asked = Some(now);
+        (upkeep.asked, upkeep.asked_last, upkeep.hinted_meanwhile) = (Some(now), now, false);
         upkeep.due = now + self.schedule.node_timeout();
         let reply = if self.lease.wants_healing(node) || self.stage != Stage::Keeping || self.broken.is_some() {
             // After the lease nothing is set where another client may have had the lock.

@@ -32,12 +32,12 @@ impl Holding {
         if self.lease.wants_healing(node) {
             return None;
         }
-        let wanted = self.lease.wants_word_of(node);
+        let (wanted, soon) = (self.lease.wants_word_of(node), self.soon(node));
         let upkeep = &mut self.upkeep[node];
         if upkeep.asked == Some(asked) {
             upkeep.asked = None;
-            let soon = wanted || std::mem::take(&mut upkeep.woken_meanwhile);
-            upkeep.due = if soon { clock::now() } else { asked + self.schedule.renew_every() };
+            let later = if upkeep.hinted_meanwhile { soon } else { asked + self.schedule.renew_every() };
+            upkeep.due = if wanted { clock::now() } else { later };
         }
         (upkeep.failures, upkeep.lost_since, upkeep.fault, upkeep.told_counter) = (0, None, None, None);
         if self.listens_at.is_none() && !self.nodes.wakes(node) {

@@ -8,7 +8,7 @@ use crate::lock::backoff;
 use crate::lock::fault::Fault;
 use crate::lock::instant::Instant;
 use crate::lock::schedule::Schedule;
-use crate::node::{Counter, Hint};
+use crate::node::Counter;
 
 /// One node's renewals.
 pub(super) struct Upkeep {
@@ -16,6 +16,8 @@ pub(super) struct Upkeep {
     pub(super) due: Instant,
     /// When the exchange under way began.
     pub(super) asked: Option<Instant>,
+    /// When the last one began.
+    pub(super) asked_last: Instant,
     /// The fence counter, as the node told it when it had no key.
     pub(super) told_counter: Counter,
     /// Number of exchanges since the last one that served the lease.
@@ -26,15 +28,16 @@ pub(super) struct Upkeep {
     pub(super) fault: Option<Fault>,
     /// Whether the caller knows that the node refuses us.
     pub(super) refusal_told: bool,
-    /// Whether it said that the lock was taken away while an exchange was under way, which may have been answered before.
-    pub(super) woken_meanwhile: bool,
+    /// Whether a hint came while the exchange was under way, which may have been answered before.
+    pub(super) hinted_meanwhile: bool,
 }
 
 impl Upkeep {
     pub(super) fn new(due: Instant, asked: Option<Instant>) -> Self {
         let (told_counter, failures, lost_since, fault) = (None, 0, None, None);
-        let (refusal_told, woken_meanwhile) = (false, false);
-        Self { due, asked, told_counter, failures, lost_since, fault, refusal_told, woken_meanwhile }
+        let (refusal_told, hinted_meanwhile) = (false, false);
+        let asked_last = asked.unwrap_or_else(clock::now);
+        Self { due, asked, asked_last, told_counter, failures, lost_since, fault, refusal_told, hinted_meanwhile }
     }
 }
 
@@ -74,16 +77,21 @@ impl Holding {
     }
 
     /// Renews at once after a connection broke, so that a server that came back empty is noticed in milliseconds, and when the
-    /// lock was taken away. Not sooner than a pause after the last exchange, since a peer that closes after each reply would
-    /// make us spin.
-    pub(super) fn heeds(&mut self, node: usize, hint: Hint) {
+    /// lock was taken away.
+    pub(super) fn heeds(&mut self, node: usize) {
+        let soon = self.soon(node);
         let upkeep = &mut self.upkeep[node];
         if upkeep.asked.is_none() {
-            let last = upkeep.due.before(self.schedule.renew_every());
-            upkeep.due = upkeep.due.min(clock::now().max(last + self.schedule.retry()));
+            upkeep.due = upkeep.due.min(soon);
         } else {
-            upkeep.woken_meanwhile |= matches!(hint, Hint::Woken(_));
+            upkeep.hinted_meanwhile = true;
         }
+    }
+
+    /// Returns when a hint leads to the next exchange: not sooner than a pause after the last one began, since a peer that closes after
+    /// each reply would make us spin.
+    pub(super) fn soon(&self, node: usize) -> Instant {
+        clock::now().max(self.upkeep[node].asked_last + self.schedule.retry())
     }
 }
 

@@ -42,7 +42,36 @@ fn a_break_that_is_told_during_an_exchange_is_looked_for_after_it() {
         held.changes_until(10.05).await;
         // The renewal that is under way was executed before.
         held.break_at(0);
-        assert_eq!(lost(&held.changes_until(10.3).await), Some(Loss::Broken));
+        assert_eq!(lost(&held.changes_until(10.4).await), Some(Loss::Broken));
+    });
+}
+
+#[test]
+fn a_server_that_forgets_the_lock_before_its_renewal_is_confirmed_is_asked_again() {
+    virtual_time::run(async {
+        let mut held = hold(1, |_| ()).await;
+        held.changes_until(9.0).await;
+        held.fake(0).mood = Mood::Slow(Duration::from_millis(500));
+        held.changes_until(10.1).await;
+        // The renewal is executed, and its reply does not count yet.
+        held.forget(0);
+        held.fake(0).breaks.notify_waiters();
+        assert_eq!(lost(&held.changes_until(11.2).await), Some(Loss::Absent));
+    });
+}
+
+#[test]
+fn hints_without_end_do_not_make_a_holder_spin() {
+    virtual_time::run(async {
+        let mut held = hold(1, |_| ()).await;
+        held.changes_until(5.0).await;
+        let before = held.fake(0).asked.len();
+        for hint in 0..500 {
+            held.changes_until(5.0 + 0.002 * f64::from(hint)).await;
+            held.fake(0).breaks.notify_waiters();
+        }
+        let asked = held.fake(0).asked.len() - before;
+        assert!(asked <= 5, "{asked}");
     });
 }
 
