@@ -290,12 +290,10 @@ impl Connection {
 pub(super) struct End(watch::Receiver<ConnectionState>);
 
 impl End {
-    /// Waits until the connection breaks, unless it was retired.
-    pub(super) async fn came(mut self) {
-        let _ = self.0.wait_for(|state| state.broken).await;
-        if self.0.borrow().retired {
-            std::future::pending::<()>().await;
-        }
+    /// Waits until the connection breaks, or is retired: `false`.
+    pub(super) async fn broke(mut self) -> bool {
+        let _ = self.0.wait_for(|state| state.broken || state.retired).await;
+        !self.0.borrow().retired
     }
 }
 

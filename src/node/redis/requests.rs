@@ -174,17 +174,22 @@ impl Requests {
             let mut news = progress.subscribe();
             loop {
                 let heard = news.borrow_and_update().heard.clone().filter(|heard| !heard.told);
-                let moved = pool.place.moved(heard.as_ref().map_or(slot, |heard| heard.slot));
+                let slot = heard.as_ref().map_or(slot, |heard| heard.slot);
+                let moved = pool.place.moved(slot);
                 let ended = async {
                     match heard {
-                        Some(heard) if pool.place.is_current(&heard.site, heard.slot) => heard.end.came().await,
-                        Some(_) => {}
+                        Some(heard) if pool.place.is_current(&heard.site, slot) => heard.end.broke().await,
+                        Some(_) => true,
                         None => std::future::pending().await,
                     }
                 };
                 tokio::select! {
                     biased;
-                    () = ended => break,
+                    broke = ended => match pool.newest(slot).filter(|_| !broke) {
+                        // The connection gave way to this one, perhaps for another lock, and its end tells nothing.
+                        Some(newest) => note_heard(&progress, &newest, slot),
+                        None => break,
+                    },
                     () = moved => break,
                     _ = news.changed() => {}
                 }

@@ -210,6 +210,30 @@ fn a_release_that_no_connection_takes_is_not_written() {
 }
 
 #[test]
+fn a_holder_whose_connection_gave_way_to_a_waiters_hears_the_end_of_that() {
+    virtual_time::run(async {
+        let opened: Arc<Mutex<Vec<tokio::task::AbortHandle>>> = Arc::default();
+        let connections = Arc::clone(&opened);
+        let dial: Dial = Arc::new(move |_, _| {
+            let (ours, theirs) = duplex(1 << 20);
+            let serving = tokio::spawn(serve(Simulated::default(), theirs, mpsc::unbounded_channel().1));
+            connections.lock().unwrap().push(serving.abort_handle());
+            Box::pin(async move { Ok(Box::new(ours) as Box<dyn Stream>) })
+        });
+        let server = server_over(dial);
+        let (holder, waiter) = (server.node(), server.node());
+        let mut hint = holder.next();
+        assert!(matches!(holder.acquire(&claim("a", false)).await.vote, Vote::Granted { .. }));
+        assert!(futures_util::poll!(&mut hint).is_pending());
+        waiter.acquire(&claim("b", true)).await;
+        assert_eq!(opened.lock().unwrap().len(), 2, "the waiter has a connection that can be told something");
+        assert!(futures_util::poll!(&mut hint).is_pending());
+        opened.lock().unwrap()[1].abort();
+        assert_eq!(clock::until(clock::now() + LIMIT, hint).await, Some(Hint::Changed));
+    });
+}
+
+#[test]
 fn a_holder_that_begins_to_listen_delays_no_release() {
     virtual_time::run(async {
         let simulated = Simulated::default();
