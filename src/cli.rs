@@ -9,10 +9,9 @@ pub mod subcommands;
 mod values;
 
 use std::env;
-use std::ffi::OsString;
 use std::ops::Deref;
 
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use args::{CopyArgs, FileArgs, LockArgs, NodeArgs, OutputArgs, RunArgs};
 pub use files::{Row, Settings, runs};
@@ -20,6 +19,7 @@ pub use help::{Example, VARIABLES, examples};
 pub use parse::{Parsed, log_format, parse};
 pub use sources::{Source, Sources, strange_variables};
 use subcommands::{AcquireArgs, BreakArgs, CheckArgs, ConfigArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs};
+use values::yes_or_no;
 pub use values::{Shell, restart_guard};
 
 /// Runs a command under a lock that no other host can hold at the same time.
@@ -166,7 +166,7 @@ impl<T> Deref for Deferred<T> {
 
 impl<T: Args> Args for Deferred<T> {
     fn augment_args(command: clap::Command) -> clap::Command {
-        command.defer(|command| without_empty_variables(T::augment_args(command)))
+        command.defer(|command| with_common_rules(T::augment_args(command)))
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -179,25 +179,22 @@ impl<T: FromArgMatches> FromArgMatches for Deferred<T> {
         T::from_arg_matches(matches).map(|args| Self(Box::new(args)))
     }
 
-    fn from_arg_matches_mut(matches: &mut ArgMatches) -> Result<Self, clap::Error> {
-        T::from_arg_matches_mut(matches).map(|args| Self(Box::new(args)))
-    }
-
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         self.0.update_from_arg_matches(matches)
     }
 }
 
-/// Ignores variables that are set but empty: CI systems set an unset parameter to the empty string.
-fn without_empty_variables(command: clap::Command) -> clap::Command {
-    let empty = env::vars_os().filter(|(_, value)| value.is_empty()).map(|(name, _)| name);
-    // Of a variable that is there twice the first one counts.
-    let empty: Vec<OsString> = empty.filter(|name| env::var_os(name).is_some_and(|first| first.is_empty())).collect();
-    if empty.is_empty() {
-        return command;
-    }
+/// Adds what holds for every option, beside its attributes.
+fn with_common_rules(command: clap::Command) -> clap::Command {
     command.mut_args(|arg| {
-        let is_empty = arg.get_env().is_some_and(|name| empty.iter().any(|empty| empty == name));
+        let arg = match arg.get_action() {
+            ArgAction::SetTrue => arg.value_parser(yes_or_no),
+            // A negative number is a wrong value then, not an unknown option.
+            ArgAction::Set | ArgAction::Append if !arg.is_positional() => arg.allow_negative_numbers(true),
+            _ => arg,
+        };
+        // CI systems set an unset parameter to the empty string.
+        let is_empty = arg.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
         // Hidden, so that the option is still known to have a variable.
         if is_empty { arg.env(None::<&'static str>).hide_env(true) } else { arg }
     })

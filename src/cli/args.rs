@@ -6,11 +6,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args, ValueHint};
+use clap::{Args, ValueHint};
 use nix::sys::signal::Signal;
 use rustls::pki_types::ServerName;
 
-use super::values::{SignalName, rate, restart_guard, server_name, slots, some_time, yes_or_no};
+use super::values::{SignalName, rate, restart_guard, server_name, slots, some_time};
 use crate::exit;
 use crate::job::policy::OnLost;
 use crate::lock::messages::Form;
@@ -33,8 +33,7 @@ pub struct NodeArgs {
     /// local:/dir?shared one for several users who trust each other.
     /// Repeated or separated by commas: a majority of 2 to 9 independent servers holds the lock (Redlock). ps shows a
     /// password in a URL: prefer RLOCK_PASSWORD, REDISCLI_AUTH or --password-file.
-    #[arg(long, alias = "nodes", value_name = "URL", env = "RLOCK_NODE")]
-    #[arg(value_delimiter = ',')]
+    #[arg(long, alias = "nodes", value_name = "URL", env = "RLOCK_NODE", value_delimiter = ',')]
     pub node: Vec<String>,
 
     /// Text put before every key
@@ -44,8 +43,7 @@ pub struct NodeArgs {
     /// Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]
     ///
     /// Without a TTL the default is 1s.
-    #[arg(long, value_name = "DUR", env = "RLOCK_NODE_TIMEOUT", value_parser = some_time)]
-    #[arg(allow_negative_numbers = true, hide_short_help = true)]
+    #[arg(long, value_name = "DUR", env = "RLOCK_NODE_TIMEOUT", value_parser = some_time, hide_short_help = true)]
     pub node_timeout: Option<Duration>,
 
     /// Trust this issuer (a PEM file) for rediss:// instead of the system's
@@ -63,8 +61,7 @@ pub struct NodeArgs {
     /// Name for which the certificate of each server must be valid, instead of the host of its address
     ///
     /// Sentinels name servers by IP addresses, for which few certificates are valid. The name is sent as SNI too.
-    #[arg(long, value_name = "NAME", env = "RLOCK_TLS_SERVER_NAME", value_parser = server_name)]
-    #[arg(hide_short_help = true)]
+    #[arg(long, value_name = "NAME", env = "RLOCK_TLS_SERVER_NAME", value_parser = server_name, hide_short_help = true)]
     pub tls_server_name: Option<ServerName<'static>>,
 
     /// Read the password from the first line of this file, which others must not be able to read
@@ -106,35 +103,32 @@ pub struct LockArgs {
     /// Share the lock with other runs that give -s: no other kind of holder beside them
     ///
     /// A run that waits for the lock in another way keeps later ones out, so that it gets its turn.
-    #[arg(short, long, env = "RLOCK_SHARED", value_parser = yes_or_no, action = ArgAction::SetTrue)]
+    #[arg(short, long, env = "RLOCK_SHARED")]
     pub shared: bool,
 
     /// Be the only holder, whatever RLOCK_SHARED and RLOCK_SLOTS say [default]
-    #[arg(short = 'x', long, env = "RLOCK_EXCLUSIVE", value_parser = yes_or_no, action = ArgAction::SetTrue)]
-    #[arg(hide_short_help = true)]
+    #[arg(short = 'x', long, env = "RLOCK_EXCLUSIVE", hide_short_help = true)]
     pub exclusive: bool,
 
     /// Let K runs hold the lock at a time, 1 to 1000; RLOCK_SLOT tells each its number
     ///
     /// All runs must give the same K: another one waits until all of these have ended. --slots 1 is an exclusive lock. Of the free
     /// slots each run gets the first one behind a random number.
-    #[arg(long, value_name = "K", env = "RLOCK_SLOTS", value_parser = slots, allow_negative_numbers = true)]
+    #[arg(long, value_name = "K", env = "RLOCK_SLOTS", value_parser = slots)]
     pub slots: Option<Mode>,
 
     /// Do not wait: the same as --wait 0
-    #[arg(short, long, env = "RLOCK_NO_WAIT", value_parser = yes_or_no, action = ArgAction::SetTrue)]
+    #[arg(short, long, env = "RLOCK_NO_WAIT")]
     pub no_wait: bool,
 
     /// Give up waiting after this; without it, wait for ever, as flock does
     ///
     /// Bare seconds are taken too.
     #[arg(short, long, value_name = "DUR", env = "RLOCK_WAIT", value_parser = duration::parse_or_seconds)]
-    #[arg(allow_negative_numbers = true)]
     pub wait: Option<Duration>,
 
     /// Exit code when the lock is busy, 0 to 255
     #[arg(short = 'E', long, value_name = "N", env = "RLOCK_BUSY_CODE", default_value_t = exit::BUSY)]
-    #[arg(allow_negative_numbers = true)]
     pub busy_code: u8,
 
     /// Text for those who ask which client holds the lock (a CI job's URL)
@@ -143,40 +137,32 @@ pub struct LockArgs {
 
     /// Lease length: the lock is free this long after its holder's last renewal at the latest
     #[arg(long, value_name = "DUR", env = "RLOCK_TTL", default_value = "30s", value_parser = duration::parse)]
-    #[arg(allow_negative_numbers = true)]
     pub ttl: Duration,
 
     /// Keep the lock for this long after a loss: what the command had asked others to do may still go on
     ///
     /// Servers keep the lock for the TTL and this time after the last renewal. If the lock was lost or broken, it stays for
     /// this time once the command is dead. A command that ends by itself releases it at once.
-    #[arg(long, value_name = "DUR", env = "RLOCK_LOCK_DELAY", value_parser = duration::parse)]
-    #[arg(allow_negative_numbers = true, hide_short_help = true)]
+    #[arg(long, value_name = "DUR", env = "RLOCK_LOCK_DELAY", value_parser = duration::parse, hide_short_help = true)]
     pub lock_delay: Option<Duration>,
 
     /// Form of the stored lock: redisson is one that Redisson's lock() respects and that wakes its waiters
     ///
     /// With the form rlock, which SET NX clients respect, Redisson's lock() fails with WRONGTYPE. Give all runs of a lock the
     /// same form. redisson is for exclusive locks, without --supersede, --hold-at-least, --lock-delay and --once.
-    #[arg(
-        id = "as",
-        long = "as",
-        value_name = "FORM",
-        env = "RLOCK_AS",
-        default_value = "rlock",
-        hide_short_help = true
-    )]
+    #[arg(id = "as", long = "as", value_name = "FORM", env = "RLOCK_AS", default_value = "rlock")]
+    #[arg(hide_short_help = true)]
     pub form: Form,
 
     /// End the waiters with --supersede that came before: they exit with 76. The holder is left alone
     ///
     /// So of many runs that wait, as deploys do, only the last one that came goes on.
-    #[arg(long, env = "RLOCK_SUPERSEDE", value_parser = yes_or_no, action = ArgAction::SetTrue)]
+    #[arg(long, env = "RLOCK_SUPERSEDE")]
     pub supersede: bool,
 
     /// Clock-rate error allowed for, as a fraction of the TTL
     #[arg(long, value_name = "RATE", env = "RLOCK_DRIFT", default_value_t = schedule::DRIFT, value_parser = rate)]
-    #[arg(allow_negative_numbers = true, hide_short_help = true)]
+    #[arg(hide_short_help = true)]
     pub drift: f64,
 
     /// Ignore a server that restarted more recently than this: it may have forgotten locks
@@ -184,7 +170,7 @@ pub struct LockArgs {
     /// auto: off with one node; with several 30s, or the longest TTL met for the key if that is more, and so --lock-delay,
     /// --hold-at-least and --once. Where hosts use different TTLs for a key, give all of them the longest.
     #[arg(long, value_name = "auto|off|DUR", env = "RLOCK_RESTART_GUARD", default_value = "auto")]
-    #[arg(value_parser = restart_guard, allow_negative_numbers = true, hide_short_help = true)]
+    #[arg(value_parser = restart_guard, hide_short_help = true)]
     pub restart_guard: RestartGuard,
 
     #[command(flatten)]
@@ -201,15 +187,14 @@ pub struct CopyArgs {
     ///
     /// A server answers before its replicas have the write, so a failover can lose a lock. Give the number of all replicas
     /// that may become the primary. The command is stopped if they stay away, as it is if the server does.
-    #[arg(long, value_name = "N", env = "RLOCK_WAIT_REPLICAS")]
-    #[arg(allow_negative_numbers = true, hide_short_help = true)]
+    #[arg(long, value_name = "N", env = "RLOCK_WAIT_REPLICAS", hide_short_help = true)]
     pub wait_replicas: Option<u16>,
 
     /// Count it only once it is on the disks of the server and of these replicas (Redis 7.2; appendonly yes)
     ///
     /// Without --wait-replicas, on the server's disk. With appendfsync everysec it takes a second each time, and the node
     /// timeout is 2.5s unless given.
-    #[arg(long, env = "RLOCK_FSYNC", value_parser = yes_or_no, action = ArgAction::SetTrue, hide_short_help = true)]
+    #[arg(long, env = "RLOCK_FSYNC", hide_short_help = true)]
     pub fsync: bool,
 }
 
@@ -218,12 +203,11 @@ pub struct CopyArgs {
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
     /// Print nothing when busy or waiting; failures still get their line
-    #[arg(short, long, env = "RLOCK_QUIET", value_parser = yes_or_no, action = ArgAction::SetTrue)]
+    #[arg(short, long, env = "RLOCK_QUIET")]
     pub quiet: bool,
 
     /// Print each step on stderr
-    #[arg(short, long, env = "RLOCK_VERBOSE", value_parser = yes_or_no, action = ArgAction::SetTrue)]
-    #[arg(hide_short_help = true)]
+    #[arg(short, long, env = "RLOCK_VERBOSE", hide_short_help = true)]
     pub verbose: bool,
 
     /// Form of rlock's lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd's journal
@@ -264,7 +248,7 @@ pub struct RunArgs {
     /// A job of 50ms that cron starts on two hosts runs once, though their clocks differ. The lock is then parked: waiters
     /// get it when the time is over, and break deletes it at once.
     #[arg(long, value_name = "DUR", env = "RLOCK_HOLD_AT_LEAST", value_parser = duration::parse)]
-    #[arg(allow_negative_numbers = true, help_heading = "Command")]
+    #[arg(help_heading = "Command")]
     pub hold_at_least: Option<Duration>,
 
     /// Run the command once: for this long after it has exited with 0, others exit with 0 and do not run it
@@ -272,22 +256,21 @@ pub struct RunArgs {
     /// For a migration that each of 20 hosts starts: one runs it, the others wait for that. With -v a run says that it skipped
     /// the command. A failure counts for nothing. The next break of the free lock ends the time. Give all runs the same time: a
     /// success is remembered for that of its own run, and for 7 days at least.
-    #[arg(long, value_name = "DUR", value_parser = duration::parse, allow_negative_numbers = true)]
-    #[arg(help_heading = "Command")]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = "Command")]
     pub once: Option<Duration>,
 
     /// Time between the first signal and SIGKILL [default: a sixth of the TTL, at most 5s]
     ///
     /// Cut to what fits into the TTL when the lock is being lost. Bare seconds are taken too.
     #[arg(long, value_name = "DUR", env = "RLOCK_KILL_AFTER", value_parser = duration::parse_or_seconds)]
-    #[arg(allow_negative_numbers = true, help_heading = "Command", hide_short_help = true)]
+    #[arg(help_heading = "Command", hide_short_help = true)]
     pub kill_after: Option<Duration>,
 
     /// Stop the command after this, as timeout(1) does: exit 124, even if SIGKILL was needed
     ///
     /// Bare seconds are taken too; 0 is for ever.
     #[arg(long, value_name = "DUR", env = "RLOCK_MAX_RUN", value_parser = duration::parse_or_seconds)]
-    #[arg(allow_negative_numbers = true, help_heading = "Command", hide_short_help = true)]
+    #[arg(help_heading = "Command", hide_short_help = true)]
     pub max_run: Option<Duration>,
 
     /// When the lock is lost: kill the command, or warn and let it go on, perhaps beside another
@@ -303,8 +286,7 @@ pub struct RunArgs {
     /// End every process that the command started, setsid or not, before the lock is released
     ///
     /// When the command ends, the other processes get the first signal and, after --kill-after, SIGKILL.
-    #[arg(long, env = "RLOCK_CONTAIN", value_parser = yes_or_no, action = ArgAction::SetTrue)]
-    #[arg(help_heading = "Command", hide_short_help = true)]
+    #[arg(long, env = "RLOCK_CONTAIN", help_heading = "Command", hide_short_help = true)]
     pub contain: bool,
 
     #[command(flatten)]

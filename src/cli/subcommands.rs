@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{Args, ValueEnum};
 
-use super::values::{fence, lock_name, restart_guard, slot, token, yes_or_no};
+use super::values::{fence, lock_name, restart_guard, slot, token};
 use super::{CopyArgs, FileArgs, LockArgs, NodeArgs, OutputArgs};
 use crate::lock::fence::Fence;
 use crate::lock::restart::RestartGuard;
@@ -78,8 +78,7 @@ pub struct RenewArgs {
     pub fence: Option<Fence>,
 
     /// How long the lock is to last from now on [default: as long as it was taken for]
-    #[arg(long, value_name = "DUR", env = "RLOCK_TTL", value_parser = duration::parse, allow_negative_numbers = true)]
-    #[arg(help_heading = "Lock")]
+    #[arg(long, value_name = "DUR", env = "RLOCK_TTL", value_parser = duration::parse, help_heading = "Lock")]
     pub ttl: Option<Duration>,
 
     #[command(flatten)]
@@ -108,8 +107,7 @@ pub struct CheckArgs {
     pub fence: Option<Fence>,
 
     /// Also require that the lock stays the caller's for this long without a renewal
-    #[arg(long = "for", value_name = "DUR", value_parser = duration::parse, allow_negative_numbers = true)]
-    #[arg(env = "RLOCK_FOR", help_heading = "Lock")]
+    #[arg(long = "for", value_name = "DUR", value_parser = duration::parse, env = "RLOCK_FOR", help_heading = "Lock")]
     pub at_least: Option<Duration>,
 
     #[command(flatten)]
@@ -132,7 +130,7 @@ pub struct InspectArgs {
     pub nodes: NodeArgs,
 
     /// Print an array with one object a key instead of the table
-    #[arg(long, env = "RLOCK_JSON", value_parser = yes_or_no, action = ArgAction::SetTrue, help_heading = "Output")]
+    #[arg(long, env = "RLOCK_JSON", help_heading = "Output")]
     pub json: bool,
 
     /// Output: table, json (as --json) or openmetrics, gauges of locks and nodes for Prometheus [default: table]
@@ -141,8 +139,7 @@ pub struct InspectArgs {
 
     /// Redraw every 2s, or at the given interval
     #[arg(long, value_name = "DUR", env = "RLOCK_WATCH", value_parser = duration::parse_or_seconds)]
-    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "2s", allow_negative_numbers = true)]
-    #[arg(help_heading = "Output")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "2s", help_heading = "Output")]
     pub watch: Option<Duration>,
 
     #[command(flatten)]
@@ -160,12 +157,12 @@ pub struct DoctorArgs {
 
     /// The lease length you plan to use; nodes that are too slow for it are reported
     #[arg(long, value_name = "DUR", env = "RLOCK_TTL", default_value = "30s", value_parser = duration::parse)]
-    #[arg(help_heading = "Lock", allow_negative_numbers = true)]
+    #[arg(help_heading = "Lock")]
     pub ttl: Duration,
 
     /// The restart guard you plan to use, as for run
     #[arg(long, value_name = "auto|off|DUR", env = "RLOCK_RESTART_GUARD", default_value = "auto")]
-    #[arg(value_parser = restart_guard, help_heading = "Lock", allow_negative_numbers = true)]
+    #[arg(value_parser = restart_guard, help_heading = "Lock")]
     pub restart_guard: RestartGuard,
 
     /// Print the ACL line, which grants a user exactly the rights that rlock needs
@@ -175,7 +172,7 @@ pub struct DoctorArgs {
     pub acl: bool,
 
     /// Print one object instead of the table
-    #[arg(long, env = "RLOCK_JSON", value_parser = yes_or_no, action = ArgAction::SetTrue, help_heading = "Output")]
+    #[arg(long, env = "RLOCK_JSON", help_heading = "Output")]
     pub json: bool,
 
     #[command(flatten)]
@@ -198,7 +195,7 @@ pub struct BreakArgs {
     pub token: Option<Token>,
 
     /// Break the lock of the holder of this slot alone
-    #[arg(long, value_name = "I", help_heading = "Lock", value_parser = slot, allow_negative_numbers = true)]
+    #[arg(long, value_name = "I", help_heading = "Lock", value_parser = slot)]
     pub slot: Option<u16>,
 
     /// Why: the holder says it, and inspect shows it
@@ -206,15 +203,15 @@ pub struct BreakArgs {
     pub reason: Option<String>,
 
     /// Do not ask
-    #[arg(short, long, action = ArgAction::SetTrue, help_heading = "Lock")]
+    #[arg(short, long, help_heading = "Lock")]
     pub yes: bool,
 
     /// Delete the key at once: the holder's command may run on, not alone, until its next renewal
-    #[arg(long, action = ArgAction::SetTrue, help_heading = "Lock")]
+    #[arg(long, help_heading = "Lock")]
     pub now: bool,
 
     /// Break also a value that rlock did not write
-    #[arg(long, action = ArgAction::SetTrue, help_heading = "Lock")]
+    #[arg(long, help_heading = "Lock")]
     pub foreign: bool,
 
     #[command(flatten)]
@@ -232,14 +229,14 @@ pub struct ConfigArgs {
     pub keys: Vec<String>,
 
     /// Check every section of the files instead, and print the names of the files
-    #[arg(long, action = ArgAction::SetTrue, conflicts_with = "keys", help_heading = "Configuration")]
+    #[arg(long, conflicts_with = "keys", help_heading = "Configuration")]
     pub check: bool,
 
     #[command(flatten)]
     pub files: FileArgs,
 
     /// Print an array with one object a setting instead of the table
-    #[arg(long, env = "RLOCK_JSON", value_parser = yes_or_no, action = ArgAction::SetTrue, help_heading = "Output")]
+    #[arg(long, env = "RLOCK_JSON", help_heading = "Output")]
     pub json: bool,
 
     #[command(flatten)]
