@@ -9,14 +9,13 @@ use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::unistd::geteuid;
 use uuid::Uuid;
 
 use crate::background;
-use crate::clock;
 use crate::exit::Outcome;
 use crate::lock::key::{Key, Keys};
 use crate::report::{Event, Reporter};
@@ -157,7 +156,8 @@ pub struct Metrics {
 /// The thread that writes. It ends when the sender is dropped.
 struct Writer {
     records: Sender<Record>,
-    results: Receiver<io::Result<()>>,
+    /// Gets the first error, or none, once all is written.
+    result: Receiver<io::Result<()>>,
 }
 
 impl Metrics {
@@ -194,32 +194,26 @@ impl Metrics {
 impl Writer {
     fn start(directory: PathBuf, keys: Keys) -> io::Result<Self> {
         let (records, to_write) = channel();
-        let (done, results) = channel();
+        let (done, result) = channel();
         background::spawn("rlock-metrics", STACK, move || {
-            for record in to_write {
-                let _ = done.send(keys.iter().try_for_each(|key| write(&directory, key, &record)));
-            }
+            let write = |record: Record| keys.iter().try_for_each(|key| write(&directory, key, &record));
+            let written = to_write.into_iter().map(write).fold(Ok(()), io::Result::and);
+            let _ = done.send(written);
         })?;
-        Ok(Self { records, results })
+        Ok(Self { records, result })
     }
 
     /// Waits for all writes, and returns the first error.
     fn finish(self) -> io::Result<()> {
         drop(self.records);
-        let begun = clock::now();
-        loop {
-            match self.results.recv_timeout(LAST.saturating_sub(clock::now().since(begun))) {
-                Ok(result) => result?,
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
-                Err(RecvTimeoutError::Timeout) => return Err(io::ErrorKind::TimedOut.into()),
-            }
-        }
+        self.result.recv_timeout(LAST).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock;
 
     const RAN: Record = Record { begun: Duration::from_secs(10), started: Some(Duration::from_secs(12)), end: None };
 
@@ -285,9 +279,9 @@ mod tests {
     #[test]
     fn a_writer_that_hangs_holds_up_the_end_for_a_second_at_most() {
         let (records, _to_write) = channel();
-        let (_done, results) = channel();
+        let (_done, result) = channel();
         let begun = clock::now();
-        assert_eq!(Writer { records, results }.finish().unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(Writer { records, result }.finish().unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert!(clock::now().since(begun) < LAST * 5);
     }
 
