@@ -7,6 +7,7 @@ mod places;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use glob::Pattern;
@@ -15,7 +16,7 @@ use crate::exit::{Failure, Outcome};
 use crate::secret;
 use crate::text::{escape, nearest};
 
-pub use places::Choice;
+pub use places::NO_FILE;
 
 /// The configuration files of a run as one: the settings of a later file stand behind those of the earlier ones.
 #[derive(Default, Debug)]
@@ -65,10 +66,10 @@ pub struct Origin {
 }
 
 impl Config {
-    /// Reads the files of `choice`.
-    pub fn read(choice: &Choice) -> Result<Self, Failure> {
+    /// Reads the file that `--config` names, or the standard ones.
+    pub fn read(named: Option<&Path>) -> Result<Self, Failure> {
         let mut whole = Self::default();
-        for place in places::of(choice) {
+        for place in places::of(named) {
             let Some(contents) = place.read()? else { continue };
             let known = whole.settings.len();
             whole.add(&contents.shown, &contents.text)?;

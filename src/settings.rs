@@ -12,7 +12,7 @@ use store::FindPlace;
 pub use store::{NODE_TIMEOUT, NodeSettings, StoreConfig, addresses};
 
 use crate::cli::{LockArgs, RunArgs, Sources};
-use crate::config::Choice;
+use crate::config::NO_FILE;
 use crate::exit::{Failure, Outcome};
 use crate::job::policy;
 use crate::lock::key::Keys;
@@ -116,10 +116,8 @@ fn environment(args: &LockArgs, keys: &Keys, sources: &Sources) -> Vec<(&'static
     ] {
         set.extend(value.filter(|_| sources.typed(id)).map(|value| (name, value)));
     }
-    match Choice::of(args.nodes.files.config.as_deref()) {
-        Choice::Standard => {}
-        Choice::Nothing => set.push(("RLOCK_CONFIG", Choice::NOTHING.into())),
-        Choice::Named(file) => set.push(("RLOCK_CONFIG", absolute(&file))),
-    }
+    let config = nodes.files.config.as_deref();
+    let config = config.map(|path| if path == Path::new(NO_FILE) { NO_FILE.into() } else { absolute(path) });
+    set.extend(config.map(|value| ("RLOCK_CONFIG", value)));
     set
 }

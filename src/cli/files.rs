@@ -15,7 +15,7 @@ use clap::{Arg, ArgAction, ArgMatches, Id};
 use super::parse::{Common, Parsed, described, one_line};
 use super::sources::{Source, Sources, id, variable};
 use super::{Command, FileArgs, RunArgs, definition};
-use crate::config::{self, Choice, Config, Origin, Setting};
+use crate::config::{self, Config, Origin, Setting};
 use crate::exit::{Failure, Outcome};
 use crate::text::escape;
 
@@ -31,7 +31,7 @@ fn belongs_in_files(arg: &Arg) -> bool {
 impl FileArgs {
     /// Reads the files that these options choose.
     pub fn read(&self) -> Result<Config, Failure> {
-        Config::read(&Choice::of(self.config.as_deref()))
+        Config::read(self.config.as_deref())
     }
 }
 
@@ -281,7 +281,7 @@ mod tests {
         std::fs::write(file.path(), text).unwrap();
         let words = ["rlock", "run", "-k", key].iter().chain(words).chain(&["true"]).map(OsString::from).collect();
         let parsed = parse(words).unwrap().unwrap();
-        let config = Config::read(&Choice::Named(file.path().to_owned()))?;
+        let config = Config::read(Some(file.path()))?;
         let parsed = parsed.with(&config, &[key.to_owned()])?;
         let Command::Run(args) = parsed.cli.command else { panic!("{text}") };
         Ok((*args.0, parsed.sources))

@@ -25,30 +25,8 @@ const LARGEST: u64 = 1024 * 1024;
 /// Permissions of the group and of other users.
 const OF_OTHERS: u32 = 0o077;
 
-/// `--config`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Choice {
-    /// The system's file, then the user's.
-    Standard,
-    /// None.
-    Nothing,
-    /// This one alone.
-    Named(PathBuf),
-}
-
-impl Choice {
-    /// The value for no file.
-    pub const NOTHING: &str = "none";
-
-    /// Reads the value of `--config`.
-    pub fn of(typed: Option<&Path>) -> Self {
-        match typed {
-            None => Self::Standard,
-            Some(path) if path == Path::new(Self::NOTHING) => Self::Nothing,
-            Some(path) => Self::Named(path.to_owned()),
-        }
-    }
-}
+/// The value of `--config` for no file.
+pub const NO_FILE: &str = "none";
 
 /// A file that may be read.
 #[derive(PartialEq, Eq, Debug)]
@@ -77,13 +55,13 @@ enum Kind {
     Named,
 }
 
-/// Returns the files of `choice`, of which later ones go before earlier ones.
-pub(super) fn of(choice: &Choice) -> Vec<Place> {
-    let is_own = Uid::current() == Uid::effective() && Gid::current() == Gid::effective();
-    match choice {
-        Choice::Nothing => Vec::new(),
-        Choice::Named(path) => vec![Place { path: path.clone(), kind: Kind::Named }],
-        Choice::Standard => {
+/// Returns the files to read, of which later ones go before earlier ones: the one that `--config` names, or the standard ones.
+pub(super) fn of(named: Option<&Path>) -> Vec<Place> {
+    match named {
+        Some(path) if path == Path::new(NO_FILE) => Vec::new(),
+        Some(path) => vec![Place { path: path.to_owned(), kind: Kind::Named }],
+        None => {
+            let is_own = Uid::current() == Uid::effective() && Gid::current() == Gid::effective();
             let system = Place { path: SYSTEM.into(), kind: Kind::System };
             let user = is_own.then(|| users(|name| std::env::var_os(name))).flatten();
             std::iter::once(system).chain(user.map(|path| Place { path, kind: Kind::User })).collect()
