@@ -16,7 +16,8 @@ use std::time::SystemTime;
 
 use clap::ValueEnum;
 use nix::sys::stat::fstat;
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 pub use event::Event;
 use event::Told;
@@ -30,34 +31,16 @@ use crate::exit::{self, Failure, Outcome};
 use crate::lock::key::{Key, Keys};
 use crate::text::escape;
 
-/// Weight of an event, which decides whether it is printed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// Weight of an event, which decides whether it is printed. Its number is syslog(3)'s, which sd-daemon(3) reads before a line.
+#[derive(Clone, Copy, Serialize, Debug)]
+#[serde(rename_all = "lowercase")]
 pub enum Level {
     /// A step: printed with `-v` or `--log json`.
-    Info,
+    Info = 6,
     /// No failure yet, but a reader should know: printed without `-q`.
-    Warning,
+    Warning = 4,
     /// The lock or the command failed: always printed.
-    Error,
-}
-
-impl Level {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        }
-    }
-
-    /// Returns the level's number in syslog(3), which sd-daemon(3) reads before a line.
-    fn priority(self) -> u8 {
-        match self {
-            Self::Info => 6,
-            Self::Warning => 4,
-            Self::Error => 3,
-        }
-    }
+    Error = 3,
 }
 
 /// Variable in which systemd names the stream that leads to the journal: `DEVICE:INODE`.
@@ -253,10 +236,10 @@ fn line(log: Log, event: &Event, keys: Option<&Keys>) -> String {
 fn render(log: Log, level: Level, keys: Option<&Keys>, message: &str, mut fields: Map<String, Value>) -> String {
     match log {
         Log::Text => format!("rlock: {message}\n"),
-        Log::Journal => format!("<{}>rlock: {message}\n", level.priority()),
+        Log::Journal => format!("<{}>rlock: {message}\n", level as u8),
         Log::Json => {
             fields.insert("ts".to_owned(), clock::unix_millis(SystemTime::now()).into());
-            fields.insert("level".to_owned(), level.name().into());
+            fields.insert("level".to_owned(), json!(level));
             fields.insert("message".to_owned(), message.into());
             fields.insert("key".to_owned(), keys.map(Keys::typed).into());
             format!("{}\n", escape::json(&Value::Object(fields).to_string()))
