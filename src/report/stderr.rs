@@ -45,9 +45,8 @@ const ORDER: Duration = Duration::from_millis(50);
 /// Lines to be written.
 #[derive(Debug)]
 struct Queue {
+    /// The first one stays until it is written.
     lines: VecDeque<String>,
-    /// Length of all of them, and of the one being written.
-    bytes: usize,
     /// Number of lines dropped since the last notice, and the form of that notice.
     dropped: Option<(u64, Log)>,
     /// Whether a status line is drawn, which must go before any other line comes.
@@ -58,27 +57,27 @@ struct Queue {
 
 impl Queue {
     const fn new() -> Self {
-        Self { lines: VecDeque::new(), bytes: 0, dropped: None, is_drawn: false, is_writing: false }
+        Self { lines: VecDeque::new(), dropped: None, is_drawn: false, is_writing: false }
     }
 
     /// Whether everything is written.
     fn is_idle(&self) -> bool {
-        self.bytes == 0 && self.dropped.is_none()
+        self.lines.is_empty() && self.dropped.is_none()
     }
 
     /// Adds `line`, or drops it if the queue is full. After that all lines are dropped until the queue is empty, so that
     /// one notice counts them all.
     fn offer(&mut self, line: String, log: Log) {
+        let bytes: usize = self.lines.iter().map(String::len).sum();
         match self.dropped {
             Some((count, _)) => self.dropped = Some((count + 1, log)),
-            None if self.bytes > 0 && self.bytes + line.len() > ROOM => self.dropped = Some((1, log)),
+            None if bytes > 0 && bytes + line.len() > ROOM => self.dropped = Some((1, log)),
             None => self.insist(line),
         }
     }
 
     /// Adds `line`, however full the queue is.
     fn insist(&mut self, line: String) {
-        self.bytes += line.len();
         self.lines.push_back(line);
     }
 
@@ -96,12 +95,7 @@ impl Queue {
         {
             self.insist(super::line(log, &Event::Dropped { count }, None));
         }
-        self.lines.pop_front()
-    }
-
-    /// Accounts for a line that was written, or never will be.
-    fn is_done_with(&mut self, line: &str) {
-        self.bytes = self.bytes.saturating_sub(line.len());
+        self.lines.front().cloned()
     }
 }
 
@@ -134,7 +128,7 @@ impl Output {
             write(&line);
             queue = self.locked();
             queue.is_writing = false;
-            queue.is_done_with(&line);
+            queue.lines.pop_front();
             self.changed.notify_all();
         }
     }
@@ -274,9 +268,8 @@ mod tests {
     /// Takes and writes all that is queued.
     fn written(queue: &mut Queue) -> Vec<String> {
         std::iter::from_fn(|| {
-            let line = queue.next()?;
-            queue.is_done_with(&line);
-            Some(line)
+            queue.next()?;
+            queue.lines.pop_front()
         })
         .collect()
     }
@@ -288,7 +281,7 @@ mod tests {
             queue.offer(line(letter), Log::Text);
         }
         let first = queue.next().unwrap();
-        queue.is_done_with(&first);
+        queue.lines.pop_front();
         queue.offer("short\n".to_owned(), Log::Text);
         let rest = written(&mut queue);
         assert_eq!(first, line("a"));
@@ -303,10 +296,10 @@ mod tests {
     fn a_line_that_is_being_written_takes_its_room() {
         let mut queue = Queue::new();
         queue.offer("x".repeat(ROOM + 1), Log::Text);
-        let long = queue.next().unwrap();
+        queue.next().unwrap();
         assert!(!queue.is_idle());
         queue.offer("dropped\n".to_owned(), Log::Json);
-        queue.is_done_with(&long);
+        queue.lines.pop_front();
         let notice: String = written(&mut queue).into_iter().collect();
         assert_eq!(serde_json::from_str::<serde_json::Value>(&notice).unwrap()["event"], "dropped");
     }
