@@ -87,13 +87,7 @@ fn result_of(outcome: Outcome) -> &'static str {
         Outcome::TimeIsUp => "timeout",
         Outcome::Unreachable => "unreachable",
         Outcome::Refused => "refused",
-        Outcome::No
-        | Outcome::Usage
-        | Outcome::Bug
-        | Outcome::System
-        | Outcome::Output
-        | Outcome::Config
-        | Outcome::Signalled(_) => "error",
+        _ => "error",
     }
 }
 

@@ -145,11 +145,6 @@ impl Reporter {
         print(self.log, event, Some(&self.keys));
     }
 
-    /// Whether lines are for programs.
-    pub fn is_for_programs(&self) -> bool {
-        self.log != Log::Text
-    }
-
     /// Whether each step is printed.
     pub fn tells_steps(&self) -> bool {
         self.verbose || (self.log == Log::Json && !self.quiet)

@@ -9,10 +9,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::builder::Resettable;
-use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, ArgMatches, Id};
 
-use super::parse::{Common, Parsed, described, one_line};
+use super::parse::{Common, Parsed, described, long_flag, one_line};
 use super::sources::{Source, Sources, id, variable};
 use super::{Command, FileArgs, RunArgs, definition};
 use crate::config::{self, Config, Origin, Setting};
@@ -37,22 +36,17 @@ impl FileArgs {
 
 impl Parsed {
     /// Completes what was typed by the configuration files. `rlock config` reads them by itself.
-    pub fn with_files(self) -> Result<Self, Failure> {
-        let mut whole = self.completed()?;
-        if let Some(Common { output, .. }) = whole.cli.command.common() {
-            let volume = output.volume(&whole.sources).map_err(|failure| whole.sources.explain(failure))?;
+    pub fn with_files(mut self) -> Result<Self, Failure> {
+        let reads_files = !matches!(self.cli.command, Command::Config(_));
+        if let Some(Common { files, locks, .. }) = self.cli.command.common().filter(|_| reads_files) {
+            let config = files.read()?;
+            self = self.with(&config, &locks)?;
+        }
+        if let Some(Common { output, .. }) = self.cli.command.common() {
+            let volume = output.volume(&self.sources).map_err(|failure| self.sources.explain(failure))?;
             (output.quiet, output.verbose) = volume;
         }
-        Ok(whole)
-    }
-
-    fn completed(mut self) -> Result<Self, Failure> {
-        if matches!(self.cli.command, Command::Config(_)) {
-            return Ok(self);
-        }
-        let Some(Common { files, locks, .. }) = self.cli.command.common() else { return Ok(self) };
-        let config = files.read()?;
-        self.with(&config, &locks)
+        Ok(self)
     }
 
     fn with(mut self, config: &Config, locks: &[String]) -> Result<Self, Failure> {
@@ -104,10 +98,7 @@ impl Defaults {
 
     /// Returns the failure of a value that clap refuses. As the first parse went well, it is that of a file.
     fn refusal(&self, error: &clap::Error) -> Failure {
-        let long = match error.get(ContextKind::InvalidArg) {
-            Some(ContextValue::String(flag)) => flag.trim_start_matches('-').split([' ', '=']).next(),
-            _ => None,
-        };
+        let long = long_flag(error);
         let origin = self.0.values().find(|(_, setting)| Some(setting.name.as_str()) == long);
         let place = origin.map(|(_, setting)| format!("{}: ", setting.origin)).unwrap_or_default();
         Failure::new(Outcome::Config, format!("{place}{}", one_line(error)))

@@ -201,15 +201,15 @@ pub(super) fn one_line(error: &clap::Error) -> String {
 
 /// Returns the variable that probably held the value which clap refuses.
 fn variable_of(error: &clap::Error) -> Option<String> {
-    let context = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.clone()),
-        _ => None,
-    };
-    let option = context(ContextKind::InvalidArg)?;
-    let long = option.strip_prefix("--")?.split([' ', '=']).next()?;
-    let name = variable(long);
+    let name = variable(long_flag(error)?);
     let value = std::env::var(&name).ok()?;
-    (value == context(ContextKind::InvalidValue)?).then_some(name)
+    (Some(&ContextValue::String(value)) == error.get(ContextKind::InvalidValue)).then_some(name)
+}
+
+/// Returns the long flag that the error is about, without its dashes.
+pub(super) fn long_flag(error: &clap::Error) -> Option<&str> {
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
+    option.strip_prefix("--")?.split([' ', '=']).next()
 }
 
 /// Returns `--log` before the command line is known to be valid, so that its errors have the right form.

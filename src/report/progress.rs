@@ -74,18 +74,10 @@ impl ProgressMode {
     fn form_at(self, log: Log, place: Place) -> Form {
         let can_redraw = place.is_terminal && !place.is_dumb && log == Log::Text;
         match self {
-            Self::Plain => Form::Plain,
-            Self::Line => {
-                if can_redraw {
-                    Form::Line
-                } else {
-                    Form::Plain
-                }
-            }
+            Self::Line | Self::Auto if can_redraw => Form::Line,
+            Self::Line | Self::Plain => Form::Plain,
             // In the other forms of lines, each step has one.
-            Self::Auto if log != Log::Text => Form::None,
-            Self::Auto if can_redraw => Form::Line,
-            Self::Auto if place.is_terminal || place.is_ci => Form::Plain,
+            Self::Auto if log == Log::Text && (place.is_terminal || place.is_ci) => Form::Plain,
             Self::Auto | Self::None => Form::None,
         }
     }

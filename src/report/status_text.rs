@@ -77,15 +77,19 @@ impl Status<'_> {
     /// Returns the text of the redrawn line, and of a plain one: `waiting 1m 12s, 2 ahead; held for 3m 40s by …; gives up in 18m`.
     pub fn line(&self) -> String {
         match self {
-            Self::Wait { waited, ahead: rank, left, .. } => {
+            Self::Wait { waited, ahead: rank, blocked, left, now } => {
+                let cause = blocked.map_or_else(
+                    || "no majority of the nodes has answered yet".to_owned(),
+                    |blocked| in_words(blocked, |blocker| blocker.brief(*now)),
+                );
                 let waited = duration::show_seconds(*waited);
                 let left =
                     left.map_or_else(String::new, |left| format!("; gives up in {}", duration::show_seconds(left)));
-                format!("waiting {waited}{}; {}{left}", ahead(*rank), self.cause())
+                format!("waiting {waited}{}; {cause}{left}", ahead(*rank))
             }
             Self::Break { waited, limit } => {
                 let [waited, limit] = [waited, limit].map(|span| duration::show_seconds(*span));
-                format!("{}: {waited} of {limit} at most", self.cause())
+                format!("waiting for the holder to stop its command: {waited} of {limit} at most")
             }
             Self::Scan { seen, of } => format!("scanning: {} of {of} keys", seen.min(of)),
         }
@@ -117,15 +121,6 @@ impl Status<'_> {
             }
             Self::Break { waited, .. } => Map::from_iter([("wait_ms".to_owned(), duration::millis(*waited).into())]),
             Self::Scan { .. } => Map::new(),
-        }
-    }
-
-    fn cause(&self) -> String {
-        match self {
-            Self::Wait { blocked: Some(blocked), now, .. } => in_words(blocked, |blocker| blocker.brief(*now)),
-            Self::Wait { blocked: None, .. } => "no majority of the nodes has answered yet".to_owned(),
-            Self::Break { .. } => "waiting for the holder to stop its command".to_owned(),
-            Self::Scan { .. } => "scanning".to_owned(),
         }
     }
 }

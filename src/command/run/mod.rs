@@ -28,7 +28,7 @@ use crate::job::terminal::block_sigttou;
 use crate::lock::key::list;
 use crate::lock::outer;
 use crate::metrics::Metrics;
-use crate::report::{self, Event, failures};
+use crate::report::{self, Event, Log, failures};
 use crate::secret::without_secrets;
 use crate::settings::RunSettings;
 use crate::text::{duration, escape};
@@ -61,7 +61,7 @@ pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::R
     }
     let outcome = ran?;
     // The shell tells people the exit code.
-    if report.is_for_programs() {
+    if report.log != Log::Text {
         report.say(&Event::Exit { outcome });
     }
     Ok(outcome)
