@@ -49,13 +49,9 @@ pub fn unix_millis(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).ok().and_then(|span| u64::try_from(span.as_millis()).ok()).unwrap_or(0)
 }
 
-/// One alarm on the boot-time clock, set anew for each wait.
+/// One alarm on the boot-time clock, set anew for each wait. `None` in simulated time, where nothing of the kernel's is used.
 #[derive(Debug)]
-pub struct Alarm {
-    /// `None` in simulated time, where nothing of the kernel's is used.
-    timer: Option<AsyncFd<Timer>>,
-    set_for: Instant,
-}
+pub struct Alarm(Option<AsyncFd<Timer>>);
 
 /// nix' timer, with the one trait that tokio wants of it.
 #[derive(Debug)]
@@ -76,15 +72,13 @@ impl AsRawFd for Timer {
 impl Alarm {
     /// An alarm that is not set. Needs a running tokio runtime.
     pub fn new() -> io::Result<Self> {
-        let timer = if SIMULATED.get().is_some() { None } else { Some(Self::timer()?) };
-        Ok(Self { timer, set_for: Instant::NEVER })
-    }
-
-    fn timer() -> io::Result<AsyncFd<Timer>> {
+        if SIMULATED.get().is_some() {
+            return Ok(Self(None));
+        }
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         let timer = Timer(TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?);
         // SAFETY: the timer owns its descriptor, always names the same one, and closes it only when dropped.
-        Ok(unsafe { AsyncFd::register(timer) }?)
+        Ok(Self(Some(unsafe { AsyncFd::register(timer) }?)))
     }
 
     /// Returns once `at` has come. May be dropped and called again with another time.
@@ -96,7 +90,7 @@ impl Alarm {
             return time.reached(at).await;
         }
         while now() < at {
-            let Some(timer) = self.timer.as_ref().filter(|timer| set(timer, &mut self.set_for, at).is_ok()) else {
+            let Some(timer) = self.0.as_ref().filter(|timer| set(timer, at).is_ok()) else {
                 // Without an alarm the only safe reading is that the time has come.
                 return;
             };
@@ -108,15 +102,10 @@ impl Alarm {
     }
 }
 
-fn set(timer: &AsyncFd<Timer>, set_for: &mut Instant, at: Instant) -> nix::Result<()> {
-    if *set_for == at {
-        return Ok(());
-    }
+fn set(timer: &AsyncFd<Timer>, at: Instant) -> nix::Result<()> {
     let since_boot = std::time::Duration::from_nanos(at.as_nanos());
     let expiration = Expiration::OneShot(TimeSpec::from_duration(since_boot));
-    timer.get_ref().0.set(expiration, TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
-    *set_for = at;
-    Ok(())
+    timer.get_ref().0.set(expiration, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
 }
 
 impl SimulatedTime {
