@@ -310,6 +310,7 @@ line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'
 none\t'Nothing'"
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l acl -d 'Print the ACL line, which grants a user exactly the rights that rlock needs'
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l try -d 'Also take the lock rlock-doctor at each node, and give it back'
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l json -d 'Print one object instead of the table'
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s v -l verbose -d 'Print each step on stderr'

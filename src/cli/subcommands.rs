@@ -171,6 +171,10 @@ pub struct DoctorArgs {
     #[arg(long, help_heading = "Output")]
     pub acl: bool,
 
+    /// Also take the lock rlock-doctor at each node, and give it back
+    #[arg(long = "try", help_heading = "Lock")]
+    pub tries: bool,
+
     /// Print one object instead of the table
     #[arg(long, env = "RLOCK_JSON", help_heading = "Output")]
     pub json: bool,

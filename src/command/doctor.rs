@@ -1,7 +1,8 @@
-//! `rlock doctor`: tells whether nodes are fit to hold locks. Changes nothing.
+//! `rlock doctor`: tells whether nodes are fit to hold locks. Changes nothing, but for the lock of `--try`.
 
 mod checks;
 mod report;
+mod trial;
 
 use futures_util::future::join_all;
 
@@ -28,13 +29,14 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let options = ScheduleOptions { node_timeout: args.nodes.node_timeout, ..ScheduleOptions::new(args.ttl) };
     let schedule = settings::schedule(options)?;
     let how = Use { schedule, options, guard: args.restart_guard };
+    let own = args.tries.then(|| settings::key(&args.nodes, trial::NAME)).transpose()?;
     // The user stands in the ACL line, which is pasted into a server.
     let is_odd = |way: &&Way| way.remote.user.as_deref().is_some_and(|user| !is_user(user));
     if let Some(way) = reach.place.servers().iter().find(is_odd) {
         let why = format!("--node {way}: no server has a user with a blank or a control character");
         return Err(Failure::new(Outcome::Config, why).into());
     }
-    let mut report = block_on(examined(&reach, &keys, &how))?;
+    let mut report = block_on(async { examined(&reach, &keys, own.as_ref(), &how).await })?;
     report.findings.extend(args.keys.iter().filter(|name| is_pattern(name)).map(|name| {
         let what = format!("{} is taken as the name of one lock, and no pattern", escape::text(name));
         Finding::note(what, "for patterns see Rights in docs/redis.md")
@@ -49,8 +51,8 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Examines the nodes.
-async fn examined(reach: &NodeSettings, keys: &[Key], how: &Use) -> anyhow::Result<Report> {
+/// Examines the nodes. `own`: the lock that is taken and given back.
+async fn examined(reach: &NodeSettings, keys: &[Key], own: Option<&Key>, how: &Use) -> anyhow::Result<Report> {
     // A slow node must show as slow, not as dead.
     let limit = reach.limit.max(NODE_TIMEOUT);
     let stores = stores(&reach.place, limit, 1, None)?;
@@ -59,7 +61,12 @@ async fn examined(reach: &NodeSettings, keys: &[Key], how: &Use) -> anyhow::Resu
         Some(chosen) => Some(Survey::of(chosen).map_err(unfit_store)?),
         None => None,
     };
-    let findings = survey.as_ref().map_or_else(|| checks::of_servers(&probes, how), checks::of_local);
+    let mut findings = survey.as_ref().map_or_else(|| checks::of_servers(&probes, how), checks::of_local);
+    if let Some(own) = own {
+        let answers = |(node, _): &(usize, _)| probes.get(*node).is_none_or(Result::is_ok);
+        let stores_that_answer = stores.iter().enumerate().filter(answers);
+        findings.extend(trial::findings(stores_that_answer, own, stores.len(), how.schedule.term(), limit).await);
+    }
     let servers = reach.place.servers();
     let user = servers.iter().find_map(|way| way.remote.user.as_deref()).unwrap_or("rlock");
     let of_database = if servers.iter().any(|way| way.remote.db > 0) { OF_DATABASE } else { &[] };

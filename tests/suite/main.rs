@@ -65,6 +65,7 @@ mod store_suite;
 mod strangers;
 mod supersede;
 mod terminal;
+mod trials;
 mod unread;
 mod unscripted;
 mod upkeep;
