@@ -87,7 +87,13 @@ fn result_of(outcome: Outcome) -> &'static str {
         Outcome::TimeIsUp => "timeout",
         Outcome::Unreachable => "unreachable",
         Outcome::Refused => "refused",
-        _ => "error",
+        Outcome::No
+        | Outcome::Usage
+        | Outcome::Bug
+        | Outcome::System
+        | Outcome::Output
+        | Outcome::Config
+        | Outcome::Signalled(_) => "error",
     }
 }
 

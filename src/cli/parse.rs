@@ -14,12 +14,16 @@ use crate::report::{Log, LogMode, failures};
 use crate::secret;
 use crate::text::{escape, is_pattern};
 
-/// Options of other tools, and what to type in their place.
-const INSTEAD: [(&str, &str); 4] = [
+/// Words that rlock does not know: of flock(1), of its own past, and for what another command does. And what to type in their place.
+const INSTEAD: [(&str, &str); 8] = [
     ("--nonblock", "rlock calls it --no-wait"),
     ("--conflict-exit-code", "rlock calls it --busy-code"),
     ("--timeout", "--wait limits the waiting, --max-run the command"),
     ("--user", "the user stands in the address: redis://USER@HOST"),
+    ("--replace", "rlock break --yes KEY ends the run that holds the lock: then run"),
+    ("--order", "waiters are served in their order; --supersede ends those that came before"),
+    ("--profile", "settings that a job chooses are RLOCK_ variables: systemd's EnvironmentFile= reads them"),
+    ("reclaim", "--on-lost warn lets the command go on"),
 ];
 
 /// A parsed command line.
@@ -286,6 +290,7 @@ mod tests {
             (&["run", "-k", "j", "--wait-for", "5s", "true"], "found; did you mean --wait?; see rlock run --help"),
             (&["run", "-k", "j", "--nonblock", "true"], "rlock calls it --no-wait; see"),
             (&["run", "-k", "j", "--user", "u", "true"], "redis://USER@HOST; see"),
+            (&["run", "-k", "j", "--profile", "ci", "true"], "EnvironmentFile"),
             (&["inspekt"], "did you mean inspect?"),
             (&["check", "--tokn", "x"], "did you mean --token?"),
             (&["beak", "x"], "unrecognized subcommand 'beak'; see rlock --help"),

@@ -102,18 +102,20 @@ impl BreakRequest<'_> {
             };
             failed = done.err().or(failed);
         }
+        if has_deleted {
+            self.report.say(&Event::KeyDeleted);
+        }
+        if !stopped.is_empty() {
+            self.report.say(&Event::Tombstoned);
+        }
         // Of several holders, one may have ended by itself meanwhile.
         let is_meant = |failure: &Failure| failure.outcome != Outcome::No || (!has_deleted && stopped.is_empty());
         if let Some(failure) = failed.filter(is_meant) {
             return Err(failure.into());
         }
-        if has_deleted {
-            self.report.say(&Event::KeyDeleted);
-        }
         if stopped.is_empty() {
             return Ok(Outcome::Done);
         }
-        self.report.say(&Event::Tombstoned);
         self.wait(&nodes, &stopped, &looks).await
     }
 

@@ -209,4 +209,5 @@ fn what_it_does_not_fit_is_refused_before_a_node_is_asked() {
     let nowhere = "redis://127.0.0.1:1";
     refused(&["--supersede", "-k", "other"], nowhere, "is for one lock");
     refused(&["--supersede"], "local", "needs a server");
+    refused(&["--replace"], nowhere, "rlock break --yes KEY");
 }

@@ -88,8 +88,8 @@ impl Holding {
         }
     }
 
-    /// Returns when a hint leads to the next exchange: not sooner than a pause after the last one began, since a peer that closes after
-    /// each reply would make us spin.
+    /// Returns when a hint leads to the next exchange. It is not sooner than a pause after the last one began, because a peer that
+    /// closes after each reply would make us spin.
     pub(super) fn soon(&self, node: usize) -> Instant {
         clock::now().max(self.upkeep[node].asked_last + self.schedule.retry())
     }
