@@ -27,19 +27,21 @@ impl StoreConfig {
         if args.node.is_empty() {
             return Err(no_node());
         }
-        Ok(match Self::kind(args, sources)? {
-            Self::Servers(_) => Self::Servers(credentials::attach(addresses(&args.node)?, args, sources)?),
-            local @ Self::Local(_) => local,
-        })
+        credentials::certificate(args)?;
+        let addresses = fitting(&args.node)?;
+        Self::in_directory(&addresses)
+            .map_or_else(|| credentials::attach(addresses, args, sources).map(Self::Servers), Ok)
     }
 
     /// Checks the addresses, if there are any yet, and reads no file. The servers are left out.
     pub(super) fn kind(args: &NodeArgs, _: &Sources) -> Result<Self, Failure> {
         credentials::certificate(args)?;
-        Ok(match fitting(&args.node)?.pop() {
-            Some(Address::Local(dir)) => Self::Local(dir),
-            _ => Self::Servers(Vec::new()),
-        })
+        Ok(Self::in_directory(&fitting(&args.node)?).unwrap_or_else(|| Self::Servers(Vec::new())))
+    }
+
+    /// Returns the directory, if that is what the addresses name.
+    fn in_directory(addresses: &[Address]) -> Option<Self> {
+        if let [Address::Local(dir)] = addresses { Some(Self::Local(dir.clone())) } else { None }
     }
 
     /// The servers; none for a lock on this machine alone.
