@@ -87,6 +87,7 @@ pub async fn force_unlock<'a>(
     let request = |node, there: &dyn Node| how(node).map(|how| there.force_unlock(key, how));
     count(nodes, limit, request, |answer| Ok(answer?.is_none())).await
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -168,7 +168,7 @@ impl<T: Claimant> Driver<'_, T> {
                     }
                 }
                 (node, hint) = self.hints.next() => {
-                    let Hint::Woken(word) = hint else { return Event::Disconnected };
+                    let Hint::Woken(word) = hint else { return Event::Changed };
                     if let (Wake::YourTurn, Some(attempt)) = (word, &mut self.attempt) {
                         attempt.offered(node);
                     }

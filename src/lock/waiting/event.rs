@@ -40,8 +40,8 @@ pub enum Event {
     Tick,
     /// A node sent this word.
     Woken(usize, Wake),
-    /// The connection to a node that would have woken this waiter is broken.
-    Disconnected,
+    /// The connection to a node broke, or its server is another one now.
+    Changed,
     /// The attempt is over, or was counted early on [`Action::CountNow`].
     Tried(Box<Tried>),
     /// The attempt is undone. `subscribed`: number of nodes that will wake this waiter.

@@ -181,7 +181,7 @@ impl Waiting {
                 self.wakeups.woken(node, wake, now, self.false_wake_pause());
                 vec![]
             }
-            (Event::Disconnected, Phase::Paused) => {
+            (Event::Changed, Phase::Paused) => {
                 self.wakeups.sooner(now + self.retry().mul_f64(random));
                 vec![]
             }

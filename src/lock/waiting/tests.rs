@@ -169,7 +169,7 @@ fn every_attempt() -> Vec<Tried> {
 /// Every kind of event.
 fn every_event() -> Vec<Event> {
     let mut all: Vec<Event> = every_attempt().into_iter().map(event).collect();
-    all.extend([Event::Tick, Event::Disconnected, Event::Interrupted]);
+    all.extend([Event::Tick, Event::Changed, Event::Interrupted]);
     all.extend([0, 3].map(|subscribed| Event::Undone { subscribed }));
     all.extend([Unjoined::Silent, Unjoined::Refused].map(Event::NotJoined));
     all.push(Event::Woken(0, Wake::StandBy));

@@ -72,7 +72,7 @@ impl Model {
                 matches!(self.doing, Doing::Pausing | Doing::Trying) && self.waiting.wake_at() != Instant::NEVER
             }
             Event::Woken(..) => matches!(self.doing, Doing::Pausing | Doing::Trying),
-            Event::Disconnected => self.doing == Doing::Pausing,
+            Event::Changed => self.doing == Doing::Pausing,
             Event::Tried(tried) => {
                 let is_over_time = self.now >= self.waiting.wake_at();
                 self.doing == Doing::Trying && (tried.is_complete || is_over_time)
@@ -147,7 +147,7 @@ impl Model {
         }
         match event {
             Event::Woken(node, wake) => self.woken(*node, *wake),
-            Event::Disconnected if self.doing == Doing::Pausing => {
+            Event::Changed if self.doing == Doing::Pausing => {
                 self.earliest = self.earliest.min(now);
                 self.latest = self.latest.min(now + schedule().retry());
             }

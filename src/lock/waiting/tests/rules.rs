@@ -165,7 +165,7 @@ fn false_wake_ups_are_followed_ever_later_after_the_fifth() {
 fn a_broken_connection_is_followed_by_an_attempt_within_the_retry_pause() {
     for random in [0.0, 0.5, 0.99] {
         let mut w = paused(&tried(busy()));
-        w.on(Event::Disconnected, at(100), random);
+        w.on(Event::Changed, at(100), random);
         assert_eq!(w.wake_at(), at(100) + schedule().retry().mul_f64(random));
     }
 }
