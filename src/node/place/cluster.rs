@@ -11,7 +11,6 @@
 //! The rules are those of `slots`. Here questions go out, and answers come in.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,8 +19,9 @@ use futures_util::stream::FuturesUnordered;
 use redis::Value;
 use tokio::sync::watch;
 
+use super::questions::Questions;
 use super::slots::{self, Map};
-use super::{Confirmation, Location, Primary, ServerAt, Site, Slot, Source, apart};
+use super::{Confirmation, Location, Primary, ServerAt, Site, Slot, Source};
 use crate::clock;
 use crate::node::redis::connect::Client;
 use crate::node::{Fault, FaultKind, Pending};
@@ -48,19 +48,10 @@ pub struct Cluster {
     map: watch::Sender<Arc<Map>>,
     /// The servers that were named so far. A connection is labelled with one of these.
     sites: Mutex<BTreeMap<Location, Arc<Site>>>,
-    /// Number of questions so far.
-    asked: AtomicU64,
-    /// The answer to the last question. It serves each caller that came before the question was sent.
-    last: tokio::sync::Mutex<Option<Round>>,
+    /// For a map. An answer serves each caller that came before the question was sent.
+    questions: Questions<Result<Told, Fault>>,
     /// Connections to members that answered their last question, newest last.
     kept: Mutex<Vec<(Location, Client)>>,
-}
-
-/// The answer to one question.
-struct Round {
-    /// The number of the question.
-    number: u64,
-    told: Result<Told, Fault>,
 }
 
 /// A map, and the member that told it.
@@ -86,8 +77,7 @@ impl Cluster {
             limit,
             map: watch::Sender::default(),
             sites: Mutex::default(),
-            asked: AtomicU64::default(),
-            last: tokio::sync::Mutex::default(),
+            questions: Questions::default(),
             kept: Mutex::default(),
         }
     }
@@ -176,7 +166,7 @@ impl Cluster {
     /// Fetches a map that leads `slot` on from `site`, which has sent a request away.
     pub(in crate::node) async fn leave(&self, slot: Slot, site: &Site) -> Result<(), Fault> {
         let Some(accused) = site.location() else { return Ok(()) };
-        let _turn = self.last.lock().await;
+        let _turn = self.questions.turn().await;
         let last = self.map();
         if last.primary(slot).is_some_and(|primary| primary != accused) {
             return Ok(());
@@ -211,27 +201,15 @@ impl Cluster {
     }
 
     /// Returns the answer to a question that is sent after this call, to `members` one after another. Callers that come at the same
-    /// time share one, if it `fits` them. Questions are numbered for that: two instants may be equal.
+    /// time share one, if it `fits` them.
     async fn asked_from_now(
         self: &Arc<Self>,
         members: Vec<Location>,
         fits: impl Fn(&Told) -> bool + Send + 'static,
     ) -> Result<Told, Fault> {
-        let before = self.asked.load(Ordering::Relaxed);
         let cluster = Arc::clone(self);
-        let asking = async move {
-            let mut last = cluster.last.lock().await;
-            if let Some(round) = last.as_ref().filter(|round| round.number > before)
-                && round.told.as_ref().map_or(true, fits)
-            {
-                return round.told.clone();
-            }
-            let number = cluster.asked.fetch_add(1, Ordering::Relaxed) + 1;
-            let told = cluster.fetch(members, |_, _| true).await;
-            *last = Some(Round { number, told: told.clone() });
-            told
-        };
-        apart(asking).await
+        let ask = async move { cluster.fetch(members, |_, _| true).await };
+        self.questions.answer(move |told| told.as_ref().map_or(true, &fits), ask).await
     }
 
     /// Asks `members` one after another, and adopts the first map that is wanted. Ends a quarter before the limit, so that the
@@ -325,7 +303,7 @@ impl Cluster {
     }
 
     fn in_turn(&self, mut members: Vec<Location>) -> Vec<Location> {
-        let asked = usize::try_from(self.asked.load(Ordering::Relaxed)).unwrap_or_default();
+        let asked = usize::try_from(self.questions.asked()).unwrap_or_default();
         let begin = asked % members.len().max(1);
         members.rotate_left(begin);
         members.sort_by_key(|member| self.site(member).is_suspect());

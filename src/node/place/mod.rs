@@ -11,6 +11,7 @@ mod answer;
 mod answers;
 mod cluster;
 mod current;
+mod questions;
 pub mod redirect;
 mod sentinel;
 mod site;

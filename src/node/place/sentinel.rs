@@ -8,7 +8,6 @@
 //! The rules are those of `answers`. Here questions go out, and answers come in.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -16,13 +15,14 @@ use tokio::sync::mpsc;
 use super::answer::{self, Answer, Naming};
 use super::answers::Answers;
 use super::current::{self, Current};
-use super::{Confirmation, Primary, ServerAt, Site, Survey, apart};
+use super::questions::Questions;
+use super::{Confirmation, Primary, ServerAt, Site, Survey};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::quorum::Quorum;
 use crate::node::redis::connect::Connector;
 use crate::node::redis::connection::{Connection, Hearing, REPLY_LIMIT};
-use crate::node::redis::state::{ConnectionState, Effect};
+use crate::node::redis::state::Effect;
 use crate::node::{Fault, FaultKind};
 
 /// Time for the other sentinels once a majority has named a primary. One of them may know of a later failover.
@@ -35,17 +35,13 @@ pub struct Sentinels {
     server_at: ServerAt,
     limit: Duration,
     pub(super) current: Arc<Current>,
-    /// Number of questions so far.
-    asked: AtomicU64,
-    /// The answers to the last question. An answer serves each caller that came before the question was sent.
-    last: tokio::sync::Mutex<Option<Round>>,
+    /// To all sentinels at once. The answers serve each caller that came before the question was sent.
+    questions: Questions<Round>,
 }
 
 /// The answers to one question, in the order of the sentinels.
 #[derive(Clone)]
 struct Round {
-    /// The number of the question.
-    number: u64,
     begun: Instant,
     answers: Arc<[Option<Answer>]>,
 }
@@ -69,8 +65,7 @@ impl Sentinels {
             server_at,
             limit,
             current,
-            asked: AtomicU64::default(),
-            last: tokio::sync::Mutex::default(),
+            questions: Questions::default(),
         }
     }
 
@@ -113,23 +108,11 @@ impl Sentinels {
         Answers { service: &self.service, of: names.zip(round.answers.iter().cloned()).collect() }
     }
 
-    /// Returns answers to a question that is sent after this call. Callers that come at the same time share one. Questions are
-    /// numbered for that: two instants may be equal.
+    /// Returns answers to a question that is sent after this call. Callers that come at the same time share one.
     async fn asked_from_now(self: &Arc<Self>) -> Round {
-        let before = self.asked.load(Ordering::Relaxed);
         let sentinels = Arc::clone(self);
-        let asking = async move {
-            let mut last = sentinels.last.lock().await;
-            if let Some(round) = last.as_ref().filter(|round| round.number > before) {
-                return round.clone();
-            }
-            let number = sentinels.asked.fetch_add(1, Ordering::Relaxed) + 1;
-            let begun = clock::now();
-            let round = Round { number, begun, answers: sentinels.ask().await.into() };
-            *last = Some(round.clone());
-            round
-        };
-        apart(asking).await
+        let ask = async move { Round { begun: clock::now(), answers: sentinels.ask().await.into() } };
+        self.questions.answer(|_| true, ask).await
     }
 
     /// Asks all sentinels at once. Ends a quarter before the limit, so that the caller says who was silent, not just that time
@@ -189,8 +172,7 @@ impl Sentinel {
     /// Returns the link, which is opened if need be.
     async fn connection(&self, limit: Duration) -> Result<Connection, Fault> {
         let mut link = self.link.lock().await;
-        let is_of_use = |state: &ConnectionState| state.works() && !state.is_stalled(limit);
-        if let Some(open) = link.as_ref().filter(|open| is_of_use(&open.state())) {
+        if let Some(open) = link.as_ref().filter(|open| open.state().is_of_use(limit)) {
             return Ok(open.clone());
         }
         let connection = match self.connector.open(limit, REPLY_LIMIT, Some(Arc::clone(&self.hearing))).await {
