@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use super::connection::{Connection, Hearing};
 use super::listeners::{Listeners, Words};
-use super::state::{ConnectionState, LockId, Subscription};
+use super::state::{LockId, Subscription};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::node::place::{Place, Site, Slot};
@@ -229,8 +229,7 @@ impl Pool {
     pub(super) async fn detour(&self, site: Arc<Site>) -> Result<Link, Fault> {
         let ends = clock::now() + self.limit;
         let Some(_turn) = clock::until(ends, self.opening.lock()).await else { return Err(self.too_slow()) };
-        let is_of_use = |state: &ConnectionState| state.works() && !state.is_stalled(self.limit);
-        let fits = |link: &&Link| Arc::ptr_eq(&link.site, &site) && is_of_use(&link.state());
+        let fits = |link: &&Link| Arc::ptr_eq(&link.site, &site) && link.state().is_of_use(self.limit);
         let known = self.open().iter().rev().find(fits).cloned();
         if let Some(link) = known {
             return Ok(link);

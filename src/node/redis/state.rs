@@ -106,8 +106,13 @@ impl ConnectionState {
     }
 
     /// Whether a request has had no reply for `limit`.
-    pub(in crate::node) fn is_stalled(&self, limit: Duration) -> bool {
+    pub(super) fn is_stalled(&self, limit: Duration) -> bool {
         self.unanswered.first().is_some_and(|oldest| clock::now() >= oldest.since + limit)
+    }
+
+    /// Whether it takes requests, and has answered each within `limit`.
+    pub(in crate::node) fn is_of_use(&self, limit: Duration) -> bool {
+        self.works() && !self.is_stalled(limit)
     }
 
     /// Whether the server has closed the connection and never said anything.
