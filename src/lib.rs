@@ -3,7 +3,7 @@
 //! One promise stands above all: while the command can still run, no other client holds the lock. If rlock cannot keep that
 //! true, the command is dead before the lock can pass on. `docs/design.md` is the contract, and `docs/glossary.md` has its terms.
 //!
-//! Imports point downwards only: `command` → `job`, `redlock` → `node` → `lock`. `lock` and `job::policy` are pure.
+//! Imports point downwards only: `command` → `job`, `hold` → `store` → `lock`. `lock` and `job::policy` are pure.
 //! The library exists for the binary, its tests and its benches; it promises no stable interface of its own.
 
 pub mod background;
@@ -12,13 +12,13 @@ pub mod clock;
 pub mod command;
 pub mod config;
 pub mod exit;
+pub mod hold;
 pub mod input;
 pub mod job;
 pub mod lock;
 pub mod metrics;
-pub mod node;
-pub mod redlock;
 pub mod report;
 pub mod secret;
 pub mod settings;
+pub mod store;
 pub mod text;

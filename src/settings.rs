@@ -17,8 +17,8 @@ use crate::exit::{Failure, Outcome};
 use crate::job::policy;
 use crate::lock::key::Keys;
 use crate::lock::remains::RemainsOptions;
-use crate::node::address::Address;
 use crate::secret;
+use crate::store::address::Address;
 use crate::text::duration;
 
 /// Settings of `rlock run`.

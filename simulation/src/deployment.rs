@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use rlock::node::address::{Endpoint, HostKind, Remote};
-use rlock::node::place::Way;
+use rlock::store::address::{Endpoint, HostKind, Remote};
+use rlock::store::redis::place::Way;
 
 use crate::server::Address;
 

@@ -13,8 +13,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rlock::lock::instant::Instant;
-use rlock::node::redis::dial::{Dial, Stream};
-use rlock::node::{Fault, FaultKind};
+use rlock::store::redis::dial::{Dial, Stream};
+use rlock::store::{Fault, FaultKind};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::deployment;

@@ -13,7 +13,7 @@ use crate::lock::key::SEPARATOR;
 use crate::lock::mode::{MOST_SLOTS, Mode};
 use crate::lock::restart::RestartGuard;
 use crate::lock::token::Token;
-use crate::node::address;
+use crate::store::address;
 use crate::text::duration;
 
 /// Reads the token of one lock.

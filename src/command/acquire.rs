@@ -8,11 +8,11 @@ use crate::cli::Sources;
 use crate::cli::subcommands::{AcquireArgs, Format};
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
+use crate::hold::holdings::Holdings;
 use crate::job::inherited::Inherited;
 use crate::job::signals::Signals;
 use crate::lock::key::Key;
 use crate::lock::remains::{Remains, RemainsOptions};
-use crate::redlock::holdings::Holdings;
 use crate::settings::{LockSettings, StoreConfig};
 use crate::text::duration::millis;
 

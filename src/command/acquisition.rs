@@ -1,4 +1,4 @@
-//! Takes the locks for `run` and `acquire`: the client's side of [`redlock::wait`], and the end of a wait without the locks.
+//! Takes the locks for `run` and `acquire`: the client's side of [`hold::wait`], and the end of a wait without the locks.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,6 +8,10 @@ use super::identity::{Identity, waiter};
 use super::run::{joining, report_change};
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
+use crate::hold::Nodes;
+use crate::hold::holding::Change;
+use crate::hold::holdings::{self, Holdings, Taken};
+use crate::hold::wait::Claimant;
 use crate::job::guard::Guard;
 use crate::job::nested::outer::OuterRun;
 use crate::job::policy::CaughtSignal;
@@ -20,10 +24,6 @@ use crate::lock::occupant::Occupant;
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::token::Token;
 use crate::lock::waiting::{Blocked, Notice, Options, Reason, Unjoined, Waiting};
-use crate::redlock::Nodes;
-use crate::redlock::holding::Change;
-use crate::redlock::holdings::{self, Holdings, Taken};
-use crate::redlock::wait::Claimant;
 use crate::report::{Event, Manager, Progress, Status, failures};
 use crate::settings::LockSettings;
 use crate::text::duration;

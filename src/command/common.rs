@@ -7,18 +7,18 @@ use std::time::Duration;
 use tokio::runtime;
 
 use crate::exit::{Failure, Outcome, tells_shortage};
+use crate::hold::observe::Observations;
+use crate::hold::{Nodes, ReleaseOutcome};
 use crate::lock::details::{LONGEST_NOTE, fits};
 use crate::lock::fault::Faults;
 use crate::lock::key::Key;
 use crate::lock::messages::Copies;
-use crate::node::Store;
-use crate::node::local::LocalStore;
-use crate::node::place::Way;
-use crate::node::redis::RedisServer;
-use crate::redlock::observe::Observations;
-use crate::redlock::{Nodes, ReleaseOutcome};
 use crate::report::{Event, Reporter, failures};
 use crate::settings::{LockSettings, StoreConfig};
+use crate::store::Store;
+use crate::store::local::LocalStore;
+use crate::store::redis::RedisServer;
+use crate::store::redis::place::Way;
 
 /// Runs `work` to its end, on this thread.
 pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {

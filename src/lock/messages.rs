@@ -1,4 +1,4 @@
-//! The words between `redlock` and any node: the requests that a node is sent, and its replies, as the rules read them.
+//! The words between `hold` and any node: the requests that a node is sent, and its replies, as the rules read them.
 
 use std::time::Duration;
 

@@ -12,10 +12,10 @@ use super::{config, usage};
 use crate::cli::{NodeArgs, Source, Sources};
 use crate::exit::Failure;
 use crate::input;
-use crate::node::address::{Address, HostKind, Secret};
-use crate::node::place::Way;
-use crate::node::place::way::SentinelLogin;
-use crate::node::redis::tls::{Identity, Trust};
+use crate::store::address::{Address, HostKind, Secret};
+use crate::store::redis::place::Way;
+use crate::store::redis::place::way::SentinelLogin;
+use crate::store::redis::tls::{Identity, Trust};
 use crate::text::escape;
 
 /// Longest first line of a file with a password that is read.

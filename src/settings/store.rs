@@ -7,8 +7,8 @@ use super::{config, credentials, usage};
 use crate::cli::{CopyArgs, NodeArgs, Sources, strange_variables};
 use crate::exit::Failure;
 use crate::lock::messages::Copies;
-use crate::node::address::{Address, LocalDir, joined};
-use crate::node::place::Way;
+use crate::store::address::{Address, LocalDir, joined};
+use crate::store::redis::place::Way;
 
 /// Most nodes that are accepted.
 const MOST_NODES: usize = 9;

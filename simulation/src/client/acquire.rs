@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use rlock::clock::Alarm;
 use rlock::exit::Outcome;
+use rlock::hold::holdings::{Taken, take};
+use rlock::hold::outside;
 use rlock::lock::fence::Fence;
 use rlock::lock::token::Token;
-use rlock::node::Renew;
-use rlock::redlock::holdings::{Taken, take};
-use rlock::redlock::outside;
+use rlock::store::Renew;
 
 use super::claimant::Waiter;
 use super::{Client, gave_up, pause, share, tell};

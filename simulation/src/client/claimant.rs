@@ -3,14 +3,14 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use rlock::hold::wait::Claimant;
 use rlock::lock::fence;
 use rlock::lock::instant::Instant;
 use rlock::lock::occupant::Occupant;
 use rlock::lock::queue::{self, Ticket};
 use rlock::lock::token::Token;
 use rlock::lock::waiting::{Notice, Unjoined, Waiting};
-use rlock::node::Claim;
-use rlock::redlock::wait::Claimant;
+use rlock::store::Claim;
 
 use super::{Client, random_token};
 use crate::{command, kernel};

@@ -11,6 +11,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rlock::clock;
 use rlock::exit::{BUSY, Outcome};
+use rlock::hold::Nodes;
+use rlock::hold::holding::Change;
 use rlock::lock::details::Details;
 use rlock::lock::key::Key;
 use rlock::lock::mode::Mode;
@@ -21,13 +23,11 @@ use rlock::lock::restart::RestartGuard;
 use rlock::lock::schedule::Schedule;
 use rlock::lock::token::Token;
 use rlock::lock::waiting::{Blocked, Options, Reason, Waiting};
-use rlock::node::Store;
-use rlock::node::place::way::Connect;
-use rlock::node::redis::RedisServer;
-use rlock::node::redis::connect::Connector;
-use rlock::node::redis::connection::REPLY_LIMIT;
-use rlock::redlock::Nodes;
-use rlock::redlock::holding::Change;
+use rlock::store::Store;
+use rlock::store::redis::RedisServer;
+use rlock::store::redis::connect::Connector;
+use rlock::store::redis::connection::REPLY_LIMIT;
+use rlock::store::redis::place::way::Connect;
 use uuid::Uuid;
 
 use crate::deployment::Deployment;

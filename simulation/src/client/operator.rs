@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use rlock::clock;
 use rlock::exit::Outcome;
+use rlock::hold::observe::observe;
+use rlock::hold::outside;
 use rlock::lock::details::Details;
 use rlock::lock::fence::Fence;
 use rlock::lock::mode::Mode;
 use rlock::lock::occupant::Occupant;
 use rlock::lock::token::Token;
-use rlock::node::ForceUnlock;
-use rlock::redlock::observe::observe;
-use rlock::redlock::outside;
+use rlock::store::ForceUnlock;
 
 use super::{Client, pause};
 use crate::kernel;

@@ -6,11 +6,11 @@ use crate::exit::Outcome;
 use crate::lock::quorum::Quorum;
 use crate::lock::restart::{self, RestartGuard, Restarted};
 use crate::lock::schedule::{Schedule, ScheduleOptions, millis_up, shortest_surviving};
-use crate::node::local;
-use crate::node::place::{Naming, Survey};
-use crate::node::redis::acl::{Lack, Right};
-use crate::node::redis::probe::Probe;
-use crate::node::{Fault, FaultKind};
+use crate::store::local;
+use crate::store::redis::acl::{Lack, Right};
+use crate::store::redis::place::{Naming, Survey};
+use crate::store::redis::probe::Probe;
+use crate::store::{Fault, FaultKind};
 use crate::text::duration;
 
 /// Largest clock offset that counts as right: time servers keep clocks within some milliseconds.

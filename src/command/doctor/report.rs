@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::checks::{self, Finding, Level};
-use crate::node::local::Survey;
-use crate::node::redis::acl::PASSWORD_PLACE;
-use crate::node::redis::probe::Probe;
-use crate::node::{Denied, Fault, FaultKind};
+use crate::store::local::Survey;
+use crate::store::redis::acl::PASSWORD_PLACE;
+use crate::store::redis::probe::Probe;
+use crate::store::{Denied, Fault, FaultKind};
 use crate::text;
 use crate::text::duration;
 use crate::text::escape;

@@ -9,7 +9,7 @@ use crate::lock::fence;
 use crate::lock::key::Key;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
-use crate::node::{Claim, Fault, FaultKind, Node, QueueAction, ReleaseReply, Store, Vote};
+use crate::store::{Claim, Fault, FaultKind, Node, QueueAction, ReleaseReply, Store, Vote};
 use crate::text::duration;
 
 use super::checks::{Finding, Weight};

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::hold::Nodes;
+use crate::hold::observe::Observations;
 use crate::lock::census::{Census, State};
 use crate::lock::fault::{Denied, Faults};
 use crate::lock::fence::Fence;
@@ -9,9 +11,7 @@ use crate::lock::key::Key;
 use crate::lock::last::Entry;
 use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::queue::Waiter;
-use crate::node::Primary;
-use crate::redlock::Nodes;
-use crate::redlock::observe::Observations;
+use crate::store::Primary;
 use crate::text::duration::millis;
 use crate::text::escape;
 use crate::text::exposition::{Gauge, labels};

@@ -3,6 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use crate::clock;
+use crate::hold::Nodes;
+use crate::hold::observe::Observations;
 use crate::lock::census::{Census, State};
 use crate::lock::details::Details;
 use crate::lock::fault::Faults;
@@ -10,8 +12,6 @@ use crate::lock::key::Key;
 use crate::lock::mode::Mode;
 use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::queue::Ticket;
-use crate::redlock::Nodes;
-use crate::redlock::observe::Observations;
 use crate::report::occupied;
 use crate::text::duration;
 use crate::text::escape;

@@ -5,6 +5,9 @@ use std::os::fd::RawFd;
 
 use crate::clock;
 use crate::command::common::report_releases;
+use crate::hold::ReleaseOutcome;
+use crate::hold::holding::Change;
+use crate::hold::holdings::{Changed, Holdings};
 use crate::job::guard::Guard;
 use crate::job::nested::outer::OuterRun;
 use crate::job::nested::runs::NestedRuns;
@@ -16,9 +19,6 @@ use crate::lock::occupant::Occupant;
 use crate::lock::outer::OuterLocks;
 use crate::lock::remains::Remains;
 use crate::lock::token::Token;
-use crate::redlock::ReleaseOutcome;
-use crate::redlock::holding::Change;
-use crate::redlock::holdings::{Changed, Holdings};
 use crate::report::{Event as Report, Reporter};
 
 /// The locks that exclude other clients while the command runs.

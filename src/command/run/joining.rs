@@ -7,12 +7,12 @@ use futures_util::future::join_all;
 use crate::clock::{self, Alarm};
 use crate::command::acquisition::Purpose;
 use crate::exit::{Failure, Outcome};
+use crate::hold::Nodes;
+use crate::hold::observe::observe;
 use crate::job::nested::outer::{JoinError, OuterRun};
 use crate::lock::key::Key;
 use crate::lock::occupant::Occupant;
 use crate::lock::waiting::{Blocked, UNREACHABLE, Unjoined};
-use crate::redlock::Nodes;
-use crate::redlock::observe::observe;
 use crate::report::failures;
 use crate::settings::LockSettings;
 

@@ -3,10 +3,10 @@
 use super::cover::Cover;
 use crate::command::common::report_releases;
 use crate::exit::Outcome;
+use crate::hold::once::run_before;
+use crate::hold::{Nodes, ReleaseOutcome};
 use crate::lock::remains::Remains;
 use crate::lock::waiting::Blocked;
-use crate::redlock::once::run_before;
-use crate::redlock::{Nodes, ReleaseOutcome};
 use crate::report::{Event, failures};
 use crate::settings::RunSettings;
 

@@ -17,7 +17,7 @@
 //!
 //! A run that takes several locks waits for one after another: [`Waiting::again`]. The patience is the run's.
 //!
-//! No clock, no node and no randomness is used here: the driver (`redlock::wait`) passes them in.
+//! No clock, no node and no randomness is used here: the driver (`hold::wait`) passes them in.
 
 mod event;
 mod notices;

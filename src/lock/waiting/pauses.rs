@@ -1,4 +1,4 @@
-//! The pauses of a waiter: how long each is, and the wake-ups that end it, which `redlock::wait` receives.
+//! The pauses of a waiter: how long each is, and the wake-ups that end it, which `hold::wait` receives.
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use rlock::node::address::{Address, Remote, joined};
+use rlock::store::address::{Address, Remote, joined};
 
 use super::{is_fit_to_be_shown, shown};
 

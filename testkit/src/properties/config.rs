@@ -10,8 +10,8 @@ use rlock::cli::subcommands::HeldArgs;
 use rlock::cli::{self, Command, NodeArgs, OutputArgs, RunArgs, Sources};
 use rlock::exit::{Failure, Outcome, outcome_of};
 use rlock::lock::remains::RemainsOptions;
-use rlock::node::address::{Address, Remote, Secret, joined};
 use rlock::settings::{HeldLock, LockSettings, NodeSettings, RunSettings, StoreConfig};
+use rlock::store::address::{Address, Remote, Secret, joined};
 use rlock::text::duration;
 
 use super::is_fit_to_be_shown;

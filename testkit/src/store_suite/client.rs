@@ -14,7 +14,7 @@ use rlock::lock::queue::{Ticket, Waiter};
 use rlock::lock::remains::Remains;
 use rlock::lock::schedule::{Schedule, ScheduleOptions, Term};
 use rlock::lock::token::Token;
-use rlock::node::{Claim, Fault, Hint, Look, Node, Pending, QueueAction, Release, ReleaseReply, Renewal, Vote, Wake};
+use rlock::store::{Claim, Fault, Hint, Look, Node, Pending, QueueAction, Release, ReleaseReply, Renewal, Vote, Wake};
 use uuid::Uuid;
 
 use super::{Wire, World};

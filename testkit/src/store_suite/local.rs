@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rlock::lock::key::Key;
-use rlock::node::Store;
-use rlock::node::address::LocalDir;
-use rlock::node::local::LocalStore;
+use rlock::store::Store;
+use rlock::store::address::LocalDir;
+use rlock::store::local::LocalStore;
 use tempfile::TempDir;
 
 use super::{Feature, Wire, World};

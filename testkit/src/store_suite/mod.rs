@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rlock::lock::key::Key;
 use rlock::lock::mode::Mode;
-use rlock::node::Store;
+use rlock::store::Store;
 use uuid::Uuid;
 
 pub use client::{Client, within};

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use rlock::lock::key::Key;
-use rlock::node::Store;
-use rlock::node::address::Address;
-use rlock::node::place::Way;
-use rlock::node::redis::RedisServer;
-use rlock::node::redis::connection::REPLY_LIMIT;
+use rlock::store::Store;
+use rlock::store::address::Address;
+use rlock::store::redis::RedisServer;
+use rlock::store::redis::connection::REPLY_LIMIT;
+use rlock::store::redis::place::Way;
 
 use super::{Data, Feature, Wire, World};
 use crate::processes::signal;

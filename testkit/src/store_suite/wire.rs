@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-use rlock::node::place::way::Connect;
-use rlock::node::redis::connect::Connector;
-use rlock::node::redis::dial::{Dial, Stream, dial};
+use rlock::store::redis::connect::Connector;
+use rlock::store::redis::dial::{Dial, Stream, dial};
+use rlock::store::redis::place::way::Connect;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The network of one client.

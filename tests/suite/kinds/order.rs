@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use rlock::node::redis::script::LOCK;
+use rlock::store::redis::script::LOCK;
 
 use super::{SHARED, SLOTS, all_end, hold, job, nothing_is_left, queued, ran};
 use crate::support::{Nodes, Running, eventually};

@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use rlock::node::redis::script::{FREE, FREE_MEMBER, KEEP, KEEP_MEMBER, LOCK, Script};
+use rlock::store::redis::script::{FREE, FREE_MEMBER, KEEP, KEEP_MEMBER, LOCK, Script};
 
 use super::frame::Frame;
 use super::pair::{Fault, Pair, Words, now, words};

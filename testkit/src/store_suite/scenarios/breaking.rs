@@ -1,7 +1,7 @@
 //! Locks that are taken from their holders.
 
 use rlock::lock::lease::Revoked;
-use rlock::node::{ForceUnlock, Renewal, Vote, Wakes};
+use rlock::store::{ForceUnlock, Renewal, Vote, Wakes};
 
 use crate::store_suite::{Client, Feature, Place, within};
 

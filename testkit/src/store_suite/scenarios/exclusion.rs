@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use rlock::lock::token::Token;
-use rlock::node::{ReleaseReply, Vote};
+use rlock::store::{ReleaseReply, Vote};
 
 use crate::store_suite::{Client, Place};
 

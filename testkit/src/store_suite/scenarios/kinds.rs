@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rlock::lock::mode::Mode;
-use rlock::node::{Renewal, Vote};
+use rlock::store::{Renewal, Vote};
 
 use crate::store_suite::{Feature, Place};
 

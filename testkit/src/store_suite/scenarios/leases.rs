@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rlock::lock::lease::Revoked;
-use rlock::node::{ReleaseReply, Renewal};
+use rlock::store::{ReleaseReply, Renewal};
 
 use crate::store_suite::{Feature, Place};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rlock::lock::last::{Note, Record, Run};
 use rlock::lock::mode::Mode;
-use rlock::node::{ForceUnlock, ReleaseReply};
+use rlock::store::{ForceUnlock, ReleaseReply};
 
 use crate::store_suite::{Client, Feature, Place};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rlock::lock::lease::Revoked;
-use rlock::node::{FaultKind, Hint, Renewal, Vote};
+use rlock::store::{FaultKind, Hint, Renewal, Vote};
 
 use crate::store_suite::{Client, Data, Feature, Place, within};
 
@@ -120,7 +120,7 @@ pub async fn a_server_that_has_just_started_grants_no_careful_client(place: &Pla
 /// Opens the client's connections.
 async fn connects(client: &Client) {
     within("an answer", async {
-        while client.node.observe(&client.claim.key, rlock::node::Look::default()).await.is_err() {}
+        while client.node.observe(&client.claim.key, rlock::store::Look::default()).await.is_err() {}
     })
     .await;
 }

@@ -1,7 +1,7 @@
 //! Waiters: who is next, and who is told.
 
 use rlock::lock::mode::Mode;
-use rlock::node::{Vote, Wake};
+use rlock::store::{Vote, Wake};
 
 use crate::store_suite::{Client, Feature, Place, within};
 

@@ -1,0 +1,135 @@
+//! Nodes that gain a tenure, renewed or healed; and nodes that lose ours: the lease goes on without them, or is lost and the key becomes a shield.
+
+use std::time::Duration;
+
+use super::{Change, Holding, Stage, upkeep};
+use crate::clock;
+use crate::lock::details::Breaker;
+use crate::lock::fault::{Fault, FaultKind};
+use crate::lock::instant::Instant;
+use crate::lock::lease::{Lease, Loss, Revoked};
+use crate::store::Counter;
+
+impl Holding {
+    /// Records that node `node` has our key, with a fence counter of `counter` before that. While the lease is to be kept, a
+    /// node that joins with a counter above our fence joins unproven, and the other nodes are asked at once for their word.
+    pub(super) fn renewed(&mut self, node: usize, asked: Instant, until: Instant, counter: Counter) -> Option<Change> {
+        let is_above = counter.is_none_or(|counter| counter > self.fence.get());
+        if is_above && self.stage == Stage::Keeping && self.lease.wants_healing(node) {
+            let now = clock::now();
+            self.lease.admit(node, asked, until, now);
+            for (other, upkeep) in self.upkeep.iter_mut().enumerate() {
+                if upkeep.asked.is_none() && self.lease.wants_word_of(other) {
+                    upkeep.due = now;
+                }
+            }
+        }
+        self.extended(node, asked, until)
+    }
+
+    pub(super) fn extended(&mut self, node: usize, asked: Instant, until: Instant) -> Option<Change> {
+        self.lease.extend(node, asked, until);
+        if self.lease.wants_healing(node) {
+            return None;
+        }
+        let (wanted, soon) = (self.lease.wants_word_of(node), self.soon(node));
+        let upkeep = &mut self.upkeep[node];
+        if upkeep.asked == Some(asked) {
+            upkeep.asked = None;
+            let later = if upkeep.hinted_meanwhile { soon } else { asked + self.schedule.renew_every() };
+            upkeep.due = if wanted { clock::now() } else { later };
+        }
+        (upkeep.failures, upkeep.lost_since, upkeep.fault, upkeep.told_counter) = (0, None, None, None);
+        if self.listens_at.is_none() && !self.nodes.wakes(node) {
+            self.listen_to(node);
+        }
+        let deadline = self.changed_deadline()?;
+        Some(match self.stage {
+            Stage::Keeping => Change::Extended(deadline),
+            Stage::Shielding | Stage::Over => Change::Shielded(deadline),
+        })
+    }
+
+    /// Records that node `node` has no key of ours, and set none because its counter is not the one that the request named. It
+    /// is asked again at once with the counter that it told; later if that was tried already.
+    pub(super) fn refused_healing(&mut self, node: usize, asked: Instant, counter: Counter) {
+        let pause = self.pause_for_another(node);
+        let upkeep = &mut self.upkeep[node];
+        if upkeep.asked != Some(asked) {
+            return;
+        }
+        upkeep.asked = None;
+        let is_news = upkeep.told_counter.is_none() && counter.is_some();
+        (upkeep.told_counter, upkeep.failures) = (counter, upkeep.failures.saturating_add(1));
+        upkeep.due = clock::now() + if is_news { Duration::ZERO } else { pause };
+    }
+}
+
+impl Holding {
+    pub(super) fn revoked(&mut self, node: usize, asked: Instant, how: Revoked, counter: Counter) -> Option<Change> {
+        let now = clock::now();
+        let pause_for_another = self.pause_for_another(node);
+        let upkeep = &mut self.upkeep[node];
+        if upkeep.asked == Some(asked) {
+            upkeep.asked = None;
+        }
+        upkeep.fault = Some(Fault::new(FaultKind::Unavailable, how.to_string()));
+        (upkeep.told_counter, upkeep.failures) = (counter, upkeep.failures.saturating_add(1));
+        let is_news = self.lease.revoked(node) != Some(how);
+        self.lease.revoke(node, how, now);
+        if self.stage != Stage::Keeping {
+            self.upkeep[node].due = now + upkeep::pause(self.schedule);
+            if !self.lease.majority_revoked() {
+                return None;
+            }
+            self.stage = Stage::Over;
+            return Some(Change::Unshielded);
+        }
+        // A node without a key is healed at once. Another client's key is mostly that of an attempt which is about to fail.
+        self.upkeep[node].due = if how == Revoked::Missing { now } else { now + pause_for_another };
+        let Some(loss) = self.lease.loss(now.before(self.schedule.round())) else {
+            // The rest of the lease may be shorter than before.
+            return self.changed_deadline().map(Change::Extended).or_else(|| is_news.then(|| self.trouble(node)));
+        };
+        Some(self.lost(loss, now))
+    }
+
+    pub(super) fn lost(&mut self, loss: Loss, now: Instant) -> Change {
+        match loss {
+            Loss::TakenOver => self.stage = Stage::Over,
+            Loss::Absent | Loss::Broken => self.begin_shield(now),
+        }
+        Change::Lost(loss)
+    }
+
+    /// Records that node `node` has a tombstone in the place of our key. It keeps others out as the key did, so it is
+    /// extended too.
+    pub(super) fn was_broken(
+        &mut self,
+        node: usize,
+        asked: Instant,
+        until: Option<Instant>,
+        by: Breaker,
+    ) -> Option<Change> {
+        let is_first = self.broken.is_none();
+        let was_alive = self.stage == Stage::Keeping;
+        let change = until.and_then(|until| self.extended(node, asked, until));
+        let upkeep = &mut self.upkeep[node];
+        if until.is_none() && upkeep.asked == Some(asked) {
+            upkeep.asked = None;
+            upkeep.due = clock::now() + if is_first { Duration::ZERO } else { upkeep::pause(self.schedule) };
+        }
+        upkeep.fault = Some(Fault::new(FaultKind::Unavailable, by.to_string()));
+        self.broken.get_or_insert(by);
+        let is_news = is_first && was_alive;
+        if is_news { Some(Change::Lost(Loss::Broken)) } else { change }
+    }
+
+    /// Begins to set the keys again as a shield, with a lease of its own: its end says how long the command may take to die.
+    fn begin_shield(&mut self, now: Instant) {
+        (self.stage, self.since) = (Stage::Shielding, now);
+        self.lease = Lease::new(self.nodes.quorum());
+        self.told_deadline = None;
+        (0..self.nodes.len()).for_each(|node| self.ask(node, now));
+    }
+}

@@ -1,0 +1,101 @@
+//! The rhythm of one node's renewals: when it is asked next, and how long a failed exchange waits.
+
+use std::time::Duration;
+
+use super::{Holding, Stage};
+use crate::clock;
+use crate::lock::backoff;
+use crate::lock::fault::Fault;
+use crate::lock::instant::Instant;
+use crate::lock::schedule::Schedule;
+use crate::store::Counter;
+
+/// One node's renewals.
+pub(super) struct Upkeep {
+    /// When to ask next, or when the exchange under way counts as failed.
+    pub(super) due: Instant,
+    /// When the exchange under way began.
+    pub(super) asked: Option<Instant>,
+    /// When the last one began.
+    pub(super) asked_last: Instant,
+    /// The fence counter, as the node told it when it had no key.
+    pub(super) told_counter: Counter,
+    /// Number of exchanges since the last one that served the lease.
+    pub(super) failures: u32,
+    /// When the first of these failed without an answer that counts.
+    pub(super) lost_since: Option<Instant>,
+    /// Why the last of them failed.
+    pub(super) fault: Option<Fault>,
+    /// Whether the caller knows that the node refuses us.
+    pub(super) refusal_told: bool,
+    /// Whether a hint came while the exchange was under way, which may have been answered before.
+    pub(super) hinted_meanwhile: bool,
+}
+
+impl Upkeep {
+    pub(super) fn new(due: Instant, asked: Option<Instant>) -> Self {
+        let (told_counter, failures, lost_since, fault) = (None, 0, None, None);
+        let (refusal_told, hinted_meanwhile) = (false, false);
+        let asked_last = asked.unwrap_or_else(clock::now);
+        Self { due, asked, asked_last, told_counter, failures, lost_since, fault, refusal_told, hinted_meanwhile }
+    }
+}
+
+impl Holding {
+    /// Returns the pause after a failed exchange with node `node`.
+    ///
+    /// 1. Short while the lease needs the node.
+    /// 2. Short for as long as a node that restarted would grant nothing. The restart guard goes by the server's wall clock,
+    ///    which a step puts forward: the holder then heals the node before other clients are granted there.
+    /// 3. Else it doubles. A node that is gone for a day must not cost four connections a second.
+    pub(super) fn pause_after_failure(&self, node: usize, now: Instant) -> Duration {
+        let short = pause(self.schedule);
+        let (schedule, upkeep) = (self.schedule, &self.upkeep[node]);
+        let guarded = self.claim.min_uptime.unwrap_or_default();
+        let may_restart = upkeep.lost_since.is_some_and(|since| now < since + guarded);
+        let at_ease = self.stage == Stage::Keeping && now < schedule.renew_at(self.deadline());
+        if at_ease && !may_restart { backoff::doubled(short, upkeep.failures, schedule.renew_every()) } else { short }
+    }
+
+    /// Returns the pause before a node is asked again that another client holds: it doubles, up to the usual rhythm.
+    pub(super) fn pause_for_another(&self, node: usize) -> Duration {
+        backoff::doubled(pause(self.schedule), self.upkeep[node].failures, self.schedule.renew_every())
+    }
+
+    /// Begins to listen to all nodes.
+    pub(super) fn listen(&mut self) {
+        self.listens_at = None;
+        for node in 0..self.nodes.len() {
+            self.listen_to(node);
+        }
+    }
+
+    pub(super) fn listen_to(&self, node: usize) {
+        if let Some(queue) = self.nodes[node].queue() {
+            queue.listen(&self.claim.key, self.claim.token);
+        }
+    }
+
+    /// Renews at once after a connection broke, so that a server that came back empty is noticed in milliseconds, and when the
+    /// lock was taken away.
+    pub(super) fn heeds(&mut self, node: usize) {
+        let soon = self.soon(node);
+        let upkeep = &mut self.upkeep[node];
+        if upkeep.asked.is_none() {
+            upkeep.due = upkeep.due.min(soon);
+        } else {
+            upkeep.hinted_meanwhile = true;
+        }
+    }
+
+    /// Returns when a hint leads to the next exchange. It is not sooner than a pause after the last one began, because a peer that
+    /// closes after each reply would make us spin.
+    pub(super) fn soon(&self, node: usize) -> Instant {
+        clock::now().max(self.upkeep[node].asked_last + self.schedule.retry())
+    }
+}
+
+/// Returns the pause before a failed exchange is tried again.
+pub(super) fn pause(schedule: Schedule) -> Duration {
+    backoff::retry(schedule.retry(), fastrand::f64())
+}

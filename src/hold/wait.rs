@@ -1,0 +1,260 @@
+//! Drives a wait for one lock: `lock::waiting` decides, and here its actions are taken and its events awaited. Several locks are
+//! waited for one after another: [`super::holdings`].
+//!
+//! Nodes, randomness, the claim, the reports and the end by a signal are passed in. The clock is [`crate::clock`], which tests
+//! replace by a virtual one.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use super::attempt::Attempt;
+use super::holding::Holding;
+use super::{Hints, Nodes, STRAGGLERS, release};
+use crate::clock::{self, Alarm};
+use crate::lock::ballot::Tally;
+use crate::lock::instant::Instant;
+use crate::lock::occupant::Occupant;
+use crate::lock::queue::{Ticket, Waiter, Wake};
+use crate::lock::token::Token;
+use crate::lock::waiting::{Action, Event, Notice, Place, Reason, Unjoined, Waiting};
+use crate::store::{Claim, Hint, QueueAction, Release};
+
+/// The end of a wait. `O`: an outer lock, `C`: the cause of a cancellation.
+pub enum Waited<O, C> {
+    /// The lock is held.
+    Won(Box<Holding>),
+    /// The client may run under an outer lock; with its holder.
+    Joined(O, Box<Occupant>),
+    /// The lock was not to be had.
+    GaveUp(Reason),
+    /// `cancelled` returned this.
+    Cancelled(C),
+}
+
+/// Waits for the lock at `nodes` by the rules of `waiting`, which has just begun. Unless it ends with the lock, nothing of the wait is
+/// left on the nodes. `cancelled` may be dropped and called again; the first value that it returns ends the wait.
+pub async fn wait<T: Claimant, C>(
+    nodes: &Nodes,
+    waiting: &mut Waiting,
+    claimant: &mut T,
+    alarm: &mut Alarm,
+    cancelled: &mut impl AsyncFnMut() -> C,
+) -> anyhow::Result<Waited<T::Outer, C>> {
+    let mut driver = Driver { nodes, waiting, claimant, alarm, hints: Hints::new(nodes), attempt: None, leaving: None };
+    let waited = driver.until_over(cancelled).await;
+    if !matches!(waited, Ok(Waited::Won(..))) {
+        nodes.iter().for_each(|node| node.gives_up());
+    }
+    if !matches!(waited, Ok(Waited::Won(..) | Waited::Joined(..))) {
+        driver.stop().await;
+        super::caught_up(nodes).await;
+    }
+    waited
+}
+
+struct Driver<'a, T: Claimant> {
+    nodes: &'a Nodes,
+    waiting: &'a mut Waiting,
+    claimant: &'a mut T,
+    alarm: &'a mut Alarm,
+    hints: Hints,
+    attempt: Option<Attempt>,
+    /// Takes the waiter out of the queue, and releases whatever its last attempt may still set.
+    leaving: Option<Release>,
+}
+
+impl<T: Claimant> Driver<'_, T> {
+    async fn until_over<C>(&mut self, cancelled: &mut impl AsyncFnMut() -> C) -> anyhow::Result<Waited<T::Outer, C>> {
+        let mut event = Event::Tick;
+        loop {
+            let mut reply = None;
+            for action in self.on(event) {
+                match self.act(action, cancelled).await? {
+                    ControlFlow::Break(waited) => return Ok(waited),
+                    ControlFlow::Continue(event) => reply = event,
+                }
+            }
+            event = if let Some(reply) = reply {
+                reply
+            } else {
+                tokio::select! {
+                    biased;
+                    cause = cancelled() => return Ok(Waited::Cancelled(cause)),
+                    event = self.next() => event,
+                }
+            };
+        }
+    }
+
+    fn on(&mut self, event: Event) -> Vec<Action> {
+        let random = self.claimant.random();
+        self.waiting.on(event, clock::now(), random)
+    }
+
+    /// Takes one action. Returns the event that it leads to, if it does, or the end of the wait.
+    async fn act<C>(
+        &mut self,
+        action: Action,
+        cancelled: &mut impl AsyncFnMut() -> C,
+    ) -> anyhow::Result<ControlFlow<Waited<T::Outer, C>, Option<Event>>> {
+        match action {
+            Action::Try { ticket, min_uptime } => self.start(ticket.as_ref(), min_uptime)?,
+            Action::CountNow => {
+                let tried = self.attempt.as_ref().map(|attempt| attempt.tried(attempt.tally_so_far(), false));
+                return Ok(ControlFlow::Continue(tried.map(|tried| Event::Tried(Box::new(tried)))));
+            }
+            Action::Undo(place) => {
+                self.undo(place).await;
+                let subscribed = (0..self.nodes.len()).filter(|&node| self.nodes.wakes(node)).count();
+                return Ok(ControlFlow::Continue(Some(Event::Undone { subscribed })));
+            }
+            Action::Leave => self.leave().await,
+            Action::Join(token, holder) => {
+                let joined = tokio::select! {
+                    biased;
+                    cause = cancelled() => return Ok(ControlFlow::Break(Waited::Cancelled(cause))),
+                    joined = self.claimant.join(token, &holder) => joined?,
+                };
+                return Ok(match joined {
+                    Ok(outer) => ControlFlow::Break(Waited::Joined(outer, holder)),
+                    Err(why) => ControlFlow::Continue(Some(Event::NotJoined(why))),
+                });
+            }
+            Action::Announce(ticket) => {
+                if let Some(attempt) = &self.attempt {
+                    attempt.announce(ticket).await;
+                }
+            }
+            Action::Say(notice) => self.claimant.say(&notice),
+            Action::Hold(fence) => {
+                if let Some(attempt) = self.attempt.take() {
+                    let mut holding = attempt.hold(fence);
+                    holding.has_told_refusals(self.waiting.refused());
+                    return Ok(ControlFlow::Break(Waited::Won(Box::new(holding))));
+                }
+            }
+            Action::GiveUp(reason) => return Ok(ControlFlow::Break(Waited::GaveUp(reason))),
+        }
+        Ok(ControlFlow::Continue(None))
+    }
+
+    fn start(&mut self, ticket: Option<&Ticket>, min_uptime: Option<Duration>) -> io::Result<()> {
+        let options = self.waiting.options();
+        let claim = self.claimant.claim(ticket.cloned(), min_uptime);
+        self.leaving = ticket.map(|ticket| claim.release(QueueAction::Leave(ticket.waiter.clone())));
+        self.attempt = Some(Attempt::start(self.nodes, claim, options.schedule, options.restart_guard)?);
+        self.hints = Hints::new(self.nodes);
+        Ok(())
+    }
+
+    /// Waits for the next event. May be dropped and called again.
+    async fn next(&mut self) -> Event {
+        loop {
+            let due = self.waiting.wake_at();
+            self.claimant.redraw(self.waiting);
+            let until = due.min(self.claimant.redraw_at());
+            // The alarm comes before the wake-ups: a node that wakes without end must not keep the waiter from its attempts.
+            tokio::select! {
+                biased;
+                tally = tallied(&mut self.attempt) => {
+                    if let Some(attempt) = &self.attempt {
+                        return Event::Tried(Box::new(attempt.tried(tally, true)));
+                    }
+                }
+                () = self.alarm.reached(until) => {
+                    if clock::now() >= due {
+                        return Event::Tick;
+                    }
+                }
+                (node, hint) = self.hints.next() => {
+                    let Hint::Woken(word) = hint else { return Event::Changed };
+                    if let (Wake::YourTurn, Some(attempt)) = (word, &mut self.attempt) {
+                        attempt.offered(node);
+                    }
+                    return Event::Woken(node, word);
+                }
+            }
+        }
+    }
+
+    async fn undo(&mut self, place: Place) {
+        let attempt = self.attempt.take();
+        let leaving = self.leaving.take_if(|_| place == Place::Left);
+        match (&leaving, &attempt) {
+            // It releases whatever the attempt may have set, too.
+            (Some(leaving), _) => leave(self.nodes, leaving).await,
+            (None, Some(attempt)) => attempt.undo().await,
+            (None, None) => {}
+        }
+        if attempt.is_some() {
+            self.claimant.undone();
+        }
+    }
+
+    async fn leave(&mut self) {
+        if let Some(leaving) = self.leaving.take() {
+            leave(self.nodes, &leaving).await;
+        }
+    }
+
+    /// Leaves nothing on the nodes, whatever the wait was doing.
+    async fn stop(&mut self) {
+        for action in self.on(Event::Interrupted) {
+            match action {
+                Action::Undo(place) => self.undo(place).await,
+                _ => self.leave().await,
+            }
+        }
+    }
+}
+
+/// Returns the outcome of the attempt that is under way. May be dropped and called again.
+async fn tallied(attempt: &mut Option<Attempt>) -> Tally {
+    match attempt {
+        Some(attempt) => attempt.tally().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn leave(nodes: &Nodes, leaving: &Release) {
+    let all: Vec<usize> = (0..nodes.len()).collect();
+    release(nodes, &all, leaving, STRAGGLERS).await;
+}
+
+/// The client that waits. Its locks are numbered in the order in which they are taken.
+pub trait Claimant {
+    /// The outer run under whose locks it may run instead.
+    type Outer;
+
+    /// Hears which of its locks all that follows is about.
+    fn turn_to(&mut self, lock: usize);
+
+    /// Returns the claim of the next attempt, with a token of its own. Its key may be set from now on.
+    fn claim(&mut self, ticket: Option<Ticket>, min_uptime: Option<Duration>) -> Claim;
+
+    /// Hears that the last claim is undone: no key of it is left.
+    fn undone(&mut self);
+
+    /// Returns an entry for the queue of another lock.
+    fn waiter(&mut self) -> Waiter;
+
+    /// Asks the outer rlock of `token`, the holder, to let it run under this lock and all others that it wants. May be dropped.
+    fn join(
+        &mut self,
+        token: Token,
+        holder: &Occupant,
+    ) -> impl Future<Output = anyhow::Result<Result<Self::Outer, Unjoined>>>;
+
+    /// Reports `notice`.
+    fn say(&mut self, notice: &Notice);
+
+    /// Returns when [`Claimant::redraw`] is due next.
+    fn redraw_at(&self) -> Instant;
+
+    /// Shows how the wait stands, if that is due.
+    fn redraw(&mut self, waiting: &Waiting);
+
+    /// Returns a random number in [0, 1).
+    fn random(&mut self) -> f64;
+}

@@ -1,0 +1,92 @@
+//! The facts that `doctor` tells of the directory of a machine's locks.
+
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use nix::sys::statfs::fstatfs;
+
+use super::directory::Directory;
+use crate::store::address::LocalDir;
+
+/// File systems by their magic numbers (statfs(2)), and whether other hosts may have them mounted too. Whatever is behind FUSE
+/// may be on another host.
+const FILE_SYSTEMS: [(u32, &str, bool); 18] = [
+    (0xef53, "ext4", false),
+    (0x0102_1994, "tmpfs", false),
+    (0x8584_58f6, "ramfs", false),
+    (0x794c_7630, "overlay", false),
+    (0x5846_5342, "xfs", false),
+    (0x9123_683e, "btrfs", false),
+    (0xf2f5_2010, "f2fs", false),
+    (0x2fc1_2fc1, "zfs", false),
+    (0x6969, "nfs", true),
+    (0xff53_4d42, "cifs", true),
+    (0xfe53_4d42, "smb2", true),
+    (0x517b, "smb", true),
+    (0x6573_5546, "fuse", true),
+    (0x00c3_6400, "ceph", true),
+    (0x0102_1997, "9p", true),
+    (0x5346_414f, "afs", true),
+    (0x0116_1970, "gfs2", true),
+    (0x7461_636f, "ocfs2", true),
+];
+
+/// A directory of locks.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// Its path.
+    pub directory: PathBuf,
+    /// Its file system: a name, or a number in hexadecimal.
+    pub file_system: String,
+    /// Whether other hosts may have the file system mounted.
+    pub is_network: bool,
+    /// User id of its owner.
+    pub owner: u32,
+    /// Permissions, with sticky and setgid bits.
+    pub mode: u32,
+}
+
+impl Survey {
+    /// Looks at the directory in which `LocalStore::open` finds its locks. Errors name it.
+    pub fn of(chosen: Option<&LocalDir>) -> Result<Self, String> {
+        let dir = Directory::open(chosen)?;
+        let failed = |error: std::io::Error| format!("{}: {error}", super::shown(dir.path()));
+        let (owner, mode) = dir.owner_and_mode().map_err(failed)?;
+        let kind = fstatfs(dir.as_fd()).map_err(|error| failed(error.into()))?.filesystem_type();
+        // The kernel's number has 32 bits, in a type whose size and sign differ between machines.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let (file_system, is_network) = named(kind.0 as u32);
+        Ok(Self { directory: dir.path().to_path_buf(), file_system, is_network, owner, mode })
+    }
+}
+
+fn named(magic: u32) -> (String, bool) {
+    let known = FILE_SYSTEMS.iter().find(|(number, ..)| *number == magic);
+    known.map_or_else(|| (format!("{magic:#x}"), false), |(_, name, is_network)| ((*name).to_owned(), *is_network))
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::statfs;
+
+    use super::*;
+
+    #[test]
+    fn file_systems_are_named_by_the_kernels_numbers() {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let of = |kind: statfs::FsType| named(kind.0 as u32);
+        for (kind, name, is_network) in [
+            (statfs::EXT4_SUPER_MAGIC, "ext4", false),
+            (statfs::TMPFS_MAGIC, "tmpfs", false),
+            (statfs::XFS_SUPER_MAGIC, "xfs", false),
+            (statfs::BTRFS_SUPER_MAGIC, "btrfs", false),
+            (statfs::OVERLAYFS_SUPER_MAGIC, "overlay", false),
+            (statfs::NFS_SUPER_MAGIC, "nfs", true),
+            (statfs::SMB_SUPER_MAGIC, "smb", true),
+            (statfs::FUSE_SUPER_MAGIC, "fuse", true),
+        ] {
+            assert_eq!(of(kind), (name.to_owned(), is_network));
+        }
+        assert_eq!(named(0xabc), ("0xabc".to_owned(), false));
+    }
+}

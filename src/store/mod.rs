@@ -1,0 +1,155 @@
+//! The place where a lock lives: a [`Store`], on which each lock is a [`Node`]; and a folder for each kind of store.
+//!
+//! A kind of store is known by its [`address`], chosen in `settings::store` and opened in `command::common`. The requests and
+//! replies of a node are plain values of `lock::messages`. [`Probe`] alone is about servers only.
+//!
+//! A node answers for itself alone; `hold` decides what the answers of several mean together. A request is on its way
+//! when the method returns. Dropping the returned future stops the listening, never the request: a SET that was written may
+//! run, and its release must not depend on a caller that still listens.
+
+pub mod address;
+pub mod local;
+pub mod redis;
+
+use std::os::fd::RawFd;
+use std::pin::Pin;
+
+use futures_util::Stream;
+
+pub use self::redis::place::Primary;
+pub use self::redis::probe::Probe;
+pub use crate::lock::fault::{Denied, Fault, FaultKind};
+use crate::lock::key::Key;
+use crate::lock::lease::Revoked;
+pub use crate::lock::messages::{
+    Answer, Claim, Counter, ForceUnlock, Heal, Look, Parked, QueueAction, Release, ReleaseReply, Renew, Renewal,
+    ServerInfo, Vote,
+};
+use crate::lock::observation::Observation;
+use crate::lock::queue::Waiter;
+pub use crate::lock::queue::Wake;
+use crate::lock::token::Token;
+
+/// A reply that may come.
+pub type Pending<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// Pages of names that may come.
+pub type Pages = Pin<Box<dyn Stream<Item = Result<Page, Fault>>>>;
+
+/// A place where locks live: a server, or a directory of this machine.
+pub trait Store {
+    /// Returns the store's name in messages: its address without user and password.
+    fn name(&self) -> &str;
+
+    /// Returns a node for one lock there. The nodes of one store may share its connections; what is asked of one never
+    /// touches another.
+    fn lock(&self) -> Box<dyn Node>;
+
+    /// Finds the locks under `prefix`; `None` if the store cannot list its locks.
+    fn keys(&self, prefix: &str) -> Option<Pages>;
+
+    /// Examines the store, and whether it lets us hold the locks `keys`; `None` if there is no server to examine.
+    fn probe(&self, keys: &[Key]) -> Option<Pending<Result<Probe, Fault>>>;
+}
+
+/// Some of the locks of a store. A lock may be found twice.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// The locks.
+    pub keys: Vec<Key>,
+    /// Number of names that were looked at for this page.
+    pub visited: u64,
+    /// Number of names in all, if the store knows.
+    pub total: Option<u64>,
+}
+
+/// One lock at one place.
+pub trait Node {
+    /// Returns the node's name in messages: its address without user and password.
+    fn name(&self) -> &str;
+
+    /// Sets the key if there is none.
+    fn acquire(&self, claim: &Claim) -> Pending<Answer>;
+
+    /// Extends the key if it is the token's.
+    fn renew(&self, renew: &Renew) -> Pending<Renewal>;
+
+    /// Sets the key again, with the same token, if there is none; extends it if it is still the token's.
+    fn heal(&self, heal: &Heal) -> Pending<Renewal>;
+
+    /// Returns the lock's holders and its first waiters. Changes nothing.
+    fn observe(&self, key: &Key, look: Look) -> Pending<Result<Observation, Fault>>;
+
+    /// Takes the key from its holder. `None` if it was done, or how the key was not that holder's.
+    fn force_unlock(&self, key: &Key, how: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>>;
+
+    /// Deletes the key if it is the token's, behind all requests that were sent before, and wakes the next waiter.
+    fn release(&self, release: &Release) -> Pending<ReleaseReply>;
+
+    /// Returns the next reason to ask the node again. It decides nothing. May be dropped and called again: each is told once.
+    fn next(&self) -> Pending<Hint>;
+
+    /// Returns the queue that the node keeps for the lock; `None` if its waiters poll, or wait by themselves.
+    fn queue(&self) -> Option<&dyn Queue> {
+        None
+    }
+
+    /// Returns the primary that requests for this lock went to last, if failovers or slots decide which one that is.
+    fn primary(&self, _key: &Key) -> Option<Primary> {
+        None
+    }
+
+    /// Returns the open files that are the lock, where there are any. A process that inherits them keeps the lock.
+    fn descriptors(&self) -> Vec<RawFd> {
+        Vec::new()
+    }
+
+    /// Hears that the client waits for the lock no more, though it does not have it.
+    fn gives_up(&self) {}
+
+    /// Returns when all that was sent has been handed to the kernel, or can no longer be, or no key was ever asked for. `false` if the
+    /// last request was handed to no connection, or to one that is broken, or not in time.
+    fn written(&self) -> Pending<bool>;
+
+    /// Returns when all that is written by now will be read though rlock exits. A server that takes too long for a reply is not waited
+    /// for.
+    fn caught_up(&self) -> Pending<()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// A reason to ask a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hint {
+    /// The node says this to the waiter of the last claim, or to the holder that listens.
+    Woken(Wake),
+    /// The connection broke on which it answered last, which is how a restarted node is noticed. Or its server is another one now, or the
+    /// files are gone that were the lock.
+    Changed,
+}
+
+/// The waiters of one lock at one place.
+pub trait Queue {
+    /// Takes `waiter` out of the queue.
+    fn leave(&self, key: &Key, waiter: &Waiter) -> Pending<()>;
+
+    /// Ends the waiters with `--supersede` that came before the holder, whose claim this was.
+    fn announce(&self, claim: &Claim) -> Pending<()>;
+
+    /// Listens for the holder of `token` from now on: the node says when its lock was taken away.
+    fn listen(&self, key: &Key, token: Token);
+
+    /// Whether the node tells the waiter of the last claim, or the holder that listens, when it is to ask again.
+    fn wakes(&self) -> Wakes;
+}
+
+/// Whether a node wakes a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wakes {
+    /// It was not asked to, or its connection is gone.
+    No,
+    /// It does. A request for it that is not answered yet is taken for one that succeeds.
+    Yes,
+    /// It refuses.
+    Denied,
+}

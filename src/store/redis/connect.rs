@@ -1,0 +1,112 @@
+//! How a server is connected to: the address with its secrets, what opens connections there, and a connection for plain commands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use tokio::sync::watch;
+
+use super::connection::{Connection, Hearing};
+use super::dial::{Dial, dial};
+use super::state::{ConnectionState, Effect};
+use super::stranger;
+use super::tls::Trust;
+use crate::clock;
+use crate::store::Fault;
+use crate::store::address::{Endpoint, Secret};
+
+/// How to connect to one server and as whom.
+#[derive(Clone)]
+pub struct Access {
+    /// Where it listens.
+    pub endpoint: Endpoint,
+    /// The user.
+    pub user: Option<String>,
+    /// The password, from whichever source.
+    pub password: Option<Secret>,
+    /// Database number.
+    pub db: u32,
+    /// Needed for TLS only.
+    pub trust: Option<Trust>,
+}
+
+impl From<Endpoint> for Access {
+    fn from(endpoint: Endpoint) -> Self {
+        Self { endpoint, user: None, password: None, db: 0, trust: None }
+    }
+}
+
+/// Opens connections to one server.
+#[derive(Clone)]
+pub struct Connector {
+    access: Access,
+    dial: Dial,
+    /// Whether a server that says nothing is looked at more closely.
+    is_real: bool,
+}
+
+impl Connector {
+    /// Connects to the server that `access` names.
+    pub fn new(access: Access) -> Self {
+        Self { is_real: true, ..Self::over(access, Arc::new(dial)) }
+    }
+
+    /// The same, over streams that `dial` opens.
+    pub fn over(access: Access, dial: Dial) -> Self {
+        Self { access, dial, is_real: false }
+    }
+
+    /// Opens a connection, within `time` by the caller's care. For the rest see [`Connection::over`].
+    pub(in crate::store) async fn open(
+        &self,
+        time: Duration,
+        limit: usize,
+        hearing: Option<Hearing>,
+    ) -> Result<Connection, Fault> {
+        let stream = (self.dial)(self.access.clone(), time).await?;
+        let state = Arc::default();
+        let opened = Connection::set_up(&self.access, stream, limit, hearing, &state).await;
+        if opened.is_err() && state.borrow().is_dumb() && self.leads_to_tls(time).await {
+            return Err(stranger::tls());
+        }
+        opened
+    }
+
+    /// Whether the server speaks TLS where none was asked for. The answer takes a part of `time` at most.
+    pub(super) async fn leads_to_tls(&self, time: Duration) -> bool {
+        let is_plain = matches!(self.access.endpoint, Endpoint::Tcp { tls: false, .. });
+        is_plain && self.is_real && stranger::speaks_tls((self.dial)(self.access.clone(), time), time).await
+    }
+}
+
+/// A connection for plain commands, one after the other. No lock depends on their replies.
+pub struct Client {
+    connection: Connection,
+    limit: Duration,
+}
+
+impl Client {
+    /// Connects. `limit` bounds this, and each exchange; a reply has at most `size` bytes.
+    pub async fn open(connector: &Connector, limit: Duration, size: usize) -> Result<Self, Fault> {
+        let opened = clock::until(clock::now() + limit, Box::pin(connector.open(limit, size, None))).await;
+        Ok(Self { connection: opened.unwrap_or_else(|| Err(Fault::timeout(limit)))?, limit })
+    }
+
+    /// Sends a command and waits for its reply.
+    pub async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
+        let reply = self.connection.send(command, Effect::None);
+        clock::until(clock::now() + self.limit, reply).await.unwrap_or_else(|| Err(Fault::timeout(self.limit)))
+    }
+
+    /// The same for a command of plain words.
+    pub async fn command(&self, words: &[&str]) -> Result<Value, Fault> {
+        let mut command = Cmd::new();
+        command.arg(words);
+        self.ask(&command).await
+    }
+
+    /// Returns what is known of the connection now.
+    pub(in crate::store) fn state(&self) -> watch::Ref<'_, ConnectionState> {
+        self.connection.state()
+    }
+}

@@ -1,0 +1,179 @@
+//! Where a node's server is. A [`Place`] resolves the node's address to a [`Site`], which labels each connection to it.
+//!
+//! 1. [`Place::find`] returns the server that takes the requests from now on.
+//! 2. [`Place::confirm`] says whether a server that has answered was still the node's. A grant or a renewal counts only then.
+//! 3. [`Place::moved`] returns when another server has taken over.
+//! 4. In a cluster the server depends on the key, by its [`Slot`]. Every other place has no slots.
+//!
+//! Where a server is known only here and in `redis`: a layer above sees one node. No request is repeated here.
+
+mod answer;
+mod answers;
+mod cluster;
+mod current;
+mod questions;
+pub mod redirect;
+mod sentinel;
+mod site;
+mod slots;
+pub mod way;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::connect::Connector;
+use super::{Fault, Pending};
+use crate::lock::key::Key;
+pub use answer::{Location, Naming};
+pub use cluster::Cluster;
+pub use sentinel::Sentinels;
+pub use site::{Primary, Site, Source};
+pub use slots::Slot;
+pub use way::Way;
+
+/// Returns what opens connections to a server whose address is found out.
+type ServerAt = Box<dyn Fn(&Location) -> Connector + Send + Sync>;
+
+/// Where the server of a node is.
+#[derive(Clone)]
+pub enum Place {
+    /// At the node's address, always.
+    Fixed(Arc<Site>),
+    /// Where sentinels say.
+    Sentinel(Arc<Sentinels>),
+    /// Where the members of a cluster say.
+    Cluster(Arc<Cluster>),
+}
+
+/// Facts about a server that may be replaced, beside its address.
+pub enum Survey {
+    /// The answers of the sentinels of its service.
+    Sentinels {
+        /// Number of sentinels that are listed.
+        listed: usize,
+        /// The answers of those that name a primary.
+        namings: Vec<Naming>,
+    },
+    /// It is a member of a cluster.
+    Cluster {
+        /// Time after which the other members take it for dead, if it may be asked for.
+        node_timeout: Option<Duration>,
+    },
+}
+
+/// Does `work` in a task of its own. A caller that is polled no more, though it is not dropped, then keeps nothing locked that others
+/// wait for. Ends the work if it is dropped.
+pub(in crate::store) async fn apart<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    let mut task = JoinSet::new();
+    task.spawn(work);
+    match task.join_next().await {
+        Some(Ok(done)) => done,
+        // A panic ends rlock, and a runtime that shuts down polls nothing any more.
+        Some(Err(_)) | None => std::future::pending().await,
+    }
+}
+
+/// Whether a server that has answered was still the node's when it did.
+#[derive(Debug)]
+pub enum Confirmation {
+    /// It was.
+    Present,
+    /// It was not: another one has taken over.
+    Replaced(Fault),
+    /// That could not be found out.
+    Unknown(Fault),
+}
+
+impl Place {
+    /// The server that `connector` leads to.
+    pub fn fixed(connector: Connector) -> Self {
+        Self::Fixed(Arc::new(Site::new(connector, None)))
+    }
+
+    /// Returns the slot of a lock; `None` where there are no slots.
+    pub fn slot(&self, key: &Key) -> Option<Slot> {
+        match self {
+            Self::Fixed(_) | Self::Sentinel(_) => None,
+            Self::Cluster(_) => Some(Slot::of(key)),
+        }
+    }
+
+    /// Returns the server that takes the requests from now on. The caller limits the time.
+    pub async fn find(&self, slot: Option<Slot>) -> Result<Arc<Site>, Fault> {
+        match self {
+            Self::Fixed(site) => Ok(Arc::clone(site)),
+            Self::Sentinel(sentinels) => Box::pin(sentinels.find()).await,
+            Self::Cluster(cluster) => Box::pin(cluster.find(slot.unwrap_or_default())).await,
+        }
+    }
+
+    /// Returns the servers that have the locks of this node between them. The caller limits the time.
+    pub async fn all(&self) -> Result<Vec<Arc<Site>>, Fault> {
+        match self {
+            Self::Cluster(cluster) => Box::pin(cluster.primaries()).await,
+            Self::Fixed(_) | Self::Sentinel(_) => Ok(vec![self.find(None).await?]),
+        }
+    }
+
+    /// Whether `site` takes the requests, as far as is known without a question.
+    pub fn is_current(&self, site: &Arc<Site>, slot: Option<Slot>) -> bool {
+        match self {
+            Self::Fixed(fixed) => Arc::ptr_eq(fixed, site),
+            Self::Sentinel(sentinels) => sentinels.current.is(site),
+            Self::Cluster(cluster) => cluster.is_current(site, slot.unwrap_or_default()),
+        }
+    }
+
+    /// Says whether the server of `source`, which has answered by now, was still the node's.
+    pub async fn confirm(&self, source: &Source) -> Confirmation {
+        match (self, &source.site.primary) {
+            (Self::Sentinel(sentinels), Some(primary)) => Box::pin(sentinels.confirm(&source.site, primary)).await,
+            (Self::Cluster(cluster), Some(primary)) => Box::pin(cluster.confirm(source, primary)).await,
+            _ => Confirmation::Present,
+        }
+    }
+
+    /// Returns when another server is found, or announced, after this call.
+    pub fn moved(&self, slot: Option<Slot>) -> Pending<()> {
+        match (self, slot) {
+            (Self::Sentinel(sentinels), _) => sentinels.current.moved(),
+            (Self::Cluster(cluster), Some(slot)) => cluster.moved(slot),
+            (Self::Fixed(_), _) | (Self::Cluster(_), None) => Box::pin(std::future::pending()),
+        }
+    }
+
+    /// Whether a server may take over whose data lack the last writes of another.
+    pub fn has_failovers(&self) -> bool {
+        matches!(self, Self::Sentinel(_) | Self::Cluster(_))
+    }
+
+    /// Returns the cluster, if the server is one of a cluster.
+    pub fn cluster(&self) -> Option<&Arc<Cluster>> {
+        match self {
+            Self::Fixed(_) | Self::Sentinel(_) => None,
+            Self::Cluster(cluster) => Some(cluster),
+        }
+    }
+
+    /// Returns the primary that was found last for this lock; `None` where there is no failover.
+    pub fn primary(&self, key: &Key) -> Option<Primary> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Sentinel(sentinels) => sentinels.current.site()?.primary.clone(),
+            Self::Cluster(cluster) => cluster.site_of(Slot::of(key))?.primary.clone(),
+        }
+    }
+
+    /// Returns what the sentinels say; `None` where there are none.
+    pub async fn survey(&self) -> Option<Survey> {
+        match self {
+            Self::Fixed(_) | Self::Cluster(_) => None,
+            Self::Sentinel(sentinels) => Some(sentinels.survey().await),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

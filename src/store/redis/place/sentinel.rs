@@ -1,0 +1,188 @@
+//! The sentinels that name a node's server: asked, and heard when they announce a switch.
+//!
+//! 1. A new connection to the server begins with the question where it is, so a connection that broke leads to the present one.
+//! 2. After a reply that matters the sentinels are asked again. A server that was replaced stays a writable primary for ten
+//!    seconds, and what it says then counts for nothing.
+//! 3. Each link to a sentinel listens for switches. It is opened again with the next question.
+//!
+//! The rules are those of `answers`. Here questions go out, and answers come in.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::answer::{self, Answer, Naming};
+use super::answers::Answers;
+use super::current::{self, Current};
+use super::questions::Questions;
+use super::{Confirmation, Primary, ServerAt, Site, Survey};
+use crate::clock;
+use crate::lock::instant::Instant;
+use crate::lock::quorum::Quorum;
+use crate::store::redis::connect::Connector;
+use crate::store::redis::connection::{Connection, Hearing, REPLY_LIMIT};
+use crate::store::redis::state::Effect;
+use crate::store::{Fault, FaultKind};
+
+/// Time for the other sentinels once a majority has named a primary. One of them may know of a later failover.
+const SETTLING: Duration = Duration::from_millis(15);
+
+/// The sentinels of a service, and the primary that they named last.
+pub struct Sentinels {
+    service: String,
+    all: Vec<Arc<Sentinel>>,
+    server_at: ServerAt,
+    limit: Duration,
+    pub(super) current: Arc<Current>,
+    /// To all sentinels at once. The answers serve each caller that came before the question was sent.
+    questions: Questions<Round>,
+}
+
+/// The answers to one question, in the order of the sentinels.
+#[derive(Clone)]
+struct Round {
+    begun: Instant,
+    answers: Arc<[Option<Answer>]>,
+}
+
+impl Sentinels {
+    /// The sentinels of `service`, by name. `limit` bounds each question.
+    pub(super) fn new(
+        service: String,
+        sentinels: impl IntoIterator<Item = (String, Connector)>,
+        server_at: ServerAt,
+        limit: Duration,
+    ) -> Self {
+        let current = Arc::new(Current::new(service.clone()));
+        let sentinel = |(name, connector)| {
+            let (hearing, link) = (current.hearing(), tokio::sync::Mutex::default());
+            Arc::new(Sentinel { name, connector, hearing, link })
+        };
+        Self {
+            service,
+            all: sentinels.into_iter().map(sentinel).collect(),
+            server_at,
+            limit,
+            current,
+            questions: Questions::default(),
+        }
+    }
+
+    /// Asks where the server is, which takes the requests from now on.
+    pub(super) async fn find(self: &Arc<Self>) -> Result<Arc<Site>, Fault> {
+        let switches = self.current.switches();
+        let round = self.asked_from_now().await;
+        let named = self.answers(&round).primary()?;
+        let site = Arc::new(self.site(named, round.begun));
+        self.current.set(&site, switches);
+        Ok(site)
+    }
+
+    /// Says whether the server of `primary`, which has answered by now, is the one that a majority of the sentinels names.
+    pub(super) async fn confirm(self: &Arc<Self>, site: &Arc<Site>, primary: &Primary) -> Confirmation {
+        let round = self.asked_from_now().await;
+        let confirmation = self.answers(&round).confirm(primary);
+        if matches!(confirmation, Confirmation::Replaced(_)) {
+            self.current.leave(site);
+        }
+        confirmation
+    }
+
+    /// Asks the sentinels what they know.
+    pub(super) async fn survey(self: &Arc<Self>) -> Survey {
+        let round = self.asked_from_now().await;
+        let namings: Vec<Naming> = self.answers(&round).namings().map(|(_, naming)| naming.clone()).collect();
+        Survey::Sentinels { listed: self.all.len(), namings }
+    }
+
+    fn site(&self, named: Naming, asked: Instant) -> Site {
+        let connector = (self.server_at)(&named.primary);
+        let primary =
+            Primary { location: named.primary, epoch: Some(named.epoch), since: Some(asked.before(named.age)) };
+        Site::new(connector, Some(primary))
+    }
+
+    fn answers(&self, round: &Round) -> Answers<'_> {
+        let names = self.all.iter().map(|sentinel| sentinel.name.as_str());
+        Answers { service: &self.service, of: names.zip(round.answers.iter().cloned()).collect() }
+    }
+
+    /// Returns answers to a question that is sent after this call. Callers that come at the same time share one.
+    async fn asked_from_now(self: &Arc<Self>) -> Round {
+        let sentinels = Arc::clone(self);
+        let ask = async move { Round { begun: clock::now(), answers: sentinels.ask().await.into() } };
+        self.questions.answer(|_| true, ask).await
+    }
+
+    /// Asks all sentinels at once. Ends a quarter before the limit, so that the caller says who was silent, not just that time
+    /// is over.
+    async fn ask(&self) -> Vec<Option<Answer>> {
+        let (tell, mut told) = mpsc::unbounded_channel();
+        for (number, sentinel) in self.all.iter().enumerate() {
+            let (sentinel, tell, service, limit) =
+                (Arc::clone(sentinel), tell.clone(), self.service.clone(), self.limit);
+            // A task of its own: a slow sentinel's link is set up, and its answer read, though a majority has answered before.
+            tokio::spawn(async move {
+                let answer = clock::until(clock::now() + limit, Box::pin(sentinel.ask(&service, limit))).await;
+                let answer = answer.unwrap_or_else(|| Answer::Failed(Fault::timeout(limit)));
+                let _ = tell.send((number, answer));
+            });
+        }
+        drop(tell);
+        let needed = Quorum::of(self.all.len()).needed();
+        let (mut answers, mut named) = (vec![None; self.all.len()], 0);
+        let mut ends = clock::now() + self.limit / 4 * 3;
+        while let Some(Some((number, answer))) = clock::until(ends, told.recv()).await {
+            named += usize::from(matches!(answer, Answer::Names(_)));
+            answers[number] = Some(answer);
+            if named >= needed {
+                ends = ends.min(clock::now() + SETTLING);
+            }
+        }
+        answers
+    }
+}
+
+/// One sentinel, with the link to it.
+struct Sentinel {
+    name: String,
+    connector: Connector,
+    hearing: Hearing,
+    link: tokio::sync::Mutex<Option<Connection>>,
+}
+
+impl Sentinel {
+    async fn ask(&self, service: &str, limit: Duration) -> Answer {
+        let connection = match self.connection(limit).await {
+            Ok(connection) => connection,
+            Err(fault) => return Answer::Failed(fault),
+        };
+        let question = |name: &str| {
+            let mut command = redis::cmd("SENTINEL");
+            command.arg(name).arg(service);
+            command
+        };
+        let (address, state) = (question("GET-MASTER-ADDR-BY-NAME"), question("MASTER"));
+        let send = |command| connection.send(command, Effect::None);
+        let (before, state, after) = tokio::join!(send(&address), send(&state), send(&address));
+        answer::read(before, state, after)
+    }
+
+    /// Returns the link, which is opened if need be.
+    async fn connection(&self, limit: Duration) -> Result<Connection, Fault> {
+        let mut link = self.link.lock().await;
+        if let Some(open) = link.as_ref().filter(|open| open.state().is_of_use(limit)) {
+            return Ok(open.clone());
+        }
+        let connection = match self.connector.open(limit, REPLY_LIMIT, Some(Arc::clone(&self.hearing))).await {
+            // A sentinel without RESP3: it answers questions, and its announcements are not heard.
+            Err(Fault { kind: FaultKind::Refused | FaultKind::Unfit, .. }) => {
+                self.connector.open(limit, REPLY_LIMIT, None).await?
+            }
+            opened => opened?,
+        };
+        connection.subscribe(current::SWITCHES).await;
+        Ok(link.insert(connection).clone())
+    }
+}

@@ -1,0 +1,90 @@
+//! The way to a node: its address, completed with the secrets that its servers and its sentinels ask for.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answer::Location;
+use super::{Cluster, Place, Sentinels, ServerAt};
+use crate::store::address::{Endpoint, HostKind, Remote, Secret};
+use crate::store::redis::connect::{Access, Connector};
+use crate::store::redis::tls::Trust;
+
+/// Returns what opens connections to the server that is named.
+pub type Connect = Arc<dyn Fn(Access) -> Connector + Send + Sync>;
+
+/// How to reach a node's server.
+#[derive(Clone)]
+pub struct Way {
+    /// The address, with the password from whichever source.
+    pub remote: Remote,
+    /// User and password at the sentinels.
+    pub sentinel: SentinelLogin,
+    /// Needed for TLS only.
+    pub trust: Option<Trust>,
+}
+
+/// The name and the password by which sentinels know rlock.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct SentinelLogin {
+    /// The user.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<Secret>,
+}
+
+impl Way {
+    /// The way to `remote`, as far as the address tells it.
+    pub fn new(remote: Remote) -> Self {
+        Self { remote, sentinel: SentinelLogin::default(), trust: None }
+    }
+
+    /// Returns the place; each question where the server is takes `limit` at most.
+    pub fn place(&self, limit: Duration) -> Place {
+        let connect: Connect = Arc::new(Connector::new);
+        self.place_over(limit, &connect)
+    }
+
+    /// The same, over connections that `connect` opens.
+    pub fn place_over(&self, limit: Duration, connect: &Connect) -> Place {
+        let hosts = self.remote.hosts.iter().cloned();
+        match &self.remote.kind {
+            HostKind::Server => Place::fixed(connect(self.access(self.remote.hosts[0].clone()))),
+            HostKind::Sentinel(service) => {
+                let SentinelLogin { user, password } = &self.sentinel;
+                let login =
+                    |host| Access { user: user.clone(), password: password.clone(), db: 0, ..self.access(host) };
+                let sentinels = hosts.map(|host| (host.to_string(), connect(login(host))));
+                let server_at = self.server_at(connect);
+                Place::Sentinel(Arc::new(Sentinels::new(service.clone(), sentinels, server_at, limit)))
+            }
+            HostKind::Member => {
+                let seeds = hosts.filter_map(|host| match host {
+                    Endpoint::Tcp { host, port, .. } => Some(Location { host, port }),
+                    Endpoint::Unix(_) => None,
+                });
+                Place::Cluster(Arc::new(Cluster::new(seeds.collect(), self.server_at(connect), limit)))
+            }
+        }
+    }
+
+    fn server_at(&self, connect: &Connect) -> ServerAt {
+        let (way, connect, tls) = (self.clone(), Arc::clone(connect), self.remote.is_tls());
+        Box::new(move |Location { host, port }| {
+            connect(way.access(Endpoint::Tcp { host: host.clone(), port: *port, tls }))
+        })
+    }
+
+    /// Returns how to connect to the server at `endpoint`.
+    fn access(&self, endpoint: Endpoint) -> Access {
+        let Remote { user, password, db, .. } = self.remote.clone();
+        Access { endpoint, user, password, db, trust: self.trust.clone() }
+    }
+}
+
+/// The node's name in messages: its address without user and password.
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.remote.fmt(f)
+    }
+}

@@ -1,0 +1,352 @@
+//! Reads the scripts' replies: pure functions of a reply that a hostile server may have written.
+//!
+//! A reply that no script of ours returns is a fault of kind unknown: the command may have run.
+
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use redis::{PushInfo, PushKind, Value};
+
+use super::error::NAME_THE_PRIMARY;
+use crate::lock::blocker::Reservation;
+use crate::lock::details::LARGEST_VALUE;
+use crate::lock::fence::Fence;
+use crate::lock::instant::Instant;
+use crate::lock::last::Record;
+use crate::lock::lease::Revoked;
+use crate::lock::messages::Identity;
+use crate::lock::mode::MOST_SLOTS;
+use crate::lock::observation::Observation;
+use crate::lock::occupant::{Group, Marker, Occupant, OccupantKind, RawValue};
+use crate::lock::queue::{QueuePosition, Ticket};
+use crate::store::{Answer, Counter, Fault, FaultKind, Renewal, ServerInfo, Vote, Wake};
+use crate::text::escape;
+
+/// Number of words of which `peek.lua` makes what is at the key.
+const SEEN: usize = 5;
+
+/// The largest entry of a member: its index, its fence and its value.
+const LARGEST_ENTRY: usize = LARGEST_VALUE + 32;
+
+/// The largest record: two lines.
+const LARGEST_RECORD: usize = 2 * LARGEST_VALUE;
+
+/// Longest name of a type in Redis or a module, in bytes.
+const LONGEST_TYPE: usize = 64;
+
+/// Reads the reply to an acquire. A grant lasts until `until`.
+pub fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
+    let read = || {
+        let [vote, server, place] = array(value)? else { return None };
+        let (vote, place) = (self::vote(vote, until)?, queue_position(place)?);
+        Some(Answer { vote, server: server_info(server)?, place: Some(place) })
+    };
+    read().ok_or_else(|| garbled(value))
+}
+
+fn vote(answer: &Value, until: Instant) -> Option<Vote> {
+    Some(match parts(answer)? {
+        [Some("granted"), Some(fence)] => {
+            let index = text(array(answer)?.get(2)?)?.parse().ok().filter(|index| *index <= MOST_SLOTS)?;
+            Vote::Granted { until, fence: Fence::new(fence.parse().ok()?)?, index }
+        }
+        [Some("held"), _] => Vote::Held(Box::new(held(answer)?)),
+        [Some("turn"), Some(next)] => Vote::Reserved(Box::new(reservation(answer, next)?)),
+        [Some("superseded"), Some(newer)] => Vote::Superseded(newer.parse().ok().map(Box::new)),
+        [Some("restarted"), None] => Vote::Restarted,
+        [Some("replica"), None] => {
+            let fault = Fault::new(FaultKind::Unavailable, "READONLY: it is a replica, and grants nothing");
+            Vote::Failed(fault.with_remedy(NAME_THE_PRIMARY))
+        }
+        [Some("exhausted"), None] => {
+            let why = "the fence counter has reached 2^52; delete it if that was by hand";
+            Vote::Failed(Fault::new(FaultKind::Unfit, why))
+        }
+        _ => return None,
+    })
+}
+
+/// Reads what is at the key: of a marker, with its members. A member that is meant is returned in the marker's place.
+fn held(answer: &Value) -> Option<Occupant> {
+    let (seen, crowd) = array(answer)?.split_first_chunk::<SEEN>()?;
+    let seen = raw_value(seen)?;
+    let marker = std::str::from_utf8(&seen.head).ok().and_then(Marker::read);
+    let (Some(marker), [Value::Int(members), Value::Int(meant), entry]) = (marker, crowd) else {
+        return Some(seen.into());
+    };
+    let entry = bulk(entry).filter(|entry| entry.len() <= LARGEST_ENTRY)?;
+    let member = Occupant::member(entry, seen.ttl);
+    if *meant == 1
+        && let Some(member) = member
+    {
+        return Some(member);
+    }
+    let shown = member.and_then(|member| member.holder().map(|(token, details)| (token, details.clone())));
+    let group = Group { marker, members: u64::try_from(*members).ok()?, shown };
+    Some(Occupant::new(OccupantKind::Group(Box::new(group)), seen.ttl))
+}
+
+fn server_info(about: &Value) -> Option<ServerInfo> {
+    Some(match array(about)? {
+        [] => ServerInfo::None,
+        [word, why] if text(word)? == "forbidden" => ServerInfo::Forbidden(escape::short(text(why)?)),
+        [uptime, run_id, replication_id] => ServerInfo::Told(Identity {
+            uptime: text(uptime)?.parse().ok()?,
+            is_promoted: false,
+            run_id: text(run_id)?.to_owned(),
+            replication_id: text(replication_id)?.to_owned(),
+        }),
+        _ => return None,
+    })
+}
+
+fn queue_position(place: &Value) -> Option<QueuePosition> {
+    let [Value::Int(rank), now, refused] = array(place)? else { return None };
+    let now = text(now)?.parse().ok()?;
+    let refused = String::from_utf8_lossy(bulk(refused)?);
+    let refused = (!refused.is_empty()).then(|| escape::short(&refused));
+    Some(QueuePosition { rank: u32::try_from(*rank).ok(), now, refused })
+}
+
+/// Reads "it is another waiter's turn".
+fn reservation(answer: &Value, next: &str) -> Option<Reservation> {
+    let Value::Int(left) = array(answer)?.get(2)? else { return None };
+    Some(Reservation { waiter: next.parse().ok(), left: Duration::from_millis(u64::try_from(*left).unwrap_or(0)) })
+}
+
+/// Whether a script answered that the server is a replica.
+pub fn is_replica(value: &Value) -> bool {
+    first_parts(value) == Some([Some("replica"), None])
+}
+
+/// Whether a script answered that it has written what must have copies.
+pub fn has_written(value: &Value) -> bool {
+    matches!(first_parts(value), Some([Some("granted"), _]))
+        || matches!(parts(value), Some([Some("renewed" | "healed" | "broken" | "released"), _]))
+}
+
+/// Reads the reply to a renewal. A key that was extended lasts until `until`. `keeps`: the script extends a tombstone too.
+pub fn renewal(value: &Value, until: Instant, keeps: bool) -> Renewal {
+    match parts(value) {
+        Some([Some("healed"), counter]) => Renewal::Healed(until, counted(counter)),
+        Some([Some("broken"), _]) => {
+            let by = held(value).and_then(|seen| seen.holder()?.1.broken.clone());
+            Renewal::Broken(keeps.then_some(until), by.unwrap_or_default())
+        }
+        Some([Some("renewed"), counter]) => Renewal::Renewed(until, counted(counter)),
+        Some([Some("absent"), counter]) => Renewal::Lost(Revoked::Missing, counted(counter)),
+        Some([Some("held"), _]) => Renewal::Lost(Revoked::TakenOver, None),
+        _ => Renewal::Failed(garbled(value)),
+    }
+}
+
+fn counted(counter: Option<&str>) -> Counter {
+    counter?.parse().ok()
+}
+
+/// Reads the reply to a release or a removal: `None` if it was done, else how the key was not the token's.
+pub fn standing(value: &Value, good: &str) -> Result<Option<Revoked>, Fault> {
+    match parts(value) {
+        Some([Some(word), _]) if word == good => Ok(None),
+        Some([Some("absent"), _]) => Ok(Some(Revoked::Missing)),
+        Some([Some("held"), _]) => Ok(Some(Revoked::TakenOver)),
+        _ => Err(garbled(value)),
+    }
+}
+
+/// Returns the channel and the wake-up of a message; `None` if the push is something else.
+pub fn wake(push: &PushInfo) -> Option<(&[u8], Wake)> {
+    let (PushKind::Message, [Value::BulkString(channel), Value::BulkString(word)]) = (&push.kind, &push.data[..])
+    else {
+        return None;
+    };
+    Some((channel, if word == b"standby" { Wake::StandBy } else { Wake::YourTurn }))
+}
+
+/// Returns the first two words of an array.
+fn parts(value: &Value) -> Option<[Option<&str>; 2]> {
+    let items = array(value)?;
+    Some([0, 1].map(|index| items.get(index).and_then(text)))
+}
+
+/// Returns those of the first array in an array.
+fn first_parts(value: &Value) -> Option<[Option<&str>; 2]> {
+    array(value)?.first().and_then(parts)
+}
+
+pub(in crate::store) fn array(value: &Value) -> Option<&[Value]> {
+    if let Value::Array(items) = value { Some(items) } else { None }
+}
+
+pub(in crate::store) fn bulk(value: &Value) -> Option<&[u8]> {
+    if let Value::BulkString(bytes) = value { Some(bytes) } else { None }
+}
+
+pub(in crate::store) fn text(value: &Value) -> Option<&str> {
+    std::str::from_utf8(bulk(value)?).ok()
+}
+
+/// Reads what `peek.lua` returned.
+fn raw_value(seen: &[Value; SEEN]) -> Option<RawValue> {
+    let [_, kind, Value::Int(length), head, Value::Int(ttl)] = seen else { return None };
+    // No script of ours returns more of either, and both are shown to people.
+    if bulk(kind)?.len() > LONGEST_TYPE || bulk(head)?.len() > LARGEST_VALUE {
+        return None;
+    }
+    Some(RawValue {
+        kind: String::from_utf8_lossy(bulk(kind)?).into_owned(),
+        length: u64::try_from(*length).ok()?,
+        head: bulk(head)?.to_vec(),
+        ttl: u64::try_from(*ttl).ok().map(Duration::from_millis),
+    })
+}
+
+/// Reads the reply to an observation, which was about to be sent at `asked`.
+pub fn observation(value: &Value, asked: Instant) -> Result<Observation, Fault> {
+    seen(value, asked).ok_or_else(|| garbled(value))
+}
+
+fn seen(value: &Value, asked: Instant) -> Option<Observation> {
+    let [Value::Array(at_key), Value::Array(members), fence, Value::Array(waiters), Value::Int(more), last, now] =
+        array(value)?
+    else {
+        return None;
+    };
+    let (seen, number) = match at_key.as_slice() {
+        [] => (None, 0),
+        [seen @ .., Value::Int(number)] if seen.len() == SEEN => (Some(raw_value(seen.first_chunk()?)?), *number),
+        seen => (Some(raw_value(seen.first_chunk()?)?), 0),
+    };
+    let mut holders: Vec<Occupant> = members.chunks_exact(3).filter_map(member).collect();
+    let foreign = seen.clone().filter(|seen| holders.is_empty() && Occupant::from(seen.clone()).holder().is_none());
+    if holders.is_empty() {
+        holders.extend(seen.map(Occupant::from));
+    }
+    let members = u64::try_from(number).ok()?;
+    // A value that is no counter counts as none: observing it changes nothing for the lock.
+    let fence = std::str::from_utf8(bulk(fence)?).ok().and_then(|text| text.parse().ok()).and_then(Fence::new);
+    let now = text(now)?.parse().ok()?;
+    let last = Record::read(&String::from_utf8_lossy(bulk(last).filter(|last| last.len() <= LARGEST_RECORD)?), now);
+    // A member that is not a waiter of rlock is skipped when its turn comes, and so it is here.
+    let queue = waiters.chunks_exact(2).filter_map(ticket).collect();
+    Some(Observation { holders, members, foreign, fence, queue, more: *more > 0, last, asked, size: size(value) })
+}
+
+/// Returns the bytes that a reply takes, about: its texts, and what holds them.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.iter().map(size).sum(),
+        other => size_of::<Value>() + bulk(other).map_or(0, <[u8]>::len),
+    }
+}
+
+/// Reads a member: its token, the ms until it is over, and its entry. One that another release wrote may not be readable.
+fn member(parts: &[Value]) -> Option<Occupant> {
+    let [_, Value::Int(left), entry] = parts else { return None };
+    let entry = bulk(entry).filter(|entry| entry.len() <= LARGEST_ENTRY)?;
+    let ttl = Duration::from_millis(u64::try_from(*left).unwrap_or_default());
+    Occupant::member(entry, Some(ttl))
+}
+
+/// Reads a waiter and its ticket.
+fn ticket(pair: &[Value]) -> Option<Ticket> {
+    let [waiter, score] = pair else { return None };
+    let score: f64 = text(score)?.parse().ok()?;
+    // Tickets are unix microseconds, which a float holds exactly. Other numbers only sort to either end.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    Some(Ticket { waiter: text(waiter)?.parse().ok()?, number: score as u64, supersedes: None })
+}
+
+/// The fault of a reply that no script of ours returns: an unknown server's, or a proxy's own. The command may have run.
+fn garbled(value: &Value) -> Fault {
+    let mut shown = First { text: String::new(), left: 80 };
+    let _ = write!(shown, "{value:?}");
+    Fault::new(FaultKind::Unknown, format!("unexpected reply: {}", escape::text(&shown.text)))
+}
+
+/// Takes the first characters of a text, and ends the writing there.
+struct First {
+    text: String,
+    left: usize,
+}
+
+impl fmt::Write for First {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for c in text.chars() {
+            self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;
+            self.text.push(c);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<Value> {
+        words.iter().map(|word| Value::BulkString(word.as_bytes().to_vec())).collect()
+    }
+
+    fn blocked(kind: &str, head: &str) -> Value {
+        let mut items = words(&["held", kind]);
+        items.extend([Value::Int(0)].into_iter().chain(words(&[head])).chain([Value::Int(9)]));
+        let place = [vec![Value::Int(0)], words(&["1", ""])].concat();
+        Value::Array(vec![Value::Array(items), Value::Array(Vec::new()), Value::Array(place)])
+    }
+
+    #[test]
+    fn what_is_longer_than_any_script_sends_is_no_answer() {
+        let now = Instant::from_nanos(0);
+        assert!(matches!(answer(&blocked("hash", ""), now), Ok(Answer { vote: Vote::Held(_), .. })));
+        for long in [blocked(&"y".repeat(65), ""), blocked("string", &"y".repeat(LARGEST_VALUE + 1))] {
+            let fault = answer(&long, now).unwrap_err();
+            assert!(fault.kind == FaultKind::Unknown && fault.why.len() < 200, "{fault}");
+        }
+    }
+
+    #[test]
+    fn a_marker_is_told_with_one_member_which_takes_its_place_where_it_is_meant() {
+        let token = crate::lock::token::Token::fresh();
+        let entry = format!("2 41 {token} {{\"mode\":\"k3\",\"host\":\"web1\",\"n\":3}}");
+        let marker = "rlock k3 n=3 ttl=30000";
+        let told = |meant: i64| {
+            let mut items = words(&["held", "string"]);
+            items.extend([Value::Int(22)].into_iter().chain(words(&[marker])).chain([Value::Int(9)]));
+            items.extend([Value::Int(2), Value::Int(meant)].into_iter().chain(words(&[&entry])));
+            held(&Value::Array(items)).unwrap()
+        };
+        let group = told(0);
+        assert_eq!(
+            (group.holder(), group.nodes(), group.lease_length()),
+            (None, Some(3), Some(Duration::from_secs(30)))
+        );
+        assert!(group.named().starts_with("held in 2 of 3 slots by ") && group.named().ends_with(" and 1 more"));
+        let member = told(1);
+        assert_eq!(member.holder().map(|(token, _)| token), Some(token));
+        assert_eq!((member.seat.index, member.seat.fence), (2, Fence::new(41)));
+    }
+
+    #[test]
+    fn only_an_answer_that_something_was_written_is_one_of_a_write() {
+        let renewal = |word| has_written(&Value::Array(words(&[word, "7"])));
+        assert!(renewal("renewed") && renewal("healed") && renewal("broken") && renewal("released"));
+        assert!(!renewal("absent") && !renewal("held") && !has_written(&Value::Nil));
+        let acquired = |word| has_written(&Value::Array(vec![Value::Array(words(&[word, "7", "0"])), Value::Nil]));
+        assert!(acquired("granted") && !acquired("held") && !acquired("turn"));
+    }
+
+    #[test]
+    fn an_index_that_no_lock_has_is_no_answer() {
+        let now = Instant::from_nanos(0);
+        let place = [vec![Value::Int(0)], words(&["1", ""])].concat();
+        let granted = |index: &str| {
+            let parts = [words(&["granted", "7", index]), Vec::new(), place.clone()];
+            answer(&Value::Array(parts.into_iter().map(Value::Array).collect()), now)
+        };
+        assert!(granted("1000").is_ok());
+        for index in ["1001", "65535", "70000", "-1", ""] {
+            assert!(granted(index).is_err(), "{index}");
+        }
+    }
+}

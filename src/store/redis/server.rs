@@ -1,0 +1,64 @@
+//! A server as a store of locks: Redis, Valkey, or what speaks their protocol with EVAL.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::connection::REPLY_LIMIT;
+use super::pool::Pool;
+use super::{RedisNode, scan};
+use crate::lock::key::Key;
+use crate::lock::messages::Copies;
+use crate::store::redis::place::{Place, Way};
+use crate::store::{Fault, Node, Pages, Pending, Probe, Store};
+
+/// Bytes of an observation: a value of a KiB, however it is encoded, members and some waiters.
+const OBSERVATION_ROOM: usize = 72 * 1024;
+
+/// A server, whose connections are shared by the locks on it.
+pub struct RedisServer {
+    name: String,
+    pool: Arc<Pool>,
+    copies: Option<Copies>,
+}
+
+impl RedisServer {
+    /// A server that is connected to when it is first asked. `limit` bounds each exchange, connecting included. At once it is
+    /// asked for at most `observations` of locks with few waiters, or for one of a lock with many.
+    pub fn new(way: &Way, limit: Duration, observations: usize) -> Self {
+        Self::at(way.to_string(), way.place(limit), limit, REPLY_LIMIT.max(observations * OBSERVATION_ROOM))
+    }
+
+    /// The same for a node whose server is at `place`. `room` is the most that may be read between two requests.
+    pub fn at(name: String, place: Place, limit: Duration, room: usize) -> Self {
+        Self { name, pool: Arc::new(Pool::new(place, limit, room)), copies: None }
+    }
+
+    /// This server, of whose writes only those count that have these copies.
+    #[must_use]
+    pub fn with_copies(self, copies: Option<Copies>) -> Self {
+        Self { copies, ..self }
+    }
+
+    pub(super) fn node(&self) -> RedisNode {
+        RedisNode::new(self.name.clone(), Arc::clone(&self.pool), self.copies)
+    }
+}
+
+impl Store for RedisServer {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn lock(&self) -> Box<dyn Node> {
+        Box::new(self.node())
+    }
+
+    fn keys(&self, prefix: &str) -> Option<Pages> {
+        Some(scan::pages(self.pool.place.clone(), self.pool.limit, prefix.to_owned()))
+    }
+
+    fn probe(&self, keys: &[Key]) -> Option<Pending<Result<Probe, Fault>>> {
+        let (place, limit, keys) = (self.pool.place.clone(), self.pool.limit, keys.to_vec());
+        Some(Box::pin(async move { Probe::of(&place, limit, &keys).await }))
+    }
+}

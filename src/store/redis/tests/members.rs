@@ -1,0 +1,229 @@
+//! The rules of shared locks and slots, each by itself, on a server in memory that executes the scripts.
+
+use super::memory::Host;
+use super::*;
+use crate::lock::fence::Fence;
+use crate::lock::lease::Revoked;
+use crate::store::{Heal, Renew};
+
+/// The claim of a client that wants the lock in this way, at `index`.
+fn wants(mode: Mode, index: u16) -> Claim {
+    let details = Details { mode, ttl: 30_000, n: 3, ..Details::default() };
+    Claim { token: Token::fresh(), details, index, ..claim("job", false) }
+}
+
+fn reader() -> Claim {
+    wants(Mode::Shared, 0)
+}
+
+fn slot(index: u16) -> Claim {
+    wants(Mode::Slots(2), index)
+}
+
+/// The claim as that of the waiter of this number, which came in this order from a host of its own.
+fn queued(number: u8, claim: Claim) -> Claim {
+    let id = Uuid::from_u128(u128::from(number));
+    let (mode, user) = (claim.details.mode, "u".to_owned());
+    let waiter = Waiter { id, host: format!("host{number}"), pid: 1, since: 1, mode, user, note: None };
+    Claim { ticket: Some(Ticket { waiter, number: u64::from(number), supersedes: None }), ..claim }
+}
+
+async fn grant(node: &RedisNode, claim: &Claim) -> (Fence, u16) {
+    match node.acquire(claim).await.vote {
+        Vote::Granted { fence, index, .. } => (fence, index),
+        vote => panic!("{vote:?}"),
+    }
+}
+
+async fn is_granted(node: &RedisNode, claim: &Claim) -> bool {
+    matches!(node.acquire(claim).await.vote, Vote::Granted { .. })
+}
+
+async fn release(node: &RedisNode, claim: &Claim) -> ReleaseReply {
+    node.release(&claim.release(QueueAction::None)).await
+}
+
+fn renewal(claim: &Claim, fence: Fence, index: u16) -> Renew {
+    Renew { index: Some(index), ..claim.renewal(fence) }
+}
+
+fn healing(claim: &Claim, fence: Fence, index: u16) -> Heal {
+    Heal { renew: renewal(claim, fence, index), ..claim.healing(fence, Some(0)) }
+}
+
+async fn pass(millis: u64) {
+    tokio::time::sleep(Duration::from_millis(millis)).await;
+}
+
+#[test]
+fn a_writer_in_the_queue_keeps_later_readers_out() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let [first, writer, reader_behind, newcomer] = [(); 4].map(|()| host.node());
+        grant(&first, &reader()).await;
+        assert!(!is_granted(&writer, &queued(1, wants(Mode::Exclusive, 0))).await);
+        assert!(!is_granted(&reader_behind, &queued(2, reader())).await, "behind the writer");
+        assert!(!is_granted(&newcomer, &reader()).await, "without a place");
+    });
+}
+
+#[test]
+fn a_waiter_of_another_kind_keeps_those_behind_it_out_though_there_is_room() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let [holder, writer, other] = [(); 3].map(|()| host.node());
+        let (held, next) = (slot(1), queued(2, slot(1)));
+        grant(&holder, &held).await;
+        assert!(!is_granted(&writer, &queued(1, wants(Mode::Exclusive, 0))).await);
+        assert!(!is_granted(&other, &next).await, "slot 2 is free");
+        release(&holder, &held).await;
+        assert!(!is_granted(&other, &next).await, "it is the writer's turn");
+        assert!(is_granted(&writer, &queued(1, wants(Mode::Exclusive, 0))).await);
+    });
+}
+
+#[test]
+fn the_lock_ends_with_its_last_member() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        grant(&node, &reader()).await;
+        pass(20_000).await;
+        grant(&node, &reader()).await;
+        assert_eq!(host.get("job").map(|(_, left)| left), Some(30_000));
+        pass(11_000).await;
+        assert!(!is_granted(&node, &wants(Mode::Exclusive, 0)).await, "the second reader has it still");
+        pass(19_001).await;
+        assert!(is_granted(&node, &wants(Mode::Exclusive, 0)).await);
+    });
+}
+
+#[test]
+fn members_of_an_older_marker_are_void() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let (old, new) = (reader(), reader());
+        let (fence, _) = grant(&node, &old).await;
+        host.by_hand(&["DEL", "job"]);
+        grant(&node, &new).await;
+        assert!(matches!(node.renew(&renewal(&old, fence, 0)).await, Renewal::Lost(..)), "the old one counts again");
+        assert!(matches!(release(&node, &new).await, ReleaseReply::Released));
+        assert_eq!(host.get("job"), None, "the old one keeps the lock");
+    });
+}
+
+#[test]
+fn an_attempt_that_comes_twice_has_one_place() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let (twice, other) = (slot(1), slot(1));
+        grant(&node, &twice).await;
+        assert!(!is_granted(&node, &twice).await, "this server has two names");
+        assert_eq!(grant(&node, &other).await.1, 2);
+        assert!(!is_granted(&node, &slot(1)).await, "both are taken");
+    });
+}
+
+#[test]
+fn no_client_joins_members_of_which_some_were_evicted() {
+    for evicted in [Derived::Leases, Derived::Holders] {
+        virtual_time::run(async move {
+            let host = Host::new();
+            let node = host.node();
+            grant(&node, &slot(1)).await;
+            host.by_hand(&["DEL", &key().derived(evicted)]);
+            assert!(!is_granted(&node, &slot(2)).await, "{evicted:?}");
+        });
+    }
+}
+
+#[test]
+fn no_client_joins_holders_of_another_kind_or_on_another_number_of_nodes() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        grant(&node, &reader()).await;
+        for other in [slot(1), wants(Mode::Slots(3), 1), wants(Mode::Exclusive, 0)] {
+            assert!(!is_granted(&node, &other).await, "{:?}", other.details.mode);
+        }
+        let mut alone = reader();
+        alone.details.n = 1;
+        assert!(!is_granted(&node, &alone).await, "a holder on one node");
+        assert!(is_granted(&node, &reader()).await);
+    });
+}
+
+#[test]
+fn a_member_that_is_over_gives_up_its_place_and_is_not_renewed() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let (early, late) = (slot(1), slot(2));
+        let (fence, index) = grant(&node, &early).await;
+        pass(20_000).await;
+        grant(&node, &late).await;
+        pass(10_001).await;
+        assert!(matches!(node.renew(&renewal(&early, fence, index)).await, Renewal::Lost(Revoked::Missing, _)));
+        assert_eq!(grant(&node, &slot(2)).await.1, 1, "the only free one");
+    });
+}
+
+#[test]
+fn each_slot_has_one_holder_and_is_free_again_when_it_leaves() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let (one, two) = (slot(1), slot(1));
+        assert_eq!((grant(&node, &one).await.1, grant(&node, &two).await.1), (1, 2));
+        assert!(matches!(release(&node, &one).await, ReleaseReply::Released));
+        assert_eq!(grant(&node, &slot(2)).await.1, 1);
+    });
+}
+
+#[test]
+fn a_member_is_renewed_at_its_own_slot_only() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let member = slot(1);
+        let (fence, index) = grant(&node, &member).await;
+        assert!(matches!(node.renew(&renewal(&member, fence, index)).await, Renewal::Renewed(..)));
+        assert!(matches!(node.renew(&renewal(&member, fence, 2)).await, Renewal::Lost(..)));
+    });
+}
+
+#[test]
+fn a_member_is_healed_into_a_free_slot_of_its_own_kind_only() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let (lost, owner) = (slot(1), slot(1));
+        let high = Fence::new(4_000_000_000_000_000).unwrap();
+        grant(&node, &owner).await;
+        let counter = Some(host.counter());
+        let heal = |index| Heal { told: counter, ..healing(&lost, high, index) };
+        assert!(matches!(node.heal(&heal(1)).await, Renewal::Lost(Revoked::TakenOver, _)), "another client's slot");
+        assert!(matches!(node.heal(&heal(2)).await, Renewal::Healed(..)));
+        let reader = Heal { told: counter, ..healing(&reader(), high, 0) };
+        assert!(matches!(node.heal(&reader).await, Renewal::Lost(Revoked::TakenOver, _)), "another kind");
+    });
+}
+
+#[test]
+fn a_release_tells_all_readers_that_are_next() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let [holder, a, b, writer] = [(); 4].map(|()| host.node());
+        let held = wants(Mode::Exclusive, 0);
+        grant(&holder, &held).await;
+        assert!(!is_granted(&a, &queued(1, reader())).await);
+        assert!(!is_granted(&b, &queued(2, reader())).await);
+        assert!(!is_granted(&writer, &queued(3, wants(Mode::Exclusive, 0))).await);
+        release(&holder, &held).await;
+        pass(1).await;
+        assert_eq!([&a, &b].map(wake_of), [Some(Wake::YourTurn); 2]);
+        assert_ne!(wake_of(&writer), Some(Wake::YourTurn));
+    });
+}

@@ -1,0 +1,255 @@
+//! TLS for `rediss://`: rustls with the system's issuers, or with the one that `--ca` names, and the certificate of `--cert`.
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{AlertDescription, CertificateError, ClientConfig, Error, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::input;
+use crate::store::{Fault, FaultKind};
+use crate::text::escape;
+
+/// Largest PEM file that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
+
+/// The issuers that may vouch for a `rediss://` node, and what rlock shows to it.
+#[derive(Clone)]
+pub struct Trust {
+    config: Arc<ClientConfig>,
+    server_name: Option<ServerName<'static>>,
+}
+
+/// The certificate that rlock shows, with its chain and its private key.
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// Reads the certificates of the PEM file `cert`, and the first private key of `key`. `key_name` is its path.
+    pub fn read(cert: &Path, key: File, key_name: &Path) -> Result<Self, String> {
+        let fail = |why: &dyn Display| format!("--cert {}: {why}", shown(cert));
+        let pem = open_limited(cert).map_err(|error| fail(&error))?;
+        let chain = CertificateDer::pem_slice_iter(&pem)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| fail(&of_pem(&error)))?;
+        if chain.is_empty() {
+            return Err(fail(&NO_CERTIFICATE));
+        }
+        let fail = |why: &dyn Display| format!("--cert-key {}: {why}", shown(key_name));
+        let pem = read_limited(key).map_err(|error| fail(&error))?;
+        let key = PrivateKeyDer::from_pem_slice(&pem)
+            .map_err(|_| fail(&"there is no PEM private key in it, or only one with a passphrase"))?;
+        Ok(Self { chain, key })
+    }
+}
+
+impl Trust {
+    /// Trusts the issuers in the PEM file `ca`, or the system's, and shows `identity`. The server's certificate must be valid
+    /// for `server_name`, if there is one.
+    pub fn new(
+        ca: Option<&Path>,
+        identity: Option<Identity>,
+        server_name: Option<ServerName<'static>>,
+    ) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        if let Some(file) = ca {
+            let fail = |why: &dyn Display| format!("--ca {}: {why}", shown(file));
+            let pem = open_limited(file).map_err(|error| fail(&error))?;
+            for certificate in CertificateDer::pem_slice_iter(&pem) {
+                let certificate = certificate.map_err(|error| fail(&of_pem(&error)))?;
+                roots.add(certificate).map_err(|error| fail(&wrong_file(&error)))?;
+            }
+            if roots.is_empty() {
+                return Err(fail(&NO_CERTIFICATE));
+            }
+        } else {
+            // An unreadable certificate in the system's store does not spoil the others.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if roots.is_empty() {
+                return Err("this machine has no trusted issuers for rediss://; install ca-certificates or give --ca"
+                    .to_owned());
+            }
+        }
+        // ring is named: the crate panics if two providers are compiled in and none is chosen.
+        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots);
+        let config = match identity {
+            None => config.with_no_client_auth(),
+            Some(Identity { chain, key }) => {
+                let fail = |error| format!("--cert and --cert-key: {}", wrong_file(&error));
+                config.with_client_auth_cert(chain, key).map_err(fail)?
+            }
+        };
+        Ok(Self { config: Arc::new(config), server_name })
+    }
+
+    /// Shakes hands with `host` over `stream`. No request is sent before its certificate is verified.
+    pub async fn handshake<S>(&self, host: &str, stream: S) -> Result<TlsStream<S>, Fault>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let name =
+            self.server_name.clone().map_or_else(|| ServerName::try_from(host.to_owned()), Ok).map_err(|_| {
+                Fault::new(FaultKind::Unfit, format!("{} is no name that a certificate could have", escape::text(host)))
+            })?;
+        TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await.map_err(|error| failed(&error))
+    }
+}
+
+const NO_CERTIFICATE: &str = "there is no PEM certificate in it";
+
+fn shown(file: &Path) -> String {
+    escape::text(&file.to_string_lossy())
+}
+
+fn open_limited(file: &Path) -> io::Result<Vec<u8>> {
+    read_limited(input::open(file)?.0)
+}
+
+/// Reads `file`, unless it is larger than any list of issuers.
+fn read_limited(file: File) -> io::Result<Vec<u8>> {
+    let mut pem = Vec::new();
+    file.take(LARGEST + 1).read_to_end(&mut pem)?;
+    if pem.len() as u64 > LARGEST {
+        return Err(io::Error::other(format!("it is larger than {} MiB", LARGEST >> 20)));
+    }
+    Ok(pem)
+}
+
+/// Returns what is wrong with a PEM file.
+fn of_pem(error: &pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        _ => "a section of its PEM text is damaged".to_owned(),
+    }
+}
+
+/// Returns what is wrong with a file that was to be used: a key, a certificate, or both.
+fn wrong_file(error: &Error) -> String {
+    match error {
+        Error::InconsistentKeys(_) => "the key is not the certificate's".to_owned(),
+        other => escape::short(&other.to_string()),
+    }
+}
+
+/// The fault of a server without TLS.
+pub(super) fn no_tls() -> Fault {
+    Fault::new(FaultKind::Unfit, "it does not speak TLS; write redis:// if that is meant")
+}
+
+/// The fault of a handshake that failed.
+fn failed(error: &io::Error) -> Fault {
+    let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref()) else {
+        return Fault::new(FaultKind::Unavailable, format!("TLS handshake: {}", escape::text(&error.to_string())));
+    };
+    match error {
+        Error::InvalidMessage(_) => no_tls(),
+        Error::InvalidCertificate(why) => untrusted(why),
+        other => refused_certificate(other).unwrap_or_else(|| {
+            Fault::new(FaultKind::Refused, format!("TLS: {}", escape::short(&other.to_string())))
+                .with_remedy("see the server's TLS settings; if it asks for a certificate, give --cert and --cert-key")
+        }),
+    }
+}
+
+/// The fault of a server whose certificate is refused.
+fn untrusted(why: &CertificateError) -> Fault {
+    let (why, remedy) = match why {
+        CertificateError::UnknownIssuer => ("its issuer is unknown".to_owned(), "give its issuer with --ca"),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            ("it has expired".to_owned(), "see its dates, and this machine's clock")
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            ("it is not valid yet".to_owned(), "see its dates, and this machine's clock")
+        }
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            // The library shows a name as DnsName("h").
+            let names = presented.iter().map(|name| name.split('"').nth(1).unwrap_or(name)).collect::<Vec<_>>();
+            let names = if names.is_empty() { "no name".to_owned() } else { escape::short(&names.join(", ")) };
+            (
+                format!("it is for {names}, not for {}", escape::text(&expected.to_str())),
+                "give the name that it has, in the address or with --tls-server-name",
+            )
+        }
+        other => (
+            escape::short(&other.to_string()),
+            "give the server one of X.509 version 3, with a subjectAltName, that is no CA's own",
+        ),
+    };
+    Fault::new(FaultKind::Refused, format!("its certificate is not trusted: {why}")).with_remedy(remedy)
+}
+
+/// The fault of a server that refuses the certificate it was shown, or asks for one. With TLS 1.3 a client learns of that only from
+/// the first reply.
+pub(super) fn refused_certificate(error: &Error) -> Option<Fault> {
+    use AlertDescription as Alert;
+    let Error::AlertReceived(alert) = error else { return None };
+    match alert {
+        Alert::CertificateRequired => Some(
+            Fault::new(FaultKind::Refused, "it asks for a client certificate")
+                .with_remedy("give --cert and --cert-key"),
+        ),
+        Alert::BadCertificate
+        | Alert::UnsupportedCertificate
+        | Alert::CertificateRevoked
+        | Alert::CertificateExpired
+        | Alert::CertificateUnknown
+        | Alert::UnknownCA
+        | Alert::AccessDenied => Some(
+            Fault::new(FaultKind::Refused, format!("it does not accept the certificate of --cert: {alert:?}"))
+                .with_remedy("see its issuer, its dates and its use"),
+        ),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(error: Error) -> Fault {
+        failed(&io::Error::other(error))
+    }
+
+    #[test]
+    fn each_cause_has_its_remedy() {
+        for (error, told, remedy) in [
+            (Error::InvalidCertificate(CertificateError::UnknownIssuer), "its issuer is unknown", "--ca"),
+            (Error::InvalidCertificate(CertificateError::Expired), "it has expired", "clock"),
+            (Error::InvalidCertificate(CertificateError::NotValidYet), "it is not valid yet", "clock"),
+            (
+                Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+                    expected: ServerName::try_from("10.0.0.5").unwrap(),
+                    presented: vec!["DnsName(\"a\")".to_owned(), "IpAddress(10.0.0.1)".to_owned()],
+                }),
+                "it is for a, IpAddress(10.0.0.1), not for 10.0.0.5",
+                "--tls-server-name",
+            ),
+            (Error::InvalidCertificate(CertificateError::BadSignature), "BadSignature", "subjectAltName"),
+            (
+                Error::AlertReceived(AlertDescription::CertificateRequired),
+                "asks for a client certificate",
+                "--cert-key",
+            ),
+            (Error::AlertReceived(AlertDescription::UnknownCA), "--cert: UnknownCA", "its issuer"),
+            (Error::AlertReceived(AlertDescription::HandshakeFailure), "HandshakeFailure", "TLS settings"),
+        ] {
+            let fault = of(error);
+            assert!(fault.kind == FaultKind::Refused && fault.why.contains(told), "{fault}");
+            assert!(fault.remedy.is_some_and(|cure| cure.contains(remedy)), "{fault:?}");
+        }
+        assert_eq!(of(Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)), no_tls());
+        assert_eq!(failed(&io::ErrorKind::UnexpectedEof.into()).kind, FaultKind::Unavailable);
+    }
+}
